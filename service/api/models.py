@@ -42,7 +42,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
         nonlocal cards
-        registry = engine.registry
+        registry = await engine.find(lambda registry: registry)
         if cards[0] is not registry:
             cards = registry, await asyncio.to_thread(_cards, registry, settings)
         accepted = request.headers.get("accept-encoding", "")
@@ -55,9 +55,8 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     )
     async def one(request: Request) -> ModelReport:
         """A model, with what was measured of it in the test split and when it was verified."""
-        registry = engine.registry
-        model = registry.find(request.path_params["model"])
-        return _card(model, registry, settings)
+        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
+        return _card(model, engine.registry, settings)
 
     @router.get(
         "/models/{model}/example",
@@ -73,7 +72,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
         A bundle that was exported without data has none.
         """
-        model = engine.registry.find(request.path_params["model"])
+        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
         found = await model.example()
         if found is None:
             raise NoExampleError(

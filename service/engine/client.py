@@ -1,37 +1,30 @@
-"""The engine as a door has it that is a process of its own."""
+"""The engine as an HTTP worker sees it that runs in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.bundle.calibration import Calibration
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
-from foretell.service.engine.engine import Status
+from foretell.service.engine import ipc
+from foretell.service.engine.engine import Engine, Status, unless_stopping
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.ipc import (
-    Frame,
-    Kind,
-    Peer,
-    frame,
-    pack,
-    pack_document,
-    pack_names,
-    unpack,
-    unpack_document,
-)
 from foretell.service.engine.registry import (
     LOADING,
     IndexEntry,
@@ -41,80 +34,25 @@ from foretell.service.engine.registry import (
     VersionState,
     unready,
 )
-from foretell.service.engine.run import own_error
-from foretell.service.engine.told import updated
-from foretell.service.errors import EngineLostError, NotReadyError, ServiceError, from_wire
+from foretell.service.engine.run import Run
+from foretell.service.errors import (
+    EngineLostError,
+    NotReadyError,
+    UnknownModelError,
+    UnknownVersionError,
+    from_wire,
+)
 from foretell.service.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
-# Of a run: its deadline, the model's handle, whether it was admitted, and bytes of the names of the
-# attention outputs that are wanted, which follow.
-RUN = struct.Struct("<dI?xH")
-# Of its outputs: when it was submitted, began and ended, how long its model took to come, and the
-# windows of its largest batch. A multiple of 16 bytes: arrays follow.
-RAN = struct.Struct("<ddddQ8x")
-# Of an answer that is one long text: the name of the array of its bytes.
-TEXT = "text"
-
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
+# For an engine that is stuck to say whether it knows a model.
+_REFRESH_SECONDS = 1.0
+_LOST = "the process that runs the models has ended; another one takes its place"
 
-
-@dataclass(slots=True, eq=False, repr=False)
-class RemoteRun:
-    """A run that was sent to the engine; see `registry.Pending`. For the event loop alone."""
-
-    _cancel: Callable[[], None] | None
-    _callback: Callable[[Any], object] | None = None
-    _outputs: Arrays | None = None
-    _error: ServiceError | None = None
-    submitted: float = 0.0
-    began: float = 0.0
-    ended: float = 0.0
-    loading: float = 0.0
-    batch: int = 0
-
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """See `Pending.add_done_callback`; one is enough."""
-        self._callback = callback
-        if self.done():
-            callback(self)
-
-    def done(self) -> bool:
-        """See `Pending.done`."""
-        return self._cancel is None
-
-    def result(self) -> Arrays:
-        """See `Pending.result`."""
-        if self._error is not None:
-            raise own_error(self._error)
-        assert self._outputs is not None  # noqa: S101 - it is done
-        return self._outputs
-
-    def cancel(self) -> bool:
-        """See `Pending.cancel`."""
-        if self._cancel is None:
-            return False
-        self._cancel()
-        self._cancel = None
-        return True
-
-    def succeed(self, body: memoryview) -> None:
-        """Its outputs are here."""
-        ran = RAN.unpack_from(body)
-        self.submitted, self.began, self.ended, self.loading, self.batch = ran
-        self._outputs = unpack(body, RAN.size)
-        self._cancel = None
-        if self._callback is not None:
-            self._callback(self)
-
-    def fail(self, error: ServiceError) -> None:
-        """There will be none."""
-        self._error = error
-        self._cancel = None
-        if self._callback is not None:
-            self._callback(self)
+_Found = TypeVar("_Found")
 
 
 @dataclass(eq=False, repr=False)
@@ -122,26 +60,24 @@ class RemoteModel(Named):
     """A version that the engine runs; see `registry.Model`.
 
     Attributes:
-        engine: Takes its runs.
-        link: To the process that it is in.
-        handle: What that calls it.
+        connection: To the engine that loaded it.
+        number: What that engine calls this load of it.
         manifest: Of its bundle.
         intervals: Its quantiles.
-        provider: What runs it.
+        provider: The execution provider that runs it.
         max_batch: Most windows run together.
+        on_demand: Whether it is loaded when a request asks for it.
         failure: Why it does not work any more, as the engine last said.
     """
 
-    engine: EngineClient
-    link: _Link
-    handle: int
+    connection: _EngineConnection
+    number: int
     manifest: Manifest
     intervals: Intervals
     provider: str
     max_batch: int
+    on_demand: bool
     failure: str | None = None
-    # The engine says whether it is ready.
-    on_demand = False
 
     def submit(
         self,
@@ -150,312 +86,311 @@ class RemoteModel(Named):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
-    ) -> RemoteRun:
-        """See `Model.submit`; what is not accepted fails later."""
-        names = pack_names(attention) if attention else b""
-        head = RUN.pack(deadline, self.handle, admitted, len(names))
-        return self.engine.run(self.link, [head, names, *pack(feeds)])
+    ) -> Run:
+        """Send windows to the engine; what it does not accept fails later.
+
+        Raises:
+            EngineLostError: the engine that loaded the model is lost.
+        """
+        return self.connection.submit(self.number, feeds, tuple(attention), deadline, admitted)
 
     async def example(self) -> Example | None:
-        """See `Model.example`."""
-        # A handle means nothing to the next engine.
-        if self.link.lost.done():
-            raise EngineLostError(LOADING)
-        told, arrays = await self.engine.call("example", self.handle)
-        if told is None:
-            return None
-        return Example(timestamps=np.array(told["timestamps"]), series=told["series"], **arrays)
+        """The window that its bundle carries, if it does.
+
+        Raises:
+            ServiceError: it cannot be read just now.
+        """
+        series, arrays = await self.connection.call("example", self.number)
+        return Example(series=series, **arrays) if arrays else None
 
 
-class EngineClient:
-    """The engine in another process; see `local.Engine`.
+class EngineClient(Engine):
+    """The engine in another process; see `engine.Engine`.
 
-    While there is none, requests are refused with `EngineLostError`, and it is looked for again and
-    again.
+    While that is lost, requests fail with `EngineLostError`, and this connects again and again.
 
     Args:
-        path: The socket it listens on.
-        metrics: Where this door counts; the engine is told once a second.
+        path: Of the engine's socket.
+        metrics: Where this process counts; the engine gets the counts once a second.
     """
 
     def __init__(self, path: Path, metrics: Metrics) -> None:
         self.metrics = metrics
+        self._registry = Registry(unavailable=LOADING)
         self._path = path
-        self._link: _Link | None = None
-        self._runs: dict[int, RemoteRun] = {}
-        self._calls: dict[int, asyncio.Future[memoryview]] = {}
-        # Those of them that a server which stops does not wait for.
-        self._changes: set[int] = set()
-        self._numbers = itertools.count(1)
-        # What this engine served, or the last one until another tells what it does.
-        self._served: _Served | None = None
-        # Models by what was told of them, which the next engine tells again of most.
-        self._read_before: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
+        # Set once it is known what the engine serves.
+        self._connection: _EngineConnection | None = None
         self._known = asyncio.Event()
-        self._draining = False
+        self._draining = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.registry = Registry(unavailable=LOADING)
-        # Whether the engine is ready, and what it reports.
-        self._status: tuple[bool, Mapping[str, str]] = False, {}
+        self._ready, self._report = False, self._registry.report
+        # By what was sent of them: most models of the next engine are those of the last one.
+        self.models: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
 
     async def start(self) -> None:
-        """Connect, and wait until it is known what is served."""
+        """Connect, and wait until it is known what the engine serves."""
         self._task = asyncio.create_task(self._stay_connected())
         await self._known.wait()
 
     @property
+    def registry(self) -> Registry:
+        """What is served now."""
+        return self._registry
+
+    @property
     def status(self) -> Status:
-        """See `Engine.status`."""
-        ready, models = self._status
-        if self._draining:
-            ready, models = False, unready(models, "draining")
-        return Status.of(self.metrics, models, ready=ready)
+        """Whether the server can answer."""
+        if self._draining.is_set():
+            return Status.of(self.metrics, unready(self._report, "draining"), ready=False)
+        return Status.of(self.metrics, self._report, ready=self._ready)
+
+    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
+        """Look up what a request names."""
+        # The engine may have loaded it for another worker: what it has sent is read first, and it
+        # is asked for news before a request fails.
+        if (connection := self._connection) is not None and connection.update is not None:
+            await connection.updated(_REFRESH_SECONDS)
+        try:
+            return lookup(self._registry)
+        except (UnknownModelError, UnknownVersionError, NotReadyError):
+            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REFRESH_SECONDS):
+                await self._call("refresh")
+        return lookup(self._registry)
 
     async def index(self) -> list[IndexEntry]:
-        """See `Engine.index`."""
-        found, _ = await self.call("index")
-        return [IndexEntry(name, version, State(state), why) for name, version, state, why in found]
+        """Every version that is loaded, was refused, or is on disk."""
+        index, _ = await self._call("index")
+        return [IndexEntry(name, version, State(state), why) for name, version, state, why in index]
 
     async def load(self, name: str, version: str | None) -> None:
-        """See `Engine.load`."""
-        await self.call("load", name, version)
+        """Load a version."""
+        await self._change("load", name, version)
 
     async def unload(self, name: str, version: str | None) -> None:
-        """See `Engine.unload`."""
-        await self.call("unload", name, version)
+        """Unload a version."""
+        await self._change("unload", name, version)
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """See `Engine.statistics`."""
-        self._tell_counts()
-        _, arrays = await self.call("statistics", name, version)
-        return arrays[TEXT].tobytes()
+        """A `StatisticsReport` of what is loaded, as JSON."""
+        self._send_counts()
+        return bytes((await self._call("statistics", name, version))[0])
 
     async def render(self) -> bytes:
-        """See `Engine.render`."""
-        self._tell_counts()
-        _, arrays = await self.call("render")
-        return arrays[TEXT].tobytes()
+        """The metrics of all processes, in Prometheus' text format."""
+        self._send_counts()
+        return bytes((await self._call("render"))[0])
 
     def drain(self) -> None:
-        """See `Engine.drain`."""
-        self._draining = True
-        for number in self._changes:
-            if not self._calls[number].done():
-                self._calls[number].set_exception(NotReadyError("the server is stopping"))
+        """Say that the server is stopping."""
+        self._draining.set()
 
     async def close(self) -> None:
-        """See `Engine.close`: the engine goes on for other doors."""
+        """Send the last counts, and disconnect."""
         self.drain()
-        self._tell_counts()
+        self._send_counts()
         if self._task is not None:
             self._task.cancel()
-        if self._link is not None:
-            self._link.close()
+        if self._connection is not None:
+            self._connection.close()
 
-    def run(self, link: _Link, pieces: list[bytes | memoryview]) -> RemoteRun:
-        """Send a run to the engine at the other end of a connection.
+    def serve(self, connection: _EngineConnection, registry: Registry) -> None:
+        """What the engine at the other end of a connection serves is known."""
+        self._registry, self._connection = registry, connection
+        self._ready, self._report = registry.ready, registry.report
+        self._known.set()
 
-        Raises:
-            EngineLostError: there is nobody to send it to.
-        """
-        # A handle means nothing to the next engine.
-        if link.lost.done():
+    def lose(self, connection: _EngineConnection) -> None:
+        """A connection has ended."""
+        if self._connection is connection:
+            self._connection = None
+            if not self._draining.is_set():
+                _logger.error("the engine is lost")
+        self._registry = Registry(unavailable=LOADING)
+        self._ready, self._report = False, dict.fromkeys(self._report, LOADING)
+
+    async def _call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
+        if self._connection is None:
             raise EngineLostError(LOADING)
-        number = next(self._numbers)
-        told = frame(Kind.RUN, number, *pieces)
-        run = self._runs[number] = RemoteRun(lambda: self._give_up(number))
-        link.send(told)
-        return run
+        return await self._connection.call(method, *arguments)
 
-    async def call(self, method: str, *given: object) -> tuple[Any, Arrays]:
-        """Have the engine do something: what JSON can say of the answer, and its arrays.
-
-        Raises:
-            ServiceError: it cannot, or there is nobody to do it.
-        """
-        changes = method in ("load", "unload")
-        if changes and self._draining:
+    async def _change(self, method: str, name: str, version: str | None) -> None:
+        if self._draining.is_set():
             raise NotReadyError("the server is stopping")
-        link, number = self._link, next(self._numbers)
-        if link is None:
-            raise EngineLostError(LOADING)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
-        if changes:
-            self._changes.add(number)
-        link.send(frame(Kind.CALL, number, *pack_document([method, given], {})))
-        try:
-            return unpack_document(await answer)
-        finally:
-            # In this order: a signal may have `drain` look at both in between.
-            self._changes.discard(number)
-            del self._calls[number]
-
-    def _give_up(self, number: int) -> None:
-        if self._runs.pop(number, None) is not None and self._link is not None:
-            self._link.send(frame(Kind.CANCEL, number))
+        change = asyncio.ensure_future(self._call(method, name, version))
+        await unless_stopping(change, self._draining)
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            try:
-                _, link = await loop.create_unix_connection(lambda: _Link(self), str(self._path))
-            except OSError:
-                await asyncio.sleep(_RECONNECT_SECONDS)
-                continue
-            following = asyncio.ensure_future(self._follow(link))
-            try:
-                while not link.lost.done():
-                    await asyncio.wait([link.lost], timeout=_COUNT_SECONDS)
-                    self._tell_counts()
-            finally:
-                following.cancel()
+            with suppress(OSError):
+                _, connection = await loop.create_unix_connection(
+                    lambda: _EngineConnection(self), str(self._path)
+                )
+                while not connection.lost.done():
+                    await asyncio.wait([connection.lost], timeout=_COUNT_SECONDS)
+                    self._send_counts()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
-    def _tell_counts(self) -> None:
-        # While there is nobody to tell, what was counted stays here.
-        if self._link is not None:
-            told = (self.metrics.counts.take(), self.metrics.in_flight)
-            self._link.send(frame(Kind.COUNTS, 0, *pack_document(told, {})))
-
-    def take(self, link: _Link, come: Frame) -> None:
-        """A frame of the engine is here."""
-        if come.kind == Kind.OUTPUTS:
-            if run := self._runs.pop(come.number, None):
-                run.succeed(come.body)
-        elif come.kind == Kind.ERROR:
-            error = from_wire(unpack_document(come.body)[0])
-            if run := self._runs.pop(come.number, None):
-                run.fail(error)
-            elif (answer := self._calls.get(come.number)) and not answer.done():
-                answer.set_exception(error)
-        elif come.kind == Kind.ANSWER:
-            if (answer := self._calls.get(come.number)) and not answer.done():
-                answer.set_result(come.body)
-        else:
-            link.unread.put_nowait(come)
-
-    def lose(self, link: _Link) -> None:
-        """The connection has ended."""
-        if self._link is link:
-            self._link = None
-            if not self._draining:
-                _logger.error("the engine is gone")
-        self.registry = Registry(unavailable=LOADING)
-        self._status = False, dict.fromkeys(self._status[1], LOADING)
-        lost = "the process that runs the models has ended; another one takes its place"
-        runs, self._runs = self._runs, {}
-        for run in runs.values():
-            run.fail(EngineLostError(lost))
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(EngineLostError(lost))
-
-    async def _follow(self, link: _Link) -> None:
-        """Learn what is served, on a thread: of thousands of versions it takes a while."""
-        served = _Served()
-        while not link.lost.done():
-            come = [await link.unread.get()]
-            while not link.unread.empty():
-                come.append(link.unread.get_nowait())
-            try:
-                await asyncio.to_thread(self._read, link, served, come)
-            except Exception:
-                # All of it is told again to who connects again.
-                _logger.exception("what the engine serves could not be read")
-                link.close()
-                return
-            if come[-1].kind == Kind.DIRECTORY and not link.lost.done():
-                # Only from here on is it known what could be run.
-                self._link, self._served = link, served
-                self.registry, self._status = served.registry, served.status
-                link.send(frame(Kind.SEEN, come[-1].number))
-                self._known.set()
-
-    def _read(self, link: _Link, served: _Served, frames: list[Frame]) -> None:
-        for come in frames:
-            if come.kind == Kind.MODEL:
-                served.models[come.number] = self._model(link, come)
-            else:
-                served.learn(unpack_document(come.body)[0])
-
-    def _model(self, link: _Link, come: Frame) -> RemoteModel:
-        digest = sha256(come.body).digest()
-        same = self._read_before.get(digest)
-        if same is None:
-            model = self._new_model(link, come)
-        else:
-            model = replace(same, link=link, handle=come.number, failure=None)
-        self._read_before[digest] = model
-        return model
-
-    def _new_model(self, link: _Link, come: Frame) -> RemoteModel:
-        told, arrays = unpack_document(come.body)
-        manifest = Manifest.model_validate(told["manifest"])
-        calibration = None
-        if arrays:
-            calibration = Calibration(*(arrays[name].copy() for name in ("levels", "offsets")))
-        return RemoteModel(
-            engine=self,
-            link=link,
-            handle=come.number,
-            manifest=manifest,
-            intervals=Intervals(manifest, calibration),
-            provider=told["provider"],
-            max_batch=told["max_batch"],
-        )
+    def _send_counts(self) -> None:
+        # While the engine is lost, the counts stay here.
+        if self._connection is not None:
+            self._connection.send(ipc.Counts(self.metrics.counts.take(), self.metrics.in_flight))
 
 
-class _Served:
-    """What an engine serves, as far as it was told; for one thread at a time.
+class _EngineConnection(ipc.Connection):
+    """The connection to an engine, with all that ends with it.
 
     Attributes:
-        models: By handle.
-        registry: What is served.
-        status: Whether the engine is ready, and what it reports.
+        lost: Is done once the connection has ended.
+        update: Reads the last change of what is served, until that is known.
     """
 
-    def __init__(self) -> None:
-        self.models: dict[int, RemoteModel] = {}
-        self.registry = Registry(unavailable=LOADING)
-        self.status: tuple[bool, Mapping[str, str]] = False, {}
-
-    def learn(self, changes: dict[str, Any]) -> None:
-        """Learn what has changed; see `Told.since`."""
-        self.status = changes["ready"], updated(self.status[1], changes["report"])
-        if not (changes["slots"] or self.registry.unavailable):
-            return
-        slots = {name: dict(versions) for name, versions in self.registry.versions.items()}
-        for (name, version), told in changes["slots"]:
-            versions = slots.setdefault(name, {})
-            versions.pop(version, None)
-            if told is not None:
-                handle, failure, refused = told
-                model = None if handle is None else self.models[handle]
-                if model is not None:
-                    model.failure = failure
-                versions[version] = VersionState(model, refused)
-        self.registry = Registry(
-            {name: versions for name, versions in slots.items() if versions},
-            changes["pins"],
-        )
-        kept = {*self.registry.models}
-        self.models = {handle: model for handle, model in self.models.items() if model in kept}
-
-
-class _Link(Peer):
-    """The connection to the engine.
-
-    Attributes:
-        lost: Is done once it has ended.
-        unread: Frames that tell what is served and were not read yet.
-    """
-
-    def __init__(self, engine: EngineClient) -> None:
-        super().__init__(engine.take)
-        self._engine = engine
+    def __init__(self, client: EngineClient) -> None:
+        super().__init__()
+        self._client = client
+        self._numbers = itertools.count(1)
+        self._runs: dict[int, Run] = {}
+        self._calls: dict[int, asyncio.Future[tuple[Any, Arrays]]] = {}
+        self._loads: dict[int, RemoteModel] = {}
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.unread: asyncio.Queue[Frame] = asyncio.Queue()
+        self.update: asyncio.Task[None] | None = None
+
+    def submit(
+        self,
+        load: int,
+        feeds: Arrays,
+        attention: tuple[str, ...],
+        deadline: float,
+        admitted: bool,
+    ) -> Run:
+        """Send a run to the engine; see `RemoteModel.submit`."""
+        if self.lost.done():
+            raise EngineLostError(LOADING)
+        number = next(self._numbers)
+        self.send(ipc.Submit(number, load, deadline, admitted, attention), feeds)
+        run = self._runs[number] = Run(partial(self._cancel, number))
+        return run
+
+    async def call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
+        """Call a method of the engine, and know what it served when it answered.
+
+        Raises:
+            EngineLostError: the engine is lost.
+            ServiceError: what the method raised.
+        """
+        if self.lost.done():
+            raise EngineLostError(LOADING)
+        number = next(self._numbers)
+        answer = self._calls[number] = self._loop.create_future()
+        self.send(ipc.Call(number, method, arguments))
+        try:
+            found: tuple[Any, Arrays] = await answer
+        finally:
+            del self._calls[number]
+        await self.updated()
+        return found
+
+    async def updated(self, seconds: float | None = None) -> None:
+        """Wait until the changes that have come are known."""
+        if self.update is not None:
+            await asyncio.wait([self.update], timeout=seconds)
+
+    def received(self, message: ipc.Message, arrays: Arrays) -> None:
+        if isinstance(message, ipc.Result):
+            if run := self._runs.pop(message.number, None):
+                run.submitted, run.began, run.ended = (
+                    message.submitted,
+                    message.began,
+                    message.ended,
+                )
+                run.loading, run.batch = message.loading, message.batch
+                run.succeed(arrays)
+        elif isinstance(message, ipc.Failed):
+            error = from_wire(message.error)
+            if run := self._runs.pop(message.number, None):
+                run.fail(error)
+            elif (answer := self._calls.get(message.number)) and not answer.done():
+                answer.set_exception(error)
+        elif isinstance(message, ipc.Answer):
+            if (answer := self._calls.get(message.number)) and not answer.done():
+                answer.set_result((message.value, arrays))
+        elif isinstance(message, ipc.Update):
+            self.update = asyncio.ensure_future(self._update(self.update, arrays["snapshot"]))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._engine.lose(self)
         self.lost.set_result(None)
+        self._client.lose(self)
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            run.fail(EngineLostError(_LOST))
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(EngineLostError(_LOST))
+
+    def _cancel(self, number: int, run: Run) -> None:
+        if self._runs.pop(number, None) is not None:
+            self.send(ipc.Cancel(number))
+        run.fail(CancelledError())
+
+    async def _update(self, before: asyncio.Task[None] | None, frame: NDArray[np.uint8]) -> None:
+        """Learn what is served, on a thread: of thousands of versions this takes a while."""
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            if not self.transport.is_closing():
+                registry = await asyncio.to_thread(self._read, frame)
+        except Exception:
+            # The engine sends all of it again on the next connection.
+            _logger.exception("what the engine serves could not be read")
+            self.close()
+        else:
+            if not self.transport.is_closing():
+                self._client.serve(self, registry)
+        if self.update is asyncio.current_task():
+            self.update = None
+
+    def _read(self, frame: NDArray[np.uint8]) -> Registry:
+        snapshot, loads = ipc.decode(frame.data)
+        assert isinstance(snapshot, ipc.Snapshot)  # noqa: S101
+        for key, load in loads.items():
+            self._loads[int(key)] = self._model(int(key), load)
+        kept: dict[int, RemoteModel] = {}
+        versions: dict[str, dict[str, VersionState]] = {}
+        for name, version, number, failure, refused, changing, wanted in snapshot.versions:
+            model = None
+            if number is not None:
+                model = kept[number] = self._loads[number]
+                model.failure = failure
+            state = VersionState(model, refused, changing, wanted)
+            versions.setdefault(name, {})[version] = state
+        self._loads = kept
+        registry = Registry(versions, snapshot.pins, not_ready=snapshot.not_ready)
+        # Kept in it: of thousands of versions they, too, are for this thread.
+        _ = registry.report, registry.ready, registry.defaults
+        return registry
+
+    def _model(self, number: int, load: NDArray[np.uint8]) -> RemoteModel:
+        digest = sha256(load.data).digest()
+        known = self._client.models.get(digest)
+        if known is not None:
+            model = replace(known, connection=self, number=number, failure=None)
+        else:
+            about, arrays = ipc.decode(load.data)
+            assert isinstance(about, ipc.Load)  # noqa: S101
+            read = Manifest.model_validate_json(about.manifest)
+            calibration = None
+            if arrays:
+                calibration = Calibration(arrays["levels"].copy(), arrays["offsets"].copy())
+            model = RemoteModel(
+                self,
+                number,
+                read,
+                Intervals(read, calibration),
+                about.provider,
+                about.max_batch,
+                about.on_demand,
+            )
+        self._client.models[digest] = model
+        return model

@@ -1,11 +1,12 @@
-"""What a door talks to: the engine of its own process, or one in another (`remote`)."""
+"""The engine as an HTTP worker sees it, and the engine of its own process."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, Self
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -20,9 +21,11 @@ from foretell.service.statistics import statistics
 _THREADS = 2
 _LAST_RUNS_SECONDS = 0.5
 
+_Found = TypeVar("_Found")
+
 
 class Workers(BaseModel):
-    """Processes that take requests.
+    """HTTP workers.
 
     Attributes:
         wanted: How many there should be.
@@ -38,7 +41,7 @@ class Status(BaseModel):
 
     Attributes:
         ready: Whether every model does, and the server is not stopping.
-        workers: Who takes requests.
+        workers: The HTTP workers.
         models: State of every version, by `name@version`: `ready`, or why it is not.
     """
 
@@ -57,7 +60,7 @@ class Engine(Protocol):
     """Models that come and go, their queues and what is counted; for one event loop.
 
     Attributes:
-        metrics: Where a door counts.
+        metrics: Where this process counts.
     """
 
     metrics: Metrics
@@ -73,18 +76,28 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Wait until it is known what is served; to be called before anything else."""
 
+    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
+        """Look up what a request names, knowing every load and unload that was answered.
+
+        Args:
+            lookup: Looks it up in what is served now; may be called twice.
+
+        Raises:
+            ServiceError: as `lookup`.
+        """
+
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
 
     async def load(self, name: str, version: str | None) -> None:
-        """See `Repository.load`; every door serves it once this returns, but one that is stuck.
+        """Load a version for all HTTP workers, as `Repository.load` does.
 
         Raises:
-            ServiceError: likewise; `NotReadyError` once the server is stopping, too.
+            ServiceError: as `Repository.load`; `NotReadyError` once the server is stopping, too.
         """
 
     async def unload(self, name: str, version: str | None) -> None:
-        """See `Repository.unload` and `load`."""
+        """Unload a version, as `Repository.unload` does; raises as `load`."""
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
         """A `StatisticsReport` of what is loaded, as JSON.
@@ -104,8 +117,8 @@ class Engine(Protocol):
         """Finish what was accepted, and stop; every request was answered or cut off."""
 
 
-class LocalEngine:
-    """The engine of this process; see `Engine`.
+class LocalEngine(Engine):
+    """The engine of this process.
 
     Args:
         repository: Its models, closed with it.
@@ -121,54 +134,57 @@ class LocalEngine:
 
     @property
     def registry(self) -> Registry:
-        """See `Engine.registry`."""
+        """What is served now."""
         return self.repository.versions.registry
 
     @property
     def status(self) -> Status:
-        """See `Engine.status`."""
-        repository = self.repository
-        snapshot = repository.snapshot
+        """Whether the server can answer."""
+        snapshot = self.repository.snapshot
         return Status.of(self.metrics, snapshot.report, ready=snapshot.ready)
 
-    @property
-    def changing(self) -> bool:
-        """Whether a load or unload is going on; nothing interrupts it, and Python waits for it."""
-        return any(change.running() for change in [*self._changes])
-
     async def start(self) -> None:
-        """See `Engine.start`: the repository has been started."""
+        """The repository has been started."""
+
+    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
+        """Look up what a request names."""
+        return lookup(self.repository.versions.registry)
 
     async def index(self) -> list[IndexEntry]:
-        """See `Engine.index`."""
+        """Every version that is loaded, was refused, or is on disk."""
         return await asyncio.to_thread(self.repository.index)
 
     async def load(self, name: str, version: str | None) -> None:
-        """See `Engine.load`."""
-        await self._change(self.repository.load, name, version)
+        """Load a version."""
+        await self._change(partial(self.repository.load, name, version))
 
     async def unload(self, name: str, version: str | None) -> None:
-        """See `Engine.unload`."""
-        await self._change(self.repository.unload, name, version)
+        """Unload a version."""
+        await self._change(partial(self.repository.unload, name, version))
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """See `Engine.statistics`."""
+        """A `StatisticsReport` of what is loaded, as JSON."""
         return await asyncio.to_thread(self._statistics, name, version)
 
     async def render(self) -> bytes:
-        """See `Engine.render`."""
+        """The metrics of all processes, in Prometheus' text format."""
         return await asyncio.to_thread(self._render)
 
     def drain(self) -> None:
-        """See `Engine.drain`."""
+        """Say that the server is stopping."""
         self.repository.drain()
         self._draining.set()
 
     async def close(self) -> None:
-        """See `Engine.close`."""
+        """Finish what was accepted, and close the models."""
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a load or unload goes on; nothing interrupts it."""
+        return any(change.running() for change in [*self._changes])
 
     def _render(self) -> bytes:
         repository = self.repository
@@ -186,28 +202,29 @@ class LocalEngine:
         versions = [key for key in loaded if name in (None, key[0]) and version in (None, key[1])]
         return statistics(self.metrics, versions).model_dump_json().encode()
 
-    async def _change(
-        self, change: Callable[[str, str | None], None], name: str, version: str | None
-    ) -> None:
-        """Call what may wait for long, on a thread that nothing else waits for.
-
-        Raises:
-            NotReadyError: the server is stopping, and does not wait for the change to end.
-        """
+    async def _change(self, change: Callable[[], None]) -> None:
+        """Call what may take long, on a thread that nothing else waits for."""
         if self._draining.is_set():
             raise NotReadyError("the server is stopping")
-        stopping = asyncio.ensure_future(self._draining.wait())
-        begun = self._pool.submit(change, name, version)
+        begun = self._pool.submit(change)
         self._changes.add(begun)
         begun.add_done_callback(self._changes.discard)
-        changing = asyncio.wrap_future(begun)
-        try:
-            both: set[asyncio.Future[Any]] = {changing, stopping}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not changing.done():
-                raise NotReadyError("the server is stopping")
-            changing.result()
-        finally:
-            # Nobody waits any more; what has not begun never will.
-            stopping.cancel()
-            changing.cancel()
+        await unless_stopping(asyncio.wrap_future(begun), self._draining)
+
+
+async def unless_stopping(change: asyncio.Future[_Found], draining: asyncio.Event) -> _Found:
+    """Wait for a change, which is cancelled if it has not begun when the server stops.
+
+    Raises:
+        NotReadyError: the server is stopping.
+    """
+    stopping = asyncio.ensure_future(draining.wait())
+    try:
+        both: set[asyncio.Future[Any]] = {change, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not change.done():
+            raise NotReadyError("the server is stopping")
+        return change.result()
+    finally:
+        stopping.cancel()
+        change.cancel()

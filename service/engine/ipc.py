@@ -1,208 +1,255 @@
-"""Frames: what doors and the engine send each other over a Unix socket.
+"""The wire between the engine and the HTTP workers: messages and arrays over a Unix socket.
 
-A frame is a head of 16 bytes (little-endian: 8 for the size of the body, 1 for the kind, 7 for the
-number) and a body, padded to 16 bytes so that arrays may be read where they lie. The number ties an
-answer to what it answers. Both ends are of the same installation and user: nothing else speaks it.
+A frame is 16 bytes (two little-endian integers: the size of what follows them, and that of its
+head), the head and the arrays. The head is a message with the name, type and shape of each array,
+in msgpack. The head and each array are padded to 16 bytes, so that arrays are read where they lie.
+Both ends belong to one server: nothing else speaks this protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import struct
-from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from foretell.service.arrays import Arrays
-
-_HEAD = struct.Struct("<QQ")
-# Bytes of its name, its type and how many axes it has.
-_ARRAY = struct.Struct("<HcB")
-_ALIGNMENT = 16
-_READ = 256 * 1024
-# What a connection holds that is not read yet; the system may allow less.
-_HELD = 1024 * 1024
-# Larger ones stay where they were written or read: it takes longer to copy them.
-_COPIED = 16 * 1024
-_PADDING = [bytes(size) for size in range(_ALIGNMENT)]
+from foretell.service.engine.registry import State
+from foretell.service.metrics import Taken
 
 
-class Kind(IntEnum):
-    """What a frame is: of doors from `RUN` on, of the engine from `MODEL` on."""
-
-    RUN = 1
-    CANCEL = 2
-    CALL = 3
-    COUNTS = 4
-    SEEN = 5
-    MODEL = 15
-    DIRECTORY = 16
-    OUTPUTS = 17
-    ANSWER = 18
-    ERROR = 19
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """What a frame says, beside its arrays; `number` ties an answer to what it answers."""
 
 
-class Frame(NamedTuple):
-    """One frame.
+class Submit(Message, tag=1):
+    """Run a model, by the number of its load, on the windows of the arrays."""
 
-    Attributes:
-        kind: What it is.
-        number: What it is about.
-        body: Its body, with its padding.
-    """
-
-    kind: int
     number: int
-    body: memoryview
+    model: int
+    deadline: float
+    admitted: bool
+    attention: tuple[str, ...]
 
 
-def frame(kind: Kind, number: int, *pieces: bytes | memoryview) -> list[bytes | memoryview]:
-    """A frame, as pieces to be written one after the other."""
+class Cancel(Message, tag=2):
+    """Give up a run."""
+
+    number: int
+
+
+class Call(Message, tag=3):
+    """Call a method of the engine."""
+
+    number: int
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class Counts(Message, tag=4):
+    """What a worker has counted since its last message, and how many requests it answers now."""
+
+    taken: Taken
+    in_flight: int
+
+
+class Result(Message, tag=5):
+    """A run has ended; its outputs are the arrays."""
+
+    number: int
+    submitted: float
+    began: float
+    ended: float
+    loading: float
+    batch: int
+
+
+class Answer(Message, tag=6):
+    """What a call returned."""
+
+    number: int
+    value: Any
+
+
+class Failed(Message, tag=7):
+    """A run or a call has failed: the error as of `errors.to_wire`."""
+
+    number: int
+    error: dict[str, Any]
+
+
+class Update(Message, tag=8):
+    """What is served has changed.
+
+    The array `snapshot` is a frame with a `Snapshot` and the loads that the worker does not know,
+    each a frame with a `Load`. So all of them can be read on a thread.
+    """
+
+
+class Snapshot(Message, tag=9):
+    """A `Registry`: of each version its name, the number of its load, why that has failed, and the
+    fields of its `VersionState`.
+    """
+
+    versions: list[tuple[str, str, int | None, str | None, str, State | None, bool]]
+    pins: dict[str, str]
+    not_ready: str
+
+    @property
+    def loads(self) -> set[int]:
+        """Numbers of the loads."""
+        return {each[2] for each in self.versions if each[2] is not None}
+
+
+class Load(Message, tag=10):
+    """A loaded model; its arrays are those of its `Calibration`, if it has one."""
+
+    manifest: bytes
+    provider: str
+    max_batch: int
+    on_demand: bool
+
+
+_Layout = list[tuple[str, str, tuple[int, ...]]]
+_Any = Submit | Cancel | Call | Counts | Result | Answer | Failed | Update | Snapshot | Load
+_Pieces = list[bytes | memoryview]
+
+_PREFIX = struct.Struct("<QQ")
+_ALIGNMENT = 16
+_PADDING = [bytes(size) for size in range(_ALIGNMENT)]
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(tuple[_Any, _Layout])
+_READ_BYTES = 256 * 1024
+# Of what is sent and not read yet; the system may allow less.
+_SOCKET_BYTES = 1024 * 1024
+# Larger frames and arrays stay where they were read or written: a copy takes longer.
+_COPIED_BYTES = 16 * 1024
+_NO_ARRAYS: Arrays = {}
+
+
+def encode(message: Message, arrays: Arrays = _NO_ARRAYS) -> _Pieces:
+    """A frame, in pieces that are sent one after the other; arrays are not copied."""
+    layout: _Layout = []
+    data: _Pieces = []
     size = 0
-    for piece in pieces:
-        size += piece.nbytes if isinstance(piece, memoryview) else len(piece)
-    padding = -size % _ALIGNMENT
-    return [_HEAD.pack(size + padding, number << 8 | kind), *pieces, _PADDING[padding]]
-
-
-def pack(arrays: Arrays) -> list[bytes | memoryview]:
-    """Arrays by name, as pieces of a body; their sizes are multiples of 16 bytes."""
-    pieces: list[bytes | memoryview] = [len(arrays).to_bytes(_ALIGNMENT, "little")]
     for name, array in arrays.items():
-        told = name.encode()
-        head = _ARRAY.pack(len(told), array.dtype.char.encode(), array.ndim)
-        head += struct.pack(f"<{array.ndim}Q", *array.shape) + told
-        # No copy: some windows of a batch are contiguous. As bytes: transports count them by `len`.
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        pieces += (head, _PADDING[-len(head) % _ALIGNMENT])
-        pieces += (data, _PADDING[-data.nbytes % _ALIGNMENT])
-    return pieces
+        layout.append((name, array.dtype.str, array.shape))
+        # As bytes: transports count them by `len`.
+        values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        padding = -values.nbytes % _ALIGNMENT
+        data += (values, _PADDING[padding])
+        size += values.nbytes + padding
+    try:
+        head = _ENCODER.encode((message, layout))
+    except UnicodeEncodeError:
+        # The name of a file may be no UTF-8.
+        head = _ENCODER.encode(
+            (_escaped(msgspec.to_builtins(message, builtin_types=[bytes])), layout)
+        )
+    padding = -len(head) % _ALIGNMENT
+    return [_PREFIX.pack(len(head) + padding + size, len(head)), head, _PADDING[padding], *data]
 
 
-def unpack(body: memoryview, at: int = 0) -> Arrays:
-    """The arrays of a body, as views of it.
+def decode(frame: memoryview) -> tuple[_Any, Arrays]:
+    """The message and the arrays of a frame; the arrays are views of it.
 
-    Args:
-        body: The body.
-        at: Where `pack`'s pieces begin.
+    Raises:
+        msgspec.DecodeError: it is no frame of this protocol.
     """
+    at = _PREFIX.size + _PREFIX.unpack_from(frame)[1]
+    message, layout = _DECODER.decode(frame[_PREFIX.size : at])
     arrays: Arrays = {}
-    count = int.from_bytes(body[at : at + _ALIGNMENT], "little")
-    at += _ALIGNMENT
-    for _ in range(count):
-        named, code, dimensions = _ARRAY.unpack_from(body, at)
-        shape = struct.unpack_from(f"<{dimensions}Q", body, at + _ARRAY.size)
-        begin = at + _ARRAY.size + 8 * dimensions
-        name = str(body[begin : begin + named], "utf-8")
-        at = begin + named + -(begin + named) % _ALIGNMENT
-        arrays[name] = values = np.ndarray(shape, code.decode(), body, at)
-        at += values.nbytes + -values.nbytes % _ALIGNMENT
-    return arrays
+    for name, dtype, shape in layout:
+        at += -at % _ALIGNMENT
+        arrays[name] = values = np.ndarray(shape, dtype, frame, at)
+        at += values.nbytes
+    return message, arrays
 
 
-def pack_names(names: Sequence[str]) -> bytes:
-    """Names without blanks, as a piece of a body; its size is a multiple of 16 bytes."""
-    text = " ".join(names).encode()
-    return text + b" " * (-len(text) % _ALIGNMENT)
+def _escaped(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_escaped(name): _escaped(each) for name, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def unpack_names(piece: memoryview) -> list[str]:
-    """What `pack_names` has packed."""
-    return str(piece, "utf-8").split()
+class Connection(asyncio.BufferedProtocol):
+    """One end of a connection; subclasses say what a message does."""
 
-
-def pack_document(document: object, arrays: Arrays) -> list[bytes | memoryview]:
-    """What JSON can say, and arrays, as pieces of a body."""
-    # Not by orjson, which refuses integers of more than 64 bits, as a manifest may have, and what
-    # file systems name that is no UTF-8.
-    text = json.dumps(document).encode()
-    padding = _PADDING[-len(text) % _ALIGNMENT]
-    return [len(text).to_bytes(_ALIGNMENT, "little"), text, padding, *pack(arrays)]
-
-
-def unpack_document(body: memoryview) -> tuple[Any, Arrays]:
-    """What `pack_document` has packed."""
-    size = int.from_bytes(body[:_ALIGNMENT], "little")
-    begin, end = _ALIGNMENT, _ALIGNMENT + size
-    return json.loads(bytes(body[begin:end])), unpack(body, end + -end % _ALIGNMENT)
-
-
-class Peer(asyncio.BufferedProtocol):
-    """A connection over which frames come and go.
-
-    Args:
-        take: Called with this connection and each frame that comes, whose body it may keep.
-    """
-
-    def __init__(self, take: Callable[[Any, Frame], None]) -> None:
-        self._take = take
-        self._common = memoryview(bytearray(_READ))
+    def __init__(self) -> None:
+        self._common = memoryview(bytearray(_READ_BYTES))
         # Where bytes go now: the common buffer, or that of one large frame.
         self._buffer = self._common
         self._filled = 0
-        self._pieces: list[bytes | memoryview] = []
+        self._unsent: _Pieces = []
+
+    def received(self, message: _Any, arrays: Arrays) -> None:
+        """A message has come; its arrays may be kept."""
+        raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to write."""
-        self._transport = cast("asyncio.WriteTransport", transport)
-        self._transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, _HELD
+        self.transport = cast("asyncio.WriteTransport", transport)
+        self.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES
         )
         self._loop = asyncio.get_running_loop()
 
-    def send(self, pieces: list[bytes | memoryview]) -> None:
-        """Send a frame, with all others of this turn of the event loop, before its next one.
+    def send(self, message: Message, arrays: Arrays = _NO_ARRAYS) -> None:
+        """Send a message at the end of this turn of the event loop, with all others of it.
 
-        Its arrays are not to be changed any more.
+        The arrays must not change any more.
         """
-        if not self._pieces:
+        self.write(encode(message, arrays))
+
+    def write(self, pieces: _Pieces) -> None:
+        """Send what was encoded before."""
+        if not self._unsent:
             self._loop.call_soon(self.flush)
-        self._pieces += pieces
+        self._unsent += pieces
 
     def flush(self) -> None:
-        """Send what waits."""
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            for piece in pieces:
-                if type(piece) is memoryview and piece.nbytes > _COPIED:
-                    self._transport.writelines(pieces)
-                    return
-            self._transport.write(b"".join(pieces))
+        """Send at once what waits for the end of the turn."""
+        pieces, self._unsent = self._unsent, []
+        if any(type(each) is memoryview and each.nbytes > _COPIED_BYTES for each in pieces):
+            self.transport.writelines(pieces)
+        elif pieces:
+            self.transport.write(b"".join(pieces))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where what comes next is to be written."""
+        """Where the next bytes are to be written."""
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what is complete."""
+        """Hand on the frames that are complete."""
         buffer, filled, at = self._buffer, self._filled + nbytes, 0
-        frames: list[Frame] = []
-        while at + _HEAD.size <= filled:
-            size, named = _HEAD.unpack_from(buffer, at)
-            begin, end = at + _HEAD.size, at + _HEAD.size + size
+        frames: list[memoryview] = []
+        while at + _PREFIX.size <= filled:
+            end = at + _PREFIX.size + _PREFIX.unpack_from(buffer, at)[0]
             if end > filled:
-                if buffer is self._common and size > _COPIED:
-                    # The rest of it is read to where it stays.
+                if buffer is self._common and end - at > _COPIED_BYTES:
+                    # The rest of the frame is read to where it stays.
                     self._buffer = np.empty(end - at, np.uint8).data
                 break
-            body = buffer[begin:end]
+            frame = buffer[at:end]
             if buffer is self._common:
-                body = memoryview(bytes(body))
+                frame = memoryview(bytes(frame))
             else:
                 self._buffer = self._common
-            frames.append(Frame(named & 0xFF, named >> 8, body))
+            frames.append(frame)
             at = end
         self._filled = filled - at
         if self._buffer is not buffer or at:
             self._buffer[: self._filled] = buffer[at:filled]
-        for come in frames:
-            self._take(self, come)
+        for frame in frames:
+            self.received(*decode(frame))
 
     def close(self) -> None:
         """Send what waits, and close."""
         self.flush()
-        self._transport.close()
+        self.transport.close()

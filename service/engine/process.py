@@ -180,7 +180,7 @@ async def _serve(
         if watch.is_over(now):
             return False
         # Doors are told to stop as well, and answer what they have accepted.
-        return not stopping.is_set() or host.doors > 0
+        return not stopping.is_set() or host.workers > 0
 
     await host.serve(listener, tick)
     await engine.close()

@@ -1,348 +1,339 @@
-"""The engine as a process of its own: it runs models for doors that are connected to it."""
+"""The engine as a process of its own: it runs models for the HTTP workers that are connected."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.client import RAN, RUN, TEXT
+from foretell.service.engine import ipc
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.ipc import (
-    Frame,
-    Kind,
-    Peer,
-    frame,
-    pack,
-    pack_document,
-    unpack,
-    unpack_document,
-    unpack_names,
-)
 from foretell.service.engine.registry import Model, Pending, Registry
-from foretell.service.engine.told import NOTHING, Told
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
 
 _logger = logging.getLogger(__name__)
 
-# How soon doors hear of what has changed by itself: a model that failed, a new version.
+# How soon workers hear of a model that has failed, or of a version that was found in the folder.
 _LOOK_SECONDS = 0.1
-# For doors to hear of a model that was loaded or unloaded on request.
-_SEEN_SECONDS = 5.0
+# For the registry to be written to every worker after a load or unload.
+_WRITE_SECONDS = 5.0
 _POLL_SECONDS = 0.002
-# For runs that are going on when the engine ends; a lost GPU's have failed by then.
+# For the runs that are going on when the engine ends; those of a lost GPU have failed by then.
 _LAST_RUNS_SECONDS = 5.0
-# Frames that are sent in one turn of the event loop.
-_TOGETHER = 64
 
 _Pieces = list[bytes | memoryview]
 
 
+class _Numbered(NamedTuple):
+    number: int
+    # A frame with a `Load`, written once for all workers.
+    frame: NDArray[np.uint8]
+
+
 class EngineServer:
-    """Serves doors.
+    """Serves HTTP workers.
 
     Args:
-        engine: What they share.
+        engine: The engine that they share.
     """
 
     def __init__(self, engine: LocalEngine) -> None:
-        self._engine = engine
-        self._doors: set[_Door] = set()
-        self._number = 0
-        # What doors were told last.
-        self._snapshot: Registry | None = None
-        self._telling = asyncio.Lock()
+        self.engine = engine
+        self.closing = False
+        self._workers: set[_WorkerConnection] = set()
+        self._published: Registry | None = None
+        self._publishing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._abouts: WeakKeyDictionary[Model, _Pieces] = WeakKeyDictionary()
         self._numbers = itertools.count(1)
-        self._handles: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+        self._numbered: WeakKeyDictionary[Model, _Numbered] = WeakKeyDictionary()
+        # Also those that were unloaded and still answer requests that had found them.
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
-        self._done: deque[tuple[_Door, int, Pending]] = deque()
+        self._ended: deque[tuple[_WorkerConnection, int, Pending]] = deque()
         self._woken = False
-        self._closing = False
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
-        """Serve until told to stop; what was accepted by then is still answered, within seconds.
+        """Serve until `tick` says to stop; what was accepted by then is answered, within seconds.
 
         Args:
             listener: A Unix socket, listening.
-            tick: Called every tenth of a second; says whether to go on.
+            tick: Called every tenth of a second; returns whether to go on.
         """
-        # The socket's name is not this process' to remove: another one will take its place.
+        # The parent owns the socket's name: the next engine listens on it, too.
         options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        server = await self._loop.create_unix_server(lambda: _Door(self), sock=listener, **options)
+        server = await self._loop.create_unix_server(
+            lambda: _WorkerConnection(self), sock=listener, **options
+        )
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            changed = self._engine.repository.snapshot is not self._snapshot
-            if changed and not self._telling.locked():
-                self._begin_to_tell()
-        self._closing = True
+            if self._engine_changed and not self._publishing.locked():
+                self._start_publishing()
+        self.closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
         while self.busy and self._loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
         server.close()
-        for door in [*self._doors]:
-            door.close()
+        for worker in [*self._workers]:
+            worker.close()
 
     @property
-    def doors(self) -> int:
+    def workers(self) -> int:
         """How many are connected."""
-        return len(self._doors)
+        return len(self._workers)
 
     @property
     def busy(self) -> bool:
         """Whether any run is going on."""
-        return any(door.runs for door in self._doors)
+        return any(worker.runs for worker in self._workers)
 
-    def come(self, door: _Door) -> None:
-        """A door has connected."""
-        self._doors.add(door)
-        self._begin_to_tell()
+    def connect(self, worker: _WorkerConnection) -> None:
+        """A worker has connected."""
+        self._workers.add(worker)
+        self._start_publishing()
 
-    def go(self, door: _Door) -> None:
-        """A door is gone, and with it what waits for its clients."""
-        self._doors.discard(door)
-        runs, door.runs = door.runs, {}
+    def disconnect(self, worker: _WorkerConnection) -> None:
+        """A worker is lost; its runs are cancelled."""
+        self._workers.discard(worker)
+        runs, worker.runs = worker.runs, {}
         for run in runs.values():
             run.cancel()
-        self._engine.metrics.elsewhere.pop(door, None)
+        self.engine.metrics.elsewhere.pop(worker, None)
 
-    def take(self, door: _Door, come: Frame) -> None:
-        """A frame of a door is here."""
-        if come.kind == Kind.RUN:
-            self._run(door, come)
-        elif come.kind == Kind.CANCEL:
-            if run := door.runs.pop(come.number, None):
-                run.cancel()
-        elif come.kind == Kind.COUNTS:
-            (taken, in_flight), _ = unpack_document(come.body)
-            self._engine.metrics.counts.merge(taken)
-            self._engine.metrics.elsewhere[door] = in_flight
-        elif come.kind == Kind.SEEN:
-            door.seen = come.number
-        else:
-            door.begin(self._answer(door, come.number, *unpack_document(come.body)[0]))
+    def find(self, number: int) -> Model:
+        """The model of a load.
 
-    def _run(self, door: _Door, come: Frame) -> None:
-        deadline, handle, admitted, named = RUN.unpack_from(come.body)
-        model = self._models.get(handle)
-        try:
-            if self._closing:
-                raise NotReadyError("the engine is stopping")
-            if model is None:
-                raise NotReadyError("the model was unloaded")
-            arrays = RUN.size + named
-            attention = unpack_names(come.body[RUN.size : arrays]) if named else ()
-            feeds = unpack(come.body, arrays)
-            run = model.submit(feeds, attention=attention, deadline=deadline, admitted=admitted)
-        except ServiceError as error:
-            let_go(error)
-            door.send(_error(come.number, error))
-            return
-        door.runs[come.number] = run
-        run.add_done_callback(partial(self._finished, door, come.number))
-
-    def _finished(self, door: _Door, number: int, run: Pending) -> None:
-        """A run is done, on a worker's thread or this one."""
-        self._done.append((door, number, run))
-        # Those that are done until the loop gets to it need no wake of their own.
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        self._woken = False
-        while self._done:
-            door, number, run = self._done.popleft()
-            # What is not there any more was cancelled.
-            if door.runs.pop(number, None) is None:
-                continue
-            try:
-                ran = RAN.pack(run.submitted, run.began, run.ended, run.loading, run.batch)
-                told = frame(Kind.OUTPUTS, number, ran, *pack(run.result()))
-            except ServiceError as error:
-                let_go(error)
-                if isinstance(error, ModelFailedError) and error.__cause__ is not None:
-                    _logger.error("model failed", exc_info=error)
-                door.send(_error(number, error))
-            except Exception:
-                # The others are still to be told.
-                _logger.exception("a run ended in a way that nobody foresaw")
-                door.send(_error(number, ModelFailedError("the model could not be run")))
-            else:
-                door.send(told)
-
-    async def _answer(self, door: _Door, number: int, method: str, given: list[Any]) -> None:
-        """Do what a door asks for, and say what came of it."""
-        engine = self._engine
-        try:
-            answer: object = None
-            arrays: Arrays = {}
-            match method:
-                case "index":
-                    answer = [
-                        (entry.name, entry.version, entry.state, entry.reason)
-                        for entry in await engine.index()
-                    ]
-                case "load":
-                    await engine.load(*given)
-                    await self._all_know()
-                case "unload":
-                    await engine.unload(*given)
-                    await self._all_know()
-                case "statistics":
-                    arrays = _text(await engine.statistics(*given))
-                case "render":
-                    arrays = _text(await engine.render())
-                case "example":
-                    answer, arrays = await self._example(given[0])
-        except ServiceError as error:
-            let_go(error)
-            door.send(_error(number, error))
-        except Exception:
-            _logger.exception("a call of a door failed for a reason nobody foresaw")
-            door.send(_error(number, ServiceError("the server failed; its log says why")))
-        else:
-            door.send(frame(Kind.ANSWER, number, *pack_document(answer, arrays)))
-
-    async def _example(self, handle: int) -> tuple[object, Arrays]:
-        model = self._models.get(handle)
+        Raises:
+            NotReadyError: it was unloaded, or the engine is stopping.
+        """
+        if self.closing:
+            raise NotReadyError("the engine is stopping")
+        model = self._models.get(number)
         if model is None:
             raise NotReadyError("the model was unloaded")
-        found = await model.example()
-        if found is None:
-            return None, {}
-        about = {"timestamps": found.timestamps.tolist(), "series": found.series}
-        return about, {"history": found.history, "actual": found.actual}
+        return model
 
-    async def _all_know(self) -> None:
-        """Wait until every door knows what is served now; a slow one is not waited for long."""
-        # Others are told of it even if the door that asked is gone.
-        await asyncio.shield(self._begin_to_tell())
-        end = self._loop.time() + _SEEN_SECONDS
-        while any(door.seen < door.sent for door in self._doors) and self._loop.time() < end:
+    def ended(self, worker: _WorkerConnection, number: int, run: Pending) -> None:
+        """A run has ended, on an inference thread or this one."""
+        self._ended.append((worker, number, run))
+        # Runs that end before the loop gets to it need no wake-up of their own.
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._send_results)
+
+    def _send_results(self) -> None:
+        self._woken = False
+        while self._ended:
+            worker, number, run = self._ended.popleft()
+            # A run that is not there any more was cancelled.
+            if worker.runs.pop(number, None) is not None:
+                worker.send_result(number, run)
+
+    async def call(self, method: str, arguments: Sequence[Any]) -> tuple[Any, Arrays]:
+        """Call a method of the engine for a worker: a value and arrays."""
+        engine = self.engine
+        match method:
+            case "index":
+                index = await engine.index()
+                return [(each.name, each.version, each.state, each.reason) for each in index], {}
+            case "load" | "unload":
+                await (engine.load if method == "load" else engine.unload)(*arguments)
+                await self._publish_now()
+            case "refresh":
+                if self._engine_changed:
+                    await asyncio.shield(self._start_publishing())
+            case "statistics":
+                return await engine.statistics(*arguments), {}
+            case "render":
+                return await engine.render(), {}
+            case "example":
+                example = await self.find(*arguments).example()
+                if example is not None:
+                    return example.series, {
+                        "history": example.history,
+                        "timestamps": example.timestamps,
+                        "actual": example.actual,
+                    }
+        return None, {}
+
+    @property
+    def _engine_changed(self) -> bool:
+        return self.engine.repository.snapshot is not self._published
+
+    async def _publish_now(self) -> None:
+        """Write what is served to every worker; a worker that is stuck is not waited for long."""
+        # The others are told even if the worker that called is lost meanwhile.
+        await asyncio.shield(self._start_publishing())
+        end = self._loop.time() + _WRITE_SECONDS
+        while any(worker.unwritten for worker in self._workers) and self._loop.time() < end:
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _begin_to_tell(self) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._tell())
+    def _start_publishing(self) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._publish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _tell(self) -> None:
-        """Tell each door what is served, but what it knows."""
-        async with self._telling:
-            self._snapshot = self._engine.repository.snapshot
-            doors = [*self._doors]
+    async def _publish(self) -> None:
+        async with self._publishing:
+            self._published = self.engine.repository.snapshot
             try:
-                # Of thousands of versions it takes a while.
-                told, news = await asyncio.to_thread(self._news, doors)
+                # Of thousands of versions this takes a while.
+                snapshot, updates = await asyncio.to_thread(
+                    self._updates, self._published, [*self._workers]
+                )
             except Exception:
-                # Until something changes; the doors go on with what they know.
-                _logger.exception("the doors could not be told what is served")
+                # The workers go on with what they know, until something changes.
+                _logger.exception("what is served could not be sent to the HTTP workers")
                 return
-            for door, frames in zip(doors, news, strict=True):
-                door.told = told
-                if frames:
-                    door.sent = self._number
-                for start in range(0, len(frames), _TOGETHER):
-                    for each in frames[start : start + _TOGETHER]:
-                        door.send(each)
-                    await asyncio.sleep(0)
+            for worker, update in updates:
+                worker.snapshot = snapshot
+                worker.write(update)
 
-    def _news(self, doors: Iterable[_Door]) -> tuple[Told, list[list[_Pieces]]]:
-        """What is served, and for each door the frames that tell what it does not know of it."""
-        snapshot = self._engine.repository.snapshot
-        told = Told.of(snapshot, self._handle)
-        models = {self._handle(model): model for model in snapshot.models}
-        self._number += 1
-        # Most know the same.
-        written: dict[int, list[_Pieces]] = {}
-        for known in (door.told for door in doors):
-            if id(known) not in written and told != known:
-                before = known or NOTHING
-                new = sorted(told.handles - before.handles)
-                frames = [frame(Kind.MODEL, each, *self._about(models[each])) for each in new]
-                changes = pack_document(told.since(before), {})
-                written[id(known)] = [*frames, frame(Kind.DIRECTORY, self._number, *changes)]
-        return told, [written.get(id(door.told), []) for door in doors]
+    def _updates(
+        self, registry: Registry, workers: Sequence[_WorkerConnection]
+    ) -> tuple[ipc.Snapshot, list[tuple[_WorkerConnection, _Pieces]]]:
+        """What is served, and the message for each worker that does not know it."""
+        loads: dict[int, NDArray[np.uint8]] = {}
+        versions = []
+        for name, version, state in registry:
+            number = failure = None
+            if state.model is not None:
+                number, loads[number] = self._number(state.model)
+                failure = state.model.failure
+            fields = state.refused, state.changing, state.wanted
+            versions.append((name, version, number, failure, *fields))
+        snapshot = ipc.Snapshot(versions, {**registry.pins}, registry.not_ready)
+        # Most workers know the same loads.
+        written: dict[frozenset[int], _Pieces] = {}
+        updates = []
+        for worker in workers:
+            if worker.snapshot == snapshot:
+                continue
+            known = worker.snapshot.loads if worker.snapshot else set()
+            new = frozenset(loads.keys() - known)
+            if new not in written:
+                frame = b"".join(
+                    ipc.encode(snapshot, {str(each): loads[each] for each in sorted(new)})
+                )
+                written[new] = ipc.encode(
+                    ipc.Update(), {"snapshot": np.frombuffer(frame, np.uint8)}
+                )
+            updates.append((worker, written[new]))
+        return snapshot, updates
 
-    def _about(self, model: Model) -> _Pieces:
-        """What a door needs of a model, written once for all doors."""
-        if model not in self._abouts:
-            self._abouts[model] = pack_document(_about(model), _calibration(model))
-        return self._abouts[model]
-
-    def _handle(self, model: Model) -> int:
-        if model not in self._handles:
-            handle = self._handles[model] = next(self._numbers)
-            self._models[handle] = model
-        return self._handles[model]
+    def _number(self, model: Model) -> _Numbered:
+        """The number of a model's load, and what a worker has to know of it."""
+        if model not in self._numbered:
+            frame = b"".join(ipc.encode(*_load(model)))
+            number = next(self._numbers)
+            self._numbered[model] = _Numbered(number, np.frombuffer(frame, np.uint8))
+            self._models[number] = model
+        return self._numbered[model]
 
 
-class _Door(Peer):
-    """The connection of a door.
+class _WorkerConnection(ipc.Connection):
+    """The connection of an HTTP worker.
 
     Attributes:
-        runs: Those that are not done, by number.
-        told: What it was told is served; None before it was told anything.
-        sent: The number of the frame that said so.
-        seen: That of the last one that it has read.
+        runs: Those that have not ended, by number.
+        snapshot: The last one that was sent; None before.
     """
 
-    def __init__(self, host: EngineServer) -> None:
-        super().__init__(host.take)
-        self._host = host
+    def __init__(self, server: EngineServer) -> None:
+        super().__init__()
+        self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Pending] = {}
-        self.told: Told | None = None
-        self.sent = self.seen = 0
+        self.snapshot: ipc.Snapshot | None = None
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the socket has not taken all that was sent."""
+        return self.transport.get_write_buffer_size() > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._host.come(self)
+        self._server.connect(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         for task in self._tasks:
             task.cancel()
-        self._host.go(self)
+        self._server.disconnect(self)
 
-    def begin(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Answer what takes time."""
-        task = asyncio.ensure_future(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def received(self, message: ipc.Message, arrays: Arrays) -> None:
+        if isinstance(message, ipc.Submit):
+            self._submit(message, arrays)
+        elif isinstance(message, ipc.Cancel):
+            if run := self.runs.pop(message.number, None):
+                run.cancel()
+        elif isinstance(message, ipc.Counts):
+            metrics = self._server.engine.metrics
+            metrics.counts.merge(message.taken)
+            metrics.elsewhere[self] = message.in_flight
+        elif isinstance(message, ipc.Call):
+            task = asyncio.ensure_future(self._call(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def send_result(self, number: int, run: Pending) -> None:
+        """Send the outcome of a run."""
+        try:
+            result = ipc.Result(number, run.submitted, run.began, run.ended, run.loading, run.batch)
+            self.send(result, run.result())
+        except Exception as error:
+            if isinstance(error, ModelFailedError) and error.__cause__ is not None:
+                _logger.error("model failed", exc_info=error)
+            self._fail(number, error, ModelFailedError("the model could not be run"))
+
+    def _submit(self, message: ipc.Submit, feeds: Arrays) -> None:
+        try:
+            run = self._server.find(message.model).submit(
+                feeds,
+                attention=message.attention,
+                deadline=message.deadline,
+                admitted=message.admitted,
+            )
+        except Exception as error:
+            self._fail(message.number, error, ModelFailedError("the model could not be run"))
+            return
+        self.runs[message.number] = run
+        run.add_done_callback(partial(self._server.ended, self, message.number))
+
+    async def _call(self, call: ipc.Call) -> None:
+        try:
+            value, arrays = await self._server.call(call.method, call.arguments)
+            self.send(ipc.Answer(call.number, value), arrays)
+        except Exception as error:
+            self._fail(call.number, error, ServiceError("the server failed; its log says why"))
+
+    def _fail(self, number: int, error: Exception, unexpected: ServiceError) -> None:
+        """Send why something failed; the log says what nobody expected."""
+        if isinstance(error, ServiceError):
+            let_go(error)
+        else:
+            _logger.error("unexpected", exc_info=error)
+            error = unexpected
+        self.send(ipc.Failed(number, to_wire(error)))
 
 
-def _error(number: int, error: ServiceError) -> list[bytes | memoryview]:
-    return frame(Kind.ERROR, number, *pack_document(to_wire(error), {}))
-
-
-def _text(text: bytes) -> Arrays:
-    return {TEXT: np.frombuffer(text, np.uint8)}
-
-
-def _about(model: Model) -> dict[str, Any]:
-    return {
-        "manifest": model.manifest.model_dump(mode="json"),
-        "provider": model.provider,
-        "max_batch": model.max_batch,
-    }
-
-
-def _calibration(model: Model) -> Arrays:
+def _load(model: Model) -> tuple[ipc.Load, Arrays]:
+    """What a worker has to know of a model."""
+    # As text, for integers of a manifest may have more than 64 bits.
+    manifest = json.dumps(model.manifest.model_dump(mode="json")).encode()
+    load = ipc.Load(manifest, model.provider, model.max_batch, model.on_demand)
     calibration = model.intervals.calibration
     if calibration is None:
-        return {}
-    return {"levels": calibration.levels, "offsets": calibration.offsets}
+        return load, {}
+    return load, {"levels": calibration.levels, "offsets": calibration.offsets}

@@ -243,7 +243,7 @@ class _Pipeline:
         if parsed.memory:
             reserve(parsed.memory)
         try:
-            model = parsed.find(self._engine.registry)
+            model = await self._engine.find(parsed.find)
         except ServiceError:
             if work >= LARGE:
                 with suppress(DeadlineExceededError):

@@ -137,29 +137,30 @@ def models_router(shared: Shared) -> APIRouter:
     """The routes of models."""
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
-    def find(request: Request) -> Model:
+    async def find(request: Request) -> Model:
         name, version = request.path_params["model"], request.path_params.get("version")
-        return engine.registry.find(name if version is None else f"{name}@{version}")
+        reference = name if version is None else f"{name}@{version}"
+        return await engine.find(lambda registry: registry.find(reference))
 
     async def about(request: Request) -> ModelMetadata:
         """What a model takes and returns; outputs of attention are answered if they are named."""
-        model = find(request)
+        model = await find(request)
         return describe(model, engine.registry.loaded(model.name))
 
     async def ready(request: Request) -> ModelHealth:
         """Whether a model answers."""
-        model = find(request)
+        model = await find(request)
         if model.failure is not None:
             raise ModelFailedError(f"{model.name} has failed; /readyz says why")
         return ModelHealth(name=model.name, ready=True)
 
     async def config(request: Request) -> dict[str, Any]:
         """What is true of a model of Triton's ModelConfig."""
-        return configuration(find(request), shared.settings)
+        return configuration(await find(request), shared.settings)
 
     async def stats(request: Request) -> Response:
         """Counts of every version of a model that is loaded, or of one."""
-        model = find(request)
+        model = await find(request)
         version = model.version if "version" in request.path_params else None
         return Response(await engine.statistics(model.name, version), media_type=JSON)
 

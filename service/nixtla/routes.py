@@ -22,7 +22,8 @@ def nixtla_router(shared: Shared) -> APIRouter:
     async def model_params(request: Request) -> dict[str, dict[str, int]]:
         """How many rows a model reads, and how many it forecasts at once."""
         frequency = frequency_of(request.query_params.get("freq", ""))
-        model = find(engine.registry, request.query_params.get("model", ""), frequency)
+        name = request.query_params.get("model", "")
+        model = await engine.find(lambda registry: find(registry, name, frequency))
         check_model(model, frequency)
         manifest = model.manifest
         return {"detail": {"input_size": manifest.context, "horizon": manifest.horizon}}

@@ -1,16 +1,15 @@
-"""A door and the engine in two halves of one process, connected as processes are."""
+"""A worker and the engine in two halves of one process, connected as processes are."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import socket
 import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ import pytest
 import uvloop
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.engine.client import EngineClient, RemoteRun
+from foretell.service.arrays import Arrays
+from foretell.service.engine import ipc
+from foretell.service.engine.client import EngineClient, _EngineConnection
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.ipc import Frame, Kind, unpack_document
 from foretell.service.engine.process import load
-from foretell.service.engine.registry import IndexEntry, Model, Pending, State
-from foretell.service.engine.server import EngineServer, _about
+from foretell.service.engine.registry import IndexEntry, Model, Pending, Registry, State
+from foretell.service.engine.server import EngineServer, _load
 from foretell.service.errors import (
     EngineLostError,
     LoadFailedError,
@@ -67,23 +67,23 @@ def deadline() -> float:
 
 
 class Halves:
-    """An engine that serves doors.
+    """An engine that serves workers.
 
     Attributes:
         engine: Its own.
         path: Of its socket.
-        host: What serves them, within `engine`.
+        server: What serves them, within `engine`.
     """
 
     def __init__(self, models: Path, path: Path, **settings: object) -> None:
         self.path = path
-        self.host: EngineServer
+        self.server: EngineServer
         given = {"models": models, "device": "cpu", "threads": 1, **settings}
         self._settings = Settings.read(**given)
 
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[LocalEngine]:
-        """Serve doors, within `async with`."""
+        """Serve workers, within `async with`."""
         metrics = Metrics()
         engine = LocalEngine(load(self._settings, metrics), metrics)
         going = True
@@ -92,8 +92,8 @@ class Halves:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.path))
         listener.listen()
-        self.host = EngineServer(engine)
-        serving = asyncio.ensure_future(self.host.serve(listener, lambda: going))
+        self.server = EngineServer(engine)
+        serving = asyncio.ensure_future(self.server.serve(listener, lambda: going))
         try:
             yield engine
         finally:
@@ -102,15 +102,15 @@ class Halves:
             await engine.close()
 
     @asynccontextmanager
-    async def door(self) -> AsyncIterator[EngineClient]:
-        """A door that is connected, within `async with`."""
-        door = EngineClient(self.path, Metrics())
+    async def worker(self) -> AsyncIterator[EngineClient]:
+        """A worker that is connected, within `async with`."""
+        worker = EngineClient(self.path, Metrics())
         async with asyncio.timeout(_PATIENCE):
-            await door.start()
+            await worker.start()
         try:
-            yield door
+            yield worker
         finally:
-            await door.close()
+            await worker.close()
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def halves(models: Path, tmp_path: Path) -> Halves:
     return Halves(models, tmp_path / "engine", max_queue=64, max_inputs=64)
 
 
-def test_a_door_runs_models_it_does_not_hold(halves: Halves) -> None:
+def test_a_worker_runs_models_it_does_not_hold(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
-            own, model = engine.registry.find(None), door.registry.find("repeat@1")
+        async with halves.engine() as engine, halves.worker() as worker:
+            own, model = engine.registry.find(None), worker.registry.find("repeat@1")
             assert model.manifest == own.manifest
             assert (model.name, model.version) == ("repeat", "1")
             assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
@@ -162,33 +162,33 @@ def test_whatever_a_manifest_holds_is_told_once(
     halves = Halves(models, tmp_path / "engine")
     told: list[str] = []
 
-    def about(model: Model) -> dict[str, Any]:
+    def load_of(model: Model) -> tuple[ipc.Load, Arrays]:
         told.append(model.name)
-        return _about(model)
+        return _load(model)
 
-    monkeypatch.setattr("foretell.service.engine.server._about", about)
+    monkeypatch.setattr("foretell.service.engine.server._load", load_of)
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             write_bundle(models, Spec(name="large", changes={"config": {"seed": 2**70}}))
             await engine.load("large", None)
-            async with halves.door() as later:
+            async with halves.worker() as later:
                 assert later.registry.find("large").manifest.config == {"seed": 2**70}
-            await until(lambda: "large" in {model.name for model in door.registry.models})
+            await until(lambda: "large" in {model.name for model in worker.registry.models})
             await engine.unload("repeat", None)
-            await until(lambda: {model.name for model in door.registry.models} == {"large"})
+            await until(lambda: {model.name for model in worker.registry.models} == {"large"})
 
     uvloop.run(run())
-    # Each for both of the doors.
+    # Each for both of the workers.
     assert sorted(told) == ["large", "repeat"]
 
 
 def test_a_new_worker_is_told_alone(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine(), halves.door() as first:
+        async with halves.engine(), halves.worker() as first:
             (served,) = first.registry.models
             registry = first.registry
-            async with halves.door() as later:
+            async with halves.worker() as later:
                 assert later.registry.loaded(served.name) == ["1"]
                 # Many looks at what has changed.
                 await asyncio.sleep(0.5)
@@ -197,68 +197,64 @@ def test_a_new_worker_is_told_alone(halves: Halves) -> None:
     uvloop.run(run())
 
 
-def test_only_what_is_new_is_told(
+def test_only_new_models_are_sent(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(8):
         write_bundle(models, Spec(name=f"other-{number}"))
     halves = Halves(models, tmp_path / "engine")
-    told: list[Frame] = []
-    plain = EngineClient.take
+    sent: list[int] = []
+    plain = _EngineConnection._read
 
-    def take(engine: EngineClient, link: Any, come: Frame) -> None:
-        if come.kind in (Kind.MODEL, Kind.DIRECTORY):
-            told.append(come)
-        plain(engine, link, come)
+    def read(connection: _EngineConnection, frame: np.ndarray) -> Any:
+        sent.append(len(ipc.decode(frame.data)[1]))
+        return plain(connection, frame)
 
-    monkeypatch.setattr(EngineClient, "take", take)
-
-    def versions() -> list[tuple[str, str]]:
-        found = [unpack_document(come.body)[0] for come in told if come.kind == Kind.DIRECTORY]
-        told.clear()
-        return [tuple(version) for document in found for version, _ in document["slots"]]
+    monkeypatch.setattr(_EngineConnection, "_read", read)
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
-            assert len({*versions()}) == 9
+        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+            assert sent == [9, 9]
             write_bundle(models, Spec(name="new"))
             await one.load("new", None)
-            assert sum(come.kind == Kind.MODEL for come in told) == 2
-            assert {*versions()} == {("new", "1")}
+            await until(lambda: "new" in two.registry.defaults)
+            # It may be sent as it is loading, too.
+            assert sum(sent[2:]) == 2
+            sent.clear()
             await two.unload("other-3", None)
-            assert not [come for come in told if come.kind == Kind.MODEL]
-            assert {*versions()} == {("other-3", "1")}
+            await until(lambda: one.registry.loaded("other-3") == [])
+            assert sum(sent) == 0
             expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
-            for door in (one, two):
-                assert {model.name for model in door.registry.models} == expected
-                assert door.registry.defaults.keys() == engine.registry.defaults.keys()
-                assert door.status.models == engine.repository.snapshot.report
+            for worker in (one, two):
+                assert {model.name for model in worker.registry.models} == expected
+                assert worker.registry.defaults.keys() == engine.registry.defaults.keys()
+                assert worker.status.models == engine.repository.snapshot.report
 
     uvloop.run(run())
 
 
-def test_a_door_that_is_gone_while_it_is_told_keeps_nothing_from_others(
+def test_a_worker_that_is_gone_while_it_is_told_keeps_nothing_from_others(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halves = Halves(models, tmp_path / "engine")
     telling, goes_on = threading.Event(), threading.Event()
-    plain = EngineServer._news
+    plain = EngineServer._updates
 
-    def news(host: EngineServer, doors: Any) -> Any:
+    def updates(server: EngineServer, *given: Any) -> Any:
         telling.set()
         goes_on.wait(_PATIENCE)
-        return plain(host, doors)
+        return plain(server, *given)
 
     async def run() -> None:
-        async with halves.engine(), halves.door() as stays:
+        async with halves.engine(), halves.worker() as stays:
             leaving = EngineClient(halves.path, Metrics())
             await leaving.start()
-            monkeypatch.setattr(EngineServer, "_news", news)
+            monkeypatch.setattr(EngineServer, "_updates", updates)
             write_bundle(models, Spec(name="new"))
             loading = asyncio.ensure_future(leaving.load("new", None))
             await until(telling.is_set)
             await leaving.close()
-            await until(lambda: halves.host.doors == 1)
+            await until(lambda: halves.server.workers == 1)
             goes_on.set()
             await until(lambda: "new" in {model.name for model in stays.registry.models})
             await asyncio.gather(loading, return_exceptions=True)
@@ -266,7 +262,7 @@ def test_a_door_that_is_gone_while_it_is_told_keeps_nothing_from_others(
     uvloop.run(run())
 
 
-def test_a_door_goes_on_while_it_reads_what_is_new(
+def test_a_worker_goes_on_while_it_reads_what_is_new(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart of the engine this is every manifest of a repository."""
@@ -278,19 +274,19 @@ def test_a_door_goes_on_while_it_reads_what_is_new(
         return Intervals(*given)
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
             write_bundle(models, Spec(version="2", horizon=6))
-            loading = asyncio.ensure_future(door.load("repeat", "2"))
+            loading = asyncio.ensure_future(worker.load("repeat", "2"))
             await until(reading.is_set)
-            model = door.registry.find(None)
+            model = worker.registry.find(None)
             assert (model.version, engine.registry.find(None).version) == ("1", "2")
             run = model.submit(windows(), deadline=deadline())
             assert (await outcome(run))["forecast"].shape == (1, 4, 1)
             assert not loading.done()
             released.set()
             await loading
-            assert door.registry.find(None).version == "2"
+            assert worker.registry.find(None).version == "2"
 
     uvloop.run(run())
 
@@ -311,23 +307,23 @@ def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
         halves = Halves(models, tmp_path / "engine")
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine():
-                door = await stack.enter_async_context(halves.door())
+                worker = await stack.enter_async_context(halves.worker())
             assert sorted(read) == ["repeat", "zeta"]
             for name in ("alpha", "beta"):
                 # The handles of the next one are others.
                 write_bundle(models, Spec(name=name))
-                await until(lambda: bool(door.registry.unavailable))
+                await until(lambda: bool(worker.registry.unavailable))
                 async with halves.engine():
-                    await until(lambda: door.status.ready)
+                    await until(lambda: worker.status.ready)
                     assert read[2:] == ["alpha", "beta"][: len(read) - 2]
-                    for each in door.registry.models:
+                    for each in worker.registry.models:
                         assert (await outcome(each.submit(windows(), deadline=deadline()))).keys()
             assert len(read) == 4
 
     uvloop.run(run())
 
 
-def test_a_door_that_cannot_read_what_is_served_tries_again(
+def test_a_worker_that_cannot_read_what_is_served_tries_again(
     halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed: list[Manifest] = []
@@ -341,8 +337,8 @@ def test_a_door_that_cannot_read_what_is_served_tries_again(
     monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
 
     async def run() -> None:
-        async with halves.engine(), halves.door() as door:
-            assert door.registry.loaded("repeat") == ["1"]
+        async with halves.engine(), halves.worker() as worker:
+            assert worker.registry.loaded("repeat") == ["1"]
 
     uvloop.run(run())
     assert caplog.text.count("what the engine serves could not be read") == 2
@@ -353,24 +349,24 @@ def test_an_engine_goes_on_while_it_writes_what_is_new(
 ) -> None:
     writing, released = threading.Event(), threading.Event()
 
-    def about(model: Model) -> dict[str, Any]:
+    def load_of(model: Model) -> tuple[ipc.Load, Arrays]:
         writing.set()
         assert released.wait(_PATIENCE)
-        return _about(model)
+        return _load(model)
 
-    monkeypatch.setattr("foretell.service.engine.server._about", about)
+    monkeypatch.setattr("foretell.service.engine.server._load", load_of)
 
     async def run() -> None:
         async with halves.engine():
-            door = EngineClient(halves.path, Metrics())
-            starting = asyncio.ensure_future(door.start())
+            worker = EngineClient(halves.path, Metrics())
+            starting = asyncio.ensure_future(worker.start())
             await until(writing.is_set)
             _, other = await asyncio.open_unix_connection(halves.path)
-            await until(lambda: halves.host.doors == 2)
+            await until(lambda: halves.server.workers == 2)
             released.set()
             await starting
-            assert door.registry.loaded("repeat") == ["1"]
-            await door.close()
+            assert worker.registry.loaded("repeat") == ["1"]
+            await worker.close()
             other.close()
 
     uvloop.run(run())
@@ -380,18 +376,18 @@ def test_what_cannot_be_told_costs_no_door(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     halves = Halves(models, tmp_path / "engine")
-    path = "foretell.service.engine.server._about"
+    path = "foretell.service.engine.server._load"
 
     def fail(_: object) -> None:
         raise ValueError("a manifest that nobody can write")
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             with monkeypatch.context() as patched:
                 patched.setattr(path, fail)
                 write_bundle(models, Spec(version="2"))
                 await engine.load("repeat", "2")
-                said = "the doors could not be told what is served"
+                said = "what is served could not be sent to the HTTP workers"
                 await until(lambda: said in caplog.text)
                 late = EngineClient(halves.path, Metrics())
                 starting = asyncio.ensure_future(late.start())
@@ -399,32 +395,32 @@ def test_what_cannot_be_told_costs_no_door(
                 await until(lambda: caplog.text.count(said) == 2)
                 await asyncio.sleep(0.5)
                 assert caplog.text.count(said) == 2
-                assert door.registry.loaded("repeat") == ["1"]
+                assert worker.registry.loaded("repeat") == ["1"]
             await engine.unload("repeat", "1")
             await starting
-            await until(lambda: door.registry.loaded("repeat") == ["2"])
+            await until(lambda: worker.registry.loaded("repeat") == ["2"])
             assert late.registry.loaded("repeat") == ["2"]
-            run = door.registry.find("repeat").submit(windows(), deadline=deadline())
+            run = worker.registry.find("repeat").submit(windows(), deadline=deadline())
             assert (await outcome(run))["forecast"].shape == (1, 4, 1)
             await late.close()
 
     uvloop.run(run())
 
 
-def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> None:
+def test_windows_of_all_workers_fill_one_batch(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=300))
 
     async def run() -> None:
         halves = Halves(models, tmp_path / "engine", max_batch=64)
-        async with halves.engine() as engine, halves.door() as one, halves.door() as two:
+        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
             first = one.registry.find("slow").submit(windows(), deadline=deadline())
             async with asyncio.timeout(_PATIENCE):
                 while engine.repository.busy_seconds < 0:
                     await asyncio.sleep(0.001)
             runs = [
-                door.registry.find("slow").submit(windows(), deadline=deadline())
+                worker.registry.find("slow").submit(windows(), deadline=deadline())
                 for _ in range(8)
-                for door in (one, two)
+                for worker in (one, two)
             ]
             for each in (first, *runs):
                 await outcome(each)
@@ -436,8 +432,8 @@ def test_windows_of_all_doors_fill_one_batch(models: Path, tmp_path: Path) -> No
 
 def test_refusals_are_told_as_they_are(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine(), halves.door() as door:
-            model = door.registry.find(None)
+        async with halves.engine(), halves.worker() as worker:
+            model = worker.registry.find(None)
             runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
             results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
             refused = [each for each in results if isinstance(each, BaseException)]
@@ -455,8 +451,8 @@ def test_a_model_that_fails_says_so(models: Path, tmp_path: Path) -> None:
 
     async def run() -> None:
         halves = Halves(models, tmp_path / "engine")
-        async with halves.engine(), halves.door() as door:
-            model = door.registry.find("fragile")
+        async with halves.engine(), halves.worker() as worker:
+            model = worker.registry.find("fragile")
             with pytest.raises(ModelFailedError):
                 await outcome(model.submit(windows(value=1.0), deadline=deadline()))
             found = await outcome(model.submit(windows(value=0.5), deadline=deadline()))
@@ -470,21 +466,20 @@ def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None
 
     async def run() -> None:
         halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
-        async with halves.engine() as engine, halves.door() as door, halves.door() as other:
+        async with halves.engine() as engine, halves.worker() as worker, halves.worker() as other:
 
             def depth() -> int:
                 [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
                 return usage.windows
 
-            model = door.registry.find("slow")
+            model = worker.registry.find("slow")
             first = model.submit(windows(30), deadline=deadline())
             other.registry.find("slow").submit(windows(20), deadline=deadline())
             await until(lambda: depth() > 30)
             assert first.cancel()
             assert first.done()
-            assert not first.cancel()
             await until(lambda: depth() <= 20)
-            # A door that goes takes its work with it.
+            # A worker that goes takes its work with it.
             await other.close()
             await until(lambda: depth() == 0)
 
@@ -493,23 +488,23 @@ def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None
 
 def test_models_come_and_go(halves: Halves, models: Path) -> None:
     async def run() -> None:
-        async with halves.engine(), halves.door() as one, halves.door() as two:
+        async with halves.engine(), halves.worker() as one, halves.worker() as two:
             write_bundle(models, Spec(version="2", horizon=6))
             assert await one.index() == [
                 IndexEntry("repeat", "1", State.READY),
                 IndexEntry("repeat", "2", State.UNAVAILABLE, "not loaded"),
             ]
             await one.load("repeat", "2")
-            # Every door serves it once the call returns.
-            for door in (one, two):
-                model = door.registry.find(None)
+            # Every worker serves it once the call returns.
+            for worker in (one, two):
+                model = worker.registry.find(None)
                 assert (model.version, model.manifest.horizon) == ("2", 6)
                 found = await outcome(model.submit(windows(), deadline=deadline()))
                 assert found["forecast"].shape == (1, 6, 1)
             before = two.registry.find("repeat@1")
             await two.unload("repeat", "1")
-            for door in (one, two):
-                assert door.registry.loaded("repeat") == ["2"]
+            for worker in (one, two):
+                assert worker.registry.loaded("repeat") == ["2"]
             # Who had found it may use it for as long as a request takes.
             await outcome(before.submit(windows(), deadline=deadline()))
             with pytest.raises(UnknownModelError):
@@ -522,19 +517,19 @@ def test_models_come_and_go(halves: Halves, models: Path) -> None:
     uvloop.run(run())
 
 
-def test_a_door_that_says_nothing_is_not_waited_for_for_long(
+def test_a_worker_that_says_nothing_is_not_waited_for_for_long(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.engine.server._SEEN_SECONDS", 0.05)
+    monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)
 
     async def run() -> None:
-        async with halves.engine(), halves.door() as door:
+        async with halves.engine(), halves.worker() as worker:
             _, silent = await asyncio.open_unix_connection(halves.path)
-            await until(lambda: halves.host.doors == 2)
+            await until(lambda: halves.server.workers == 2)
             write_bundle(models, Spec(version="2"))
             async with asyncio.timeout(_PATIENCE / 3):
-                await door.load("repeat", "2")
-            assert halves.host.doors == 2
+                await worker.load("repeat", "2")
+            assert halves.server.workers == 2
             silent.close()
 
     uvloop.run(run())
@@ -542,7 +537,7 @@ def test_a_door_that_says_nothing_is_not_waited_for_for_long(
 
 def test_who_is_ready(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as one, halves.door():
+        async with halves.engine() as engine, halves.worker() as one, halves.worker():
             assert one.status.ready
             assert one.status.models == {"repeat@1": "ready"}
             one.drain()
@@ -550,26 +545,26 @@ def test_who_is_ready(halves: Halves) -> None:
             assert one.status.models == {"repeat@1": "draining"}
             with pytest.raises(NotReadyError):
                 await one.load("repeat", "1")
-            # Only this door is stopping.
+            # Only this worker is stopping.
             assert engine.status.ready
 
     uvloop.run(run())
 
 
-def test_doors_count_for_all(halves: Halves) -> None:
+def test_workers_count_for_all(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine(), halves.door() as one, halves.door() as two:
-            for door, times in ((one, 1), (two, 2)):
+        async with halves.engine(), halves.worker() as one, halves.worker() as two:
+            for worker, times in ((one, 1), (two, 2)):
                 for _ in range(times):
-                    door.metrics.began()
-                    door.metrics.answered("/forecast", 200, 0.01)
+                    worker.metrics.began()
+                    worker.metrics.answered("/forecast", 200, 0.01)
             two.metrics.began()
             line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
-            # The own ones at once, those of other doors within a moment.
+            # The own ones at once, those of other workers within a moment.
             await until_async(lambda: contains(one, line))
             await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
             await two.close()
-            # A door that is gone answers nothing any more; what it has answered counts.
+            # A worker that is gone answers nothing any more; what it has answered counts.
             await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
             assert await contains(one, line)
             one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
@@ -579,8 +574,8 @@ def test_doors_count_for_all(halves: Halves) -> None:
                 assert found.inference_stats.success.count == 1
                 assert found.inference_stats.compute_input.ns == 500_000_000
 
-    async def contains(door: EngineClient, line: str) -> bool:
-        return line in (await door.render()).decode().splitlines()
+    async def contains(worker: EngineClient, line: str) -> bool:
+        return line in (await worker.render()).decode().splitlines()
 
     async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(_PATIENCE):
@@ -597,55 +592,55 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
         halves = Halves(models, tmp_path / "engine", max_batch=1)
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine():
-                door = await stack.enter_async_context(halves.door())
-                model = door.registry.find("slow")
+                worker = await stack.enter_async_context(halves.worker())
+                model = worker.registry.find("slow")
                 runs = [model.submit(windows(20), deadline=deadline()) for _ in range(3)]
                 # As if it were killed.
-                for each in [*halves.host._doors]:
-                    each._transport.abort()
-                await until(lambda: not door.status.ready)
+                for each in [*halves.server._workers]:
+                    each.transport.abort()
+                await until(lambda: not worker.status.ready)
                 halves.path.unlink()
             # It has gone.
             for run in runs:
                 with pytest.raises((EngineLostError, NotReadyError)) as lost:
                     await outcome(run)
                 assert getattr(lost.value, "retry_after", 1) == 1
-            await until(lambda: not door.status.ready)
-            assert set(door.status.models) == {"repeat@1", "slow@1"}
+            await until(lambda: not worker.status.ready)
+            assert set(worker.status.models) == {"repeat@1", "slow@1"}
             with pytest.raises(EngineLostError) as refused:
                 model.submit(windows(), deadline=deadline())
             assert refused.value.retry_after == 1
             with pytest.raises(EngineLostError):
-                door.registry.find("slow")
+                worker.registry.find("slow")
             with pytest.raises(EngineLostError):
-                await door.load("slow", "1")
+                await worker.load("slow", "1")
             # What is counted meanwhile is told later.
-            door.metrics.rejected("engine_lost")
+            worker.metrics.rejected("engine_lost")
             async with halves.engine() as engine:
-                await until(lambda: door.status.ready)
+                await until(lambda: worker.status.ready)
                 found = await outcome(
-                    door.registry.find("slow").submit(windows(), deadline=deadline())
+                    worker.registry.find("slow").submit(windows(), deadline=deadline())
                 )
                 assert found["forecast"].shape == (1, 4, 1)
-                await door.render()
+                await worker.render()
                 count = engine.metrics.counts.count
                 await until(lambda: count("foretell_rejected", "engine_lost") == 1)
                 # Rates are of counters that were 0 once, with every engine.
-                assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await door.render()
+                assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await worker.render()
 
     uvloop.run(run())
 
 
-def test_a_door_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
+def test_a_worker_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine(), halves.door() as door:
-            link = door._link
-            assert link is not None
-            link._transport.abort()
+        async with halves.engine(), halves.worker() as worker:
+            connection = worker._connection
+            assert connection is not None
+            connection.transport.abort()
             # Nothing has changed meanwhile.
-            await until(lambda: door._link not in (None, link))
-            assert door.status.ready
-            await outcome(door.registry.find(None).submit(windows(), deadline=deadline()))
+            await until(lambda: worker._connection not in (None, connection))
+            assert worker.status.ready
+            await outcome(worker.registry.find(None).submit(windows(), deadline=deadline()))
 
     uvloop.run(run())
 
@@ -659,47 +654,47 @@ def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
         halves = Halves(models, tmp_path / "engine")
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine():
-                door = await stack.enter_async_context(halves.door())
-                before = door.registry.find("zeta")
+                worker = await stack.enter_async_context(halves.worker())
+                before = worker.registry.find("zeta")
             # The handles of the next one are others.
             write_bundle(models, Spec(name="alpha"))
             async with halves.engine():
-                await until(lambda: door.status.ready)
+                await until(lambda: worker.status.ready)
                 with pytest.raises(EngineLostError):
                     before.submit(windows(), deadline=deadline())
 
     uvloop.run(run())
 
 
-def test_requests_in_flight_are_those_of_the_doors_there_are(halves: Halves) -> None:
+def test_requests_in_flight_are_those_of_the_workers_there_are(halves: Halves) -> None:
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine():
-                door = await stack.enter_async_context(halves.door())
+                worker = await stack.enter_async_context(halves.worker())
                 for _ in range(3):
-                    door.metrics.began()
-                assert b"foretell_requests_in_flight 3.0" in await door.render()
+                    worker.metrics.began()
+                assert b"foretell_requests_in_flight 3.0" in await worker.render()
             async with halves.engine():
-                await until(lambda: door.status.ready)
+                await until(lambda: worker.status.ready)
                 for _ in range(2):
-                    door.metrics.answered("/forecast", 503, 0.1)
-                assert b"foretell_requests_in_flight 1.0" in await door.render()
+                    worker.metrics.answered("/forecast", 503, 0.1)
+                assert b"foretell_requests_in_flight 1.0" in await worker.render()
 
     uvloop.run(run())
 
 
-def test_a_door_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
+def test_a_worker_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             gate = threading.Event()
             engine.repository.load = lambda *_: gate.wait(_PATIENCE)  # type: ignore[method-assign]
-            loading = asyncio.ensure_future(door.load("repeat", "1"))
+            loading = asyncio.ensure_future(worker.load("repeat", "1"))
             await asyncio.sleep(0.05)
-            door.drain()
+            worker.drain()
             with pytest.raises(NotReadyError):
                 await loading
-            assert b"foretell_ready 1.0" in await door.render()
-            assert len(await door.index()) == 1
+            assert b"foretell_ready 1.0" in await worker.render()
+            assert len(await worker.index()) == 1
             gate.set()
 
     uvloop.run(run())
@@ -712,26 +707,26 @@ def test_a_call_that_fails_for_any_reason_is_answered(
         raise OSError("Stale file handle")
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             engine.repository.index = fail  # type: ignore[assignment,method-assign]
             with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
                 async with asyncio.timeout(_PATIENCE):
-                    await door.index()
+                    await worker.index()
             assert told.value.status == 500
 
     uvloop.run(run())
     assert "Stale file handle" in caplog.text
 
 
-def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
+def test_a_worker_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec("window", channels=("load", "wind"), targets=("wind",), example=9))
 
     async def run() -> None:
         halves = Halves(models, tmp_path / "engine")
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine() as engine:
-                door = await stack.enter_async_context(halves.door())
-                model = door.registry.find("window")
+                worker = await stack.enter_async_context(halves.worker())
+                model = worker.registry.find("window")
                 own = engine.registry.find("window")
                 found, expected = await model.example(), await own.example()
                 assert found is not None
@@ -741,14 +736,14 @@ def test_a_door_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Pa
                     assert one.dtype == other.dtype
                     np.testing.assert_array_equal(one, other)
                 assert found.series == expected.series == "a house"
-                assert await door.registry.find("repeat").example() is None
-                halves.host._models.clear()
+                assert await worker.registry.find("repeat").example() is None
+                halves.server._models.clear()
                 with pytest.raises(NotReadyError, match="unloaded"):
                     await model.example()
-            await until(lambda: bool(door.registry.unavailable))
+            await until(lambda: bool(worker.registry.unavailable))
             async with halves.engine():
-                await until(lambda: not door.registry.unavailable)
-                assert await door.registry.find("window").example() is not None
+                await until(lambda: not worker.registry.unavailable)
+                assert await worker.registry.find("window").example() is not None
                 # Another model may have its handle now.
                 with pytest.raises(EngineLostError):
                     await model.example()
@@ -765,18 +760,18 @@ def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
             assert released.wait(_PATIENCE)
 
         async def release() -> None:
-            await until(lambda: halves.host._closing)
+            await until(lambda: halves.server.closing)
             released.set()
 
         async with contextlib.AsyncExitStack() as stack:
             async with halves.engine() as engine:
-                door = await stack.enter_async_context(halves.door())
+                worker = await stack.enter_async_context(halves.worker())
                 scheduler = engine.repository._scheduler
                 assert scheduler is not None
                 scheduler.on_threads(hold)
                 assert begun.wait(_PATIENCE)
-                going = door.registry.find(None).submit(windows(4), deadline=deadline())
-                await until(lambda: any(each.runs for each in halves.host._doors))
+                going = worker.registry.find(None).submit(windows(4), deadline=deadline())
+                await until(lambda: any(each.runs for each in halves.server._workers))
                 # No earlier than the engine has been told to end.
                 releasing = asyncio.create_task(release())
             await releasing
@@ -785,29 +780,72 @@ def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
     uvloop.run(run())
 
 
-def test_a_run_tells_once(halves: Halves) -> None:
-    told: list[RemoteRun] = []
-    run = RemoteRun(lambda: None)
-    run.add_done_callback(told.append)
-    run.fail(NotReadyError("no"))
-    assert told == [run]
-    run.add_done_callback(told.append)
-    assert told == [run, run]
-    assert not run.cancel()
-    with pytest.raises(NotReadyError):
-        run.result()
+def test_what_was_loaded_for_one_worker_is_known_to_all(halves: Halves, models: Path) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.worker() as one, halves.worker() as two:
+            for version in range(2, 8):
+                write_bundle(models, Spec(version=str(version)))
+                loaded, other = (one, two) if version % 2 else (two, one)
+                await loaded.load("repeat", str(version))
+                # At once, of the name as of the version.
+                for reference in (None, "repeat", f"repeat@{version}"):
+                    model = await other.find(partial(Registry.find, reference=reference))
+                    assert model.version == str(version)
+                await loaded.unload("repeat", str(version - 1))
+                model = await other.find(partial(Registry.find, reference=None))
+                assert model.version == str(version)
+                assert other.registry.loaded("repeat") == [str(version)]
+
+    uvloop.run(run())
 
 
-def test_a_failure_that_was_told_leaves_no_cycle() -> None:
-    def fail() -> weakref.ref[NotReadyError]:
-        run, error = RemoteRun(lambda: None), NotReadyError("no")
-        run.fail(error)
-        with contextlib.suppress(NotReadyError):
-            run.result()
-        return weakref.ref(error)
+def test_the_engine_is_asked_for_what_a_worker_does_not_know(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is published but on request.
+    monkeypatch.setattr(EngineServer, "_engine_changed", property(lambda server: server.asked))
+    monkeypatch.setattr(EngineServer, "asked", False, raising=False)
 
-    gc.disable()
-    try:
-        assert fail()() is None
-    finally:
-        gc.enable()
+    async def run() -> None:
+        async with halves.engine() as engine, halves.worker() as worker:
+            write_bundle(models, Spec(version="2"))
+            # Not by way of a worker: it would be published later.
+            await engine.load("repeat", "2")
+            model = await worker.find(partial(Registry.find, reference="repeat@2"))
+            assert model.version == "2"
+            asked = len(calls)
+            for reference, error in (("nope", UnknownModelError), ("repeat@9", ServiceError)):
+                with pytest.raises(error):
+                    await worker.find(partial(Registry.find, reference=reference))
+            assert calls[asked:] == ["refresh"] * 2
+            await worker.find(partial(Registry.find, reference="repeat@1"))
+            assert len(calls) == asked + 2
+
+    calls: list[str] = []
+    plain = EngineServer.call
+
+    async def call(server: EngineServer, method: str, arguments: Any) -> Any:
+        calls.append(method)
+        monkeypatch.setattr(EngineServer, "asked", True)
+        return await plain(server, method, arguments)
+
+    monkeypatch.setattr(EngineServer, "call", call)
+    uvloop.run(run())
+
+
+def test_an_engine_that_is_stuck_is_asked_but_for_a_moment(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.client._REFRESH_SECONDS", 0.05)
+
+    async def stuck(*_: object) -> None:
+        await asyncio.sleep(_PATIENCE)
+
+    async def run() -> None:
+        async with halves.engine(), halves.worker() as worker:
+            monkeypatch.setattr(EngineServer, "call", stuck)
+            async with asyncio.timeout(_PATIENCE / 3):
+                with pytest.raises(UnknownModelError):
+                    await worker.find(partial(Registry.find, reference="nope"))
+
+    uvloop.run(run())

@@ -4,124 +4,132 @@ import asyncio
 import socket
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
-from foretell.service.engine.ipc import (
-    Frame,
-    Kind,
-    Peer,
-    frame,
-    pack,
-    pack_document,
-    unpack,
-    unpack_document,
-)
+from foretell.service.engine.ipc import Answer, Cancel, Message, Result, Update, decode, encode
+
+Came = list[tuple[Message, Arrays]]
+
+
+def result(number: int) -> Result:
+    return Result(number, 0.25, 0.5, 1.0, 0.0, 3)
 
 
 def joined(*frames: list[bytes | memoryview]) -> bytes:
     return b"".join(piece for pieces in frames for piece in pieces)
 
 
-def read(*pieces: bytes) -> list[Frame]:
-    """The frames of a stream that comes in pieces."""
-    found: list[Frame] = []
-    peer = Peer(lambda _, come: found.append(come))
+class Receiver(ipc.Connection):
+    def __init__(self) -> None:
+        super().__init__()
+        self.came: Came = []
+
+    def received(self, message: Any, arrays: Arrays) -> None:
+        self.came.append((message, arrays))
+
+
+def read(*pieces: bytes) -> Came:
+    """The messages of a stream that comes in pieces."""
+    receiver = Receiver()
     for piece in pieces:
         rest = piece
         while rest:
-            room = peer.get_buffer(-1)
+            room = receiver.get_buffer(-1)
             count = min(len(room), len(rest))
             room[:count] = rest[:count]
-            peer.buffer_updated(count)
+            receiver.buffer_updated(count)
             rest = rest[count:]
-    return found
+    return receiver.came
 
 
 @given(
     bodies=st.lists(st.binary(max_size=90), max_size=6),
-    cuts=st.lists(st.integers(0, 500), max_size=8),
+    cuts=st.lists(st.integers(0, 900), max_size=8),
 )
 def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None:
-    data = joined(*(frame(Kind.RUN, number, body) for number, body in enumerate(bodies)))
+    sent = [np.frombuffer(body, np.uint8) for body in bodies]
+    data = joined(*(encode(Answer(number, "ok"), {"a": each}) for number, each in enumerate(sent)))
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     with pytest.MonkeyPatch.context() as small:
         # Some are larger than what is read at once, and get a buffer of their own.
-        small.setattr(ipc, "_COPIED", 48)
-        small.setattr(ipc, "_READ", 80)
-        found = read(*(data[begin:end] for begin, end in pairwise(edges)))
-    assert [(come.kind, come.number) for come in found] == [
-        (Kind.RUN, number) for number in range(len(bodies))
-    ]
-    # None was written over by what came later.
-    for come, sent in zip(found, bodies, strict=True):
-        assert bytes(come.body) == sent + bytes(-len(sent) % 16)
+        small.setattr(ipc, "_COPIED_BYTES", 96)
+        small.setattr(ipc, "_READ_BYTES", 144)
+        came = read(*(data[begin:end] for begin, end in pairwise(edges)))
+    assert [message for message, _ in came] == [Answer(number, "ok") for number in range(len(sent))]
+    # None was overwritten by what came later.
+    for (_, arrays), body in zip(came, bodies, strict=True):
+        assert arrays["a"].tobytes() == body
 
 
 def test_a_large_frame_is_read_to_where_it_stays() -> None:
     body = np.arange(100_000, dtype=np.float64)
-    data = joined(frame(Kind.RUN, 1, b"first"), frame(Kind.OUTPUTS, 2, *pack({"a": body})))
-    found: list[Frame] = []
-    peer = Peer(lambda _, come: found.append(come))
-    peer.get_buffer(-1)[:100] = data[:100]
-    peer.buffer_updated(100)
-    room = peer.get_buffer(-1)
+    data = joined(encode(Cancel(1)), encode(result(2), {"a": body}))
+    receiver = Receiver()
+    receiver.get_buffer(-1)[:100] = data[:100]
+    receiver.buffer_updated(100)
+    room = receiver.get_buffer(-1)
     assert len(room) == len(data) - 100
     room[:] = data[100:]
-    peer.buffer_updated(len(room))
-    assert [come.number for come in found] == [1, 2]
-    values = unpack(found[1].body)["a"]
+    receiver.buffer_updated(len(room))
+    assert [message for message, _ in receiver.came] == [Cancel(1), result(2)]
+    values = receiver.came[1][1]["a"]
     assert values.flags.aligned
     assert np.shares_memory(values, np.asarray(room))
     np.testing.assert_array_equal(values, body)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16", "bool", "<U20"])
 @pytest.mark.parametrize("shape", [(1,), (3, 5, 2), (2, 0, 4), ()])
 def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
     values = np.arange(int(np.prod(shape)), dtype=np.float64).astype(dtype).reshape(shape)
     sent = {"history": values, "encoder.0.self.weights": values[..., :1] if shape else values}
-    (come,) = read(joined(frame(Kind.RUN, 1, *pack(sent))))
-    found = unpack(come.body)
-    assert list(found) == list(sent)
+    [(_, arrays)] = read(joined(encode(result(1), sent)))
+    assert list(arrays) == list(sent)
     for name, array in sent.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].flags.aligned
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].ctypes.data % 16 == 0
+        np.testing.assert_array_equal(arrays[name], array)
 
 
 def test_more_arrays_and_longer_names_than_a_byte_counts() -> None:
     sent = {f"{'stage' * 60}.{number}": np.full(1, number) for number in range(300)}
-    (come,) = read(joined(frame(Kind.OUTPUTS, 2**40, *pack(sent))))
-    found = unpack(come.body)
-    assert come.number == 2**40
-    assert list(found) == list(sent)
-    assert [int(each[0]) for each in found.values()] == list(range(300))
+    [(message, arrays)] = read(joined(encode(result(2**40), sent)))
+    assert message == result(2**40)
+    assert list(arrays) == list(sent)
+    assert [int(each[0]) for each in arrays.values()] == list(range(300))
 
 
 def test_arrays_are_read_where_they_lie() -> None:
-    (come,) = read(joined(frame(Kind.RUN, 1, *pack({"a": np.ones((2, 3), np.float32)}))))
-    assert np.shares_memory(unpack(come.body)["a"], np.frombuffer(come.body, np.uint8))
+    frame = memoryview(joined(encode(result(1), {"a": np.ones((2, 3), np.float32)})))
+    _, arrays = decode(frame)
+    assert np.shares_memory(arrays["a"], np.frombuffer(frame, np.uint8))
 
 
 def test_rows_of_a_batch_are_not_copied() -> None:
     batch = np.zeros((8, 4), np.float32)
-    views = [piece for piece in pack({"a": batch[2:5]}) if isinstance(piece, memoryview)]
-    assert np.shares_memory(np.asarray(views[0]), batch)
+    pieces = encode(result(1), {"a": batch[2:5]})
+    (view,) = (piece for piece in pieces if isinstance(piece, memoryview))
+    assert np.shares_memory(np.asarray(view), batch)
 
 
-def test_documents() -> None:
-    document = {"slots": [["m", "1", None, "näher", "\udcff"]], "ready": True, "seed": 2**70}
-    arrays = {"levels": np.arange(3.0)}
-    (come,) = read(joined(frame(Kind.ANSWER, 7, *pack_document(document, arrays))))
-    assert come[:2] == (Kind.ANSWER, 7)
-    found, with_it = unpack_document(come.body)
-    assert found == document
-    np.testing.assert_array_equal(with_it["levels"], arrays["levels"])
+def test_values() -> None:
+    value = [["m", "1", None, "näher", True], {"seconds": 0.5}, b"text", 2**63]
+    [(message, _)] = read(joined(encode(Answer(7, value))))
+    assert message == Answer(7, value)
+
+
+def test_names_of_files_that_are_no_utf_8() -> None:
+    value = {"\udcff": ["a \udcff", b"\xff", 1]}
+    [(message, arrays)] = read(joined(encode(Answer(7, value), {"a": np.ones(2)})))
+    assert message == Answer(7, {"\\udcff": ["a \\udcff", b"\xff", 1]})
+    np.testing.assert_array_equal(arrays["a"], np.ones(2))
 
 
 class Transport(asyncio.WriteTransport):
@@ -143,20 +151,20 @@ def test_the_frames_of_a_turn_are_written_together() -> None:
     transport = Transport()
 
     async def send() -> None:
-        peer = Peer(lambda *_: None)
-        peer.connection_made(transport)
-        peer.send(frame(Kind.RUN, 1, b"one"))
-        peer.send(frame(Kind.RUN, 2, b"two"))
+        connection = Receiver()
+        connection.connection_made(transport)
+        connection.send(Cancel(1))
+        connection.send(Cancel(2))
         await asyncio.sleep(0)
-        peer.send(frame(Kind.RUN, 3, b"three"))
-        peer.flush()
+        connection.send(Cancel(3))
+        connection.flush()
         # Nothing is left for the turn that was asked for.
         await asyncio.sleep(0)
 
     asyncio.run(send())
     transport.socket.close()
-    first, second = ([each.number for each in read(data)] for data in transport.written)
-    assert (first, second) == ([1, 2], [3])
+    first, second = ([message for message, _ in read(data)] for data in transport.written)
+    assert (first, second) == ([Cancel(1), Cancel(2)], [Cancel(3)])
     assert not transport.pieces
 
 
@@ -165,7 +173,7 @@ def test_a_connection_holds_more_than_others() -> None:
         transport = Transport()
         option = socket.SOL_SOCKET, socket.SO_SNDBUF
         before = transport.socket.getsockopt(*option)
-        Peer(lambda *_: None).connection_made(transport)
+        Receiver().connection_made(transport)
         after = transport.socket.getsockopt(*option)
         transport.socket.close()
         return before, after
@@ -179,10 +187,10 @@ def test_large_arrays_are_written_from_where_they_lie() -> None:
     array = np.ones((3, 20_000), np.float32)
 
     async def send() -> None:
-        peer = Peer(lambda *_: None)
-        peer.connection_made(transport)
-        peer.send(frame(Kind.RUN, 1, *pack({"a": array})))
-        peer.flush()
+        connection = Receiver()
+        connection.connection_made(transport)
+        connection.send(Update(), {"a": array})
+        connection.flush()
 
     asyncio.run(send())
     transport.socket.close()
@@ -190,5 +198,5 @@ def test_large_arrays_are_written_from_where_they_lie() -> None:
         isinstance(piece, memoryview) and np.shares_memory(np.asarray(piece), array)
         for piece in transport.pieces
     )
-    (come,) = read(transport.written[0])
-    np.testing.assert_array_equal(unpack(come.body)["a"], array)
+    [(_, arrays)] = read(transport.written[0])
+    np.testing.assert_array_equal(arrays["a"], array)
