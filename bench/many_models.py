@@ -172,7 +172,7 @@ def measure(scale: Scale) -> str:
         f"{scale.seconds:g} s, the callers on the same CPUs. All {asked:,}\nanswers were right. "
         f"{total('foretell_model_loads_total')} loads, "
         f"{total('foretell_model_evictions_total')} of which put another model out; "
-        f"{total('foretell_model_resident{')} models in memory\nat the end. The process held "
+        f"{total('foretell_model_loaded{')} models in memory\nat the end. The process held "
         f"{peak / _MIB:.0f} MiB at most, of the {limit / _MIB:.0f} MiB it might.\n\n"
         f"{table(head, lines)}\n{machine('onnxruntime')}\n"
     )

@@ -1,22 +1,23 @@
-"""What can go wrong, and how it is answered; raised everywhere, by parts that know no HTTP too."""
+"""The errors of the service, and the answers that they become; needs no library for HTTP."""
 
 from __future__ import annotations
 
+import builtins
 import dis
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 from foretell.bundle.nearness import Index, listed
 
-_INFERENCE = "/v2"
-_NIXTLA = "/nixtla"
-# Of a name in a message.
+# Most characters of a name in a message.
 _SHOWN = 64
-# Of names of models that are alike: a hint that is wrong costs nothing, the error is one anyway.
+# How alike a name has to be for a hint; a wrong hint costs nothing.
 _ALIKE = 0.6
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class StartError(Exception):
@@ -24,20 +25,25 @@ class StartError(Exception):
 
 
 class ServiceError(Exception):
-    """Something a caller is told.
+    """An error that is answered to the client.
 
     Attributes:
         type: A short name that stays the same over releases.
         status: The HTTP status of its answer.
         message: What was expected and what came.
         param: The exact place in the request, such as `inputs[3].series[17]`, or None.
-        retry_after: Of a server that cannot now: whole seconds after which it may.
+        retry_after: Whole seconds after which to try again, where that may help.
     """
 
     type: ClassVar[str] = "service_error"
     status: ClassVar[int] = 500
-    retry_after: int = 1
+    _types: ClassVar[dict[str, builtins.type[ServiceError]]] = {}
     _headers: Mapping[str, str] = MappingProxyType({})
+
+    def __init_subclass__(cls, *, type: str = "", status: int = 0) -> None:  # noqa: A002
+        cls.type = type or cls.type
+        cls.status = status or cls.status
+        cls._types.setdefault(cls.type, cls)
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -47,23 +53,17 @@ class ServiceError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the head of its answer says besides."""
+        """The headers of its answer that other answers have not."""
         later = {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
         return {**later, **self._headers}
 
 
-class UnreadableError(ServiceError):
+class UnreadableError(ServiceError, type="unreadable", status=400):
     """The body is not what its headers promise, or not JSON."""
 
-    type = "unreadable"
-    status = 400
 
-
-class UnsupportedMediaError(ServiceError):
+class UnsupportedMediaError(ServiceError, type="unsupported_media", status=415):
     """The body is of a type, or compressed in a way, that this server does not read."""
-
-    type = "unsupported_media"
-    status = 415
 
     def __init__(self, message: str, *, param: str, accepted: Iterable[str]) -> None:
         super().__init__(message, param=param)
@@ -71,237 +71,161 @@ class UnsupportedMediaError(ServiceError):
         self._headers = {name: ", ".join(accepted)}
 
 
-class SlowBodyError(ServiceError):
-    """The caller did not send the whole body in time."""
+class SlowBodyError(ServiceError, type="slow_body", status=408):
+    """The client did not send the whole body in time."""
 
-    type = "slow_body"
-    status = 408
     # The rest of the body would come before another request.
     _headers = MappingProxyType({"Connection": "close"})
 
 
-class UnauthorizedError(ServiceError):
+class UnauthorizedError(ServiceError, type="unauthorized", status=401):
     """The request has no key, or not one of this server's."""
 
-    type = "unauthorized"
-    status = 401
     _headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
-class ForbiddenError(ServiceError):
+class ForbiddenError(ServiceError, type="forbidden", status=403):
     """The key does not allow this, or nothing does."""
 
-    type = "forbidden"
-    status = 403
 
-
-class TooLargeError(ServiceError):
+class TooLargeError(ServiceError, type="too_large", status=413):
     """The body is over the limit."""
 
-    type = "too_large"
-    status = 413
 
-
-class InvalidInputError(ServiceError):
+class InvalidInputError(ServiceError, type="invalid_input", status=422):
     """The request does not fit the model or the interface."""
 
-    type = "invalid_input"
-    status = 422
 
-
-class NotSupportedError(ServiceError):
+class NotSupportedError(ServiceError, type="not_supported", status=422):
     """A request that is well formed and that this server cannot fulfil."""
 
-    type = "not_supported"
-    status = 422
 
-
-class UnknownModelError(ServiceError):
+class UnknownModelError(ServiceError, type="unknown_model", status=404):
     """No model of that name is served."""
-
-    type = "unknown_model"
-    status = 404
 
     @classmethod
     def among(cls, name: str, known: Index, where: str) -> Self:
-        """The error of a name that is none of those that are known.
-
-        Args:
-            name: What came.
-            known: The names of models.
-            where: They are.
-        """
+        """The error for a name that is not among those known; `where` says where those are."""
         some = listed(known.names) or "none"
         meant = known.nearest(name, _ALIKE)
         hint = f"; did you mean {meant!r}?" if meant else ""
         return cls(f"no model {name[:_SHOWN]!r}; {where}: {some}{hint}", param="model")
 
 
-class UnknownVersionError(ServiceError):
+class UnknownVersionError(ServiceError, type="unknown_version", status=404):
     """The model is served, but not in that version."""
 
-    type = "unknown_version"
-    status = 404
+
+class NoExampleError(ServiceError, type="no_example", status=404):
+    """The model is served, and its bundle has no example window."""
 
 
-class NoExampleError(ServiceError):
-    """The model is served, and its bundle carries no window to try it with."""
-
-    type = "no_example"
-    status = 404
-
-
-class QueueFullError(ServiceError):
+class QueueFullError(ServiceError, type="queue_full", status=429):
     """Too much work is waiting for the model."""
 
-    type = "queue_full"
-    status = 429
+
+class BuffersFullError(ServiceError, type="buffers_full", status=503):
+    """Too many bytes of requests are held, of this client or of others."""
 
 
-class BuffersFullError(ServiceError):
-    """Too many bytes of requests are held, of this caller or of others."""
-
-    type = "buffers_full"
-    status = 503
-
-
-class DeadlineExceededError(ServiceError):
+class DeadlineExceededError(ServiceError, type="deadline_exceeded", status=504):
     """The answer was not ready in time."""
 
-    type = "deadline_exceeded"
-    status = 504
+
+class ClientDisconnectedError(ServiceError, type="client_disconnected", status=499):
+    """The client disconnected before the answer was ready; the status is that of nginx."""
 
 
-class ClientDisconnectedError(ServiceError):
-    """The caller hung up before the answer was ready; nobody reads this error."""
-
-    type = "caller_gone"
-    # nginx's, of a caller who hung up; only logs and metrics see it.
-    status = 499
-
-
-class NotReadyError(ServiceError):
+class NotReadyError(ServiceError, type="not_ready", status=503):
     """The model is not loaded, or the server is stopping."""
 
-    type = "not_ready"
-    status = 503
+
+class ModelLoadingError(ServiceError, type="model_loading", status=503):
+    """The model is still being loaded after the time that a request waits for it."""
 
 
-class ModelLoadingError(ServiceError):
-    """The model is coming into memory, for longer than a request waits for it."""
+class LoadFailedError(ServiceError, type="load_failed", status=409):
+    """A version was not loaded on request, and what was served before still is.
 
-    type = "model_loading"
-    status = 503
-
-
-class LoadFailedError(ServiceError):
-    """A version was not loaded on request; the message says why, and what was served still is."""
-
-    type = "load_failed"
-    # The request is in order. It fails again until the bundle is another one, or memory is free.
-    status = 409
+    The request fails again until the bundle is replaced, or memory is free.
+    """
 
 
-class ShortageError(LoadFailedError):
-    """A version was not loaded for want of memory or disk, or as a file could not be read."""
-
-    type = "load_shortage"
+class ShortageError(LoadFailedError, type="load_shortage"):
+    """A version was not loaded for want of memory or disk, or because a file could not be read."""
 
 
-class ModelFailedError(ServiceError):
+class ModelFailedError(ServiceError, type="model_failed", status=503):
     """The model did not run."""
 
-    type = "model_failed"
-    status = 503
+
+class DeviceLostError(ServiceError, type="device_lost", status=503):
+    """The GPU of this run does not work any more; others may."""
 
 
-class DeviceLostError(ServiceError):
-    """The GPU that was to run the model runs nothing any more; others may."""
-
-    type = "device_lost"
-    status = 503
+class EngineLostError(ServiceError, type="engine_lost", status=503):
+    """The engine process has ended, and its replacement is not ready yet."""
 
 
-class EngineLostError(ServiceError):
-    """The process that runs the models is not there; another one takes its place."""
+def kept(error: _Error) -> _Error:
+    """The same error without traceback and context, for one that is kept.
 
-    type = "engine_lost"
-    status = 503
-
-
-_Kept = TypeVar("_Kept", bound=BaseException)
-
-
-def kept(error: _Kept) -> _Kept:
-    """Make an error one that may be kept: without its traceback and its context.
-
-    The frames of a traceback hold what they worked on. If one of them holds the error as well, all
-    of it stays in memory until garbage is collected.
-
-    Returns:
-        The same error.
+    The frames of a traceback hold what they worked on. If one of them holds the error too, all of
+    it stays in memory until garbage is collected.
     """
     error.__context__ = None
     return error.with_traceback(None)
 
 
 def let_go(error: BaseException) -> None:
-    """Drop what the frames hold that an error, and those that led to it, came through.
+    """Free what the frames hold that an error, and those that led to it, passed through.
 
-    Call it when the error has left them: frames that still run, or will go on, are left alone.
-    Tracebacks can be printed afterwards, too.
+    Call it once the error has left them. Frames that still run, or will continue, are left alone.
+    Tracebacks can still be printed afterwards.
     """
-    led: BaseException | None = error
+    cause: BaseException | None = error
     seen = set[int]()
-    while led is not None and id(led) not in seen:
-        seen.add(id(led))
-        trace = led.__traceback__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        trace = cause.__traceback__
         while trace is not None:
-            if not _will_go_on(trace):
-                # It still runs.
+            if not _will_continue(trace):
+                # A frame that still runs raises this.
                 with suppress(RuntimeError):
                     trace.tb_frame.clear()
             trace = trace.tb_next
-        if led.__suppress_context__:
-            # Nobody prints it. An error of pydantic holds what was validated.
-            led.__context__ = None
-        led = led.__cause__ or led.__context__
+        if cause.__suppress_context__:
+            # It is never printed, and pydantic's errors hold what was validated.
+            cause.__context__ = None
+        cause = cause.__cause__ or cause.__context__
 
 
 _YIELD = dis.opmap["YIELD_VALUE"]
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def _will_go_on(trace: TracebackType) -> bool:
-    """Whether a frame caught the error and is a coroutine that waits now, or a generator.
+def _will_continue(trace: TracebackType) -> bool:
+    """Whether a frame is a suspended coroutine or generator that has caught the error.
 
-    Up to Python 3.12 to clear its frame would end it.
+    Up to Python 3.12, clearing its frame would end it.
     """
     frame = trace.tb_frame
     code, at = frame.f_code, frame.f_lasti
-    # One that an error ended while it waited is where it was then.
+    # A coroutine that the error ended in an await stands where it stood then.
     return bool(code.co_flags & _GENERATORS) and at != trace.tb_lasti and code.co_code[at] == _YIELD
 
 
 def to_wire(error: ServiceError) -> dict[str, Any]:
-    """An error for another process of the server."""
+    """An error for another process of the server, in what JSON can express."""
     return {"type": error.type, **error.__dict__}
 
 
-def from_wire(told: Mapping[str, Any]) -> ServiceError:
-    """The error that `to_wire` told."""
-    error = _TYPES[told["type"]].__new__(_TYPES[told["type"]], told["message"])
-    error.__dict__.update({name: value for name, value in told.items() if name != "type"})
+def from_wire(fields: Mapping[str, Any]) -> ServiceError:
+    """The error that `to_wire` was given."""
+    kind = ServiceError._types.get(fields["type"], ServiceError)  # noqa: SLF001
+    error = kind.__new__(kind, fields["message"])
+    error.__dict__.update({name: value for name, value in fields.items() if name != "type"})
     return error
-
-
-def _types(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
-    yield kind
-    for narrower in kind.__subclasses__():
-        yield from _types(narrower)
-
-
-_TYPES = {kind.type: kind for kind in _types(ServiceError)}
 
 
 def error_object(error: ServiceError) -> dict[str, str | None]:
@@ -318,13 +242,7 @@ def error_fields(
 
 def is_inference(path: str) -> bool:
     """Whether a path is one of the Open Inference Protocol's."""
-    return path == _INFERENCE or path.startswith(f"{_INFERENCE}/")
-
-
-def _flat(error: Mapping[str, str | None]) -> str:
-    """An error as one text: its place, and what is wrong there."""
-    places = [error["param"]] if error["param"] else []
-    return ": ".join([*places, str(error["message"])])
+    return path == "/v2" or path.startswith("/v2/")
 
 
 def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
@@ -334,9 +252,10 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
         path: Of the request.
         error: The error object.
     """
+    place = f"{error['param']}: " if error["param"] else ""
     if is_inference(path):
-        # The Open Inference Protocol has one string, which its clients show as it is.
-        return {"error": _flat(error)}
-    if path == _NIXTLA or path.startswith(f"{_NIXTLA}/"):
-        return {"detail": _flat(error)}
+        # The Open Inference Protocol has one text, which its clients show as it is.
+        return {"error": f"{place}{error['message']}"}
+    if path == "/nixtla" or path.startswith("/nixtla/"):
+        return {"detail": f"{place}{error['message']}"}
     return {"error": error}

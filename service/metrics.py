@@ -1,167 +1,22 @@
-"""What is counted of requests, batches and models; every label has a bounded set of values.
-
-The counts of every door are added to the engine's.
-"""
+"""The metrics of a process; those of HTTP workers are added to the engine's."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Set
 from ctypes import Array, c_int64
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
-from typing import Literal, NamedTuple
+from itertools import count
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from foretell.service.counts import Counts, Family, Key
 from foretell.service.errors import ServiceError
-from foretell.service.exposition import Samples, gauge
-
-# The name of a family and the values of its labels.
-Key = tuple[str, ...]
-# Counts and histograms with their keys; JSON can say it.
-Taken = tuple[list[tuple[Key, float]], list[tuple[Key, list[float]]]]
-
-
-class Family(NamedTuple):
-    """Numbers that differ in their labels alone.
-
-    Attributes:
-        help: What they are.
-        labels: Names of their labels.
-        bounds: Upper bounds of a histogram's buckets; None of a count.
-    """
-
-    help: str
-    labels: tuple[str, ...] = ()
-    bounds: tuple[float, ...] | None = None
-
-    def samples(self, name: str) -> Samples:
-        """What writes them, by the name of the family."""
-        kind: Literal["counter", "histogram"] = "counter" if self.bounds is None else "histogram"
-        return Samples(name, self.help, kind, self.labels, self.bounds or ())
-
-
-class Counts:
-    """Numbers by family and labels; threads may share it.
-
-    Args:
-        families: By name.
-    """
-
-    def __init__(self, families: Mapping[str, Family]) -> None:
-        self._families = families
-        self._lock = threading.Lock()
-        self._counts: dict[Key, float] = {}
-        # The sum of the values, and how many fell into each bucket, the last without a bound.
-        self._histograms: dict[Key, list[float]] = {}
-        # The keys of both by name and version of their model.
-        self._keys: dict[Key, list[Key]] = {}
-
-    def add(self, *key: str, amount: float = 1.0) -> None:
-        """Count something."""
-        with self._lock:
-            self._add(key, amount)
-
-    def observe(self, *values: tuple[Key, float], also: Mapping[Key, float] | None = None) -> None:
-        """Put values into histograms, and count what came with them."""
-        with self._lock:
-            for key, value in values:
-                found = self._histograms.get(key)
-                if found is None:
-                    found = self._begin(key)
-                found[0] += value
-                found[1 + bisect_left(self._families[key[0]].bounds or (), value)] += 1
-            for key, amount in (also or {}).items():
-                self._add(key, amount)
-
-    def begin(self, *key: str) -> None:
-        """Have a histogram be told of before it has a value: rates are of what was 0 once."""
-        with self._lock:
-            if key not in self._histograms:
-                self._begin(key)
-
-    def count(self, *key: str) -> float:
-        """What was counted so far."""
-        return self._counts.get(key, 0.0)
-
-    def counts(self) -> dict[Key, float]:
-        """All counts so far."""
-        with self._lock:
-            return dict(self._counts)
-
-    def histograms(self) -> Iterator[tuple[Key, list[float]]]:
-        """The sum of the values of each histogram, and how many fell into each of its buckets.
-
-        What counts is kept waiting for a few of them at a time.
-        """
-        with self._lock:
-            found = [*self._histograms.items()]
-        for start in range(0, len(found), _COPIED):
-            with self._lock:
-                some = [(key, list(numbers)) for key, numbers in found[start : start + _COPIED]]
-            yield from some
-
-    def take(self) -> Taken:
-        """All that was counted, for `merge`; from here on it is counted from 0."""
-        with self._lock:
-            counts, self._counts = self._counts, {}
-            histograms, self._histograms = self._histograms, {}
-            self._keys = {}
-        return [*counts.items()], [*histograms.items()]
-
-    def keep(self, versions: Set[tuple[str, str]]) -> None:
-        """Forget what was counted of all other versions, by name and version."""
-        with self._lock:
-            for version in self._keys.keys() - versions - _NO_VERSION:
-                for key in self._keys.pop(version):
-                    self._counts.pop(key, None)
-                    self._histograms.pop(key, None)
-
-    def merge(self, taken: Taken) -> None:
-        """Add what others have counted."""
-        counts, histograms = taken
-        with self._lock:
-            for key, amount in counts:
-                self._add(tuple(key), amount)
-            for key, numbers in histograms:
-                own = self._histograms.get(tuple(key)) or self._begin(tuple(key))
-                own[:] = map(sum, zip(own, numbers, strict=True))
-
-    def write(self) -> Iterator[bytes]:
-        """All of it in Prometheus' text format."""
-        families = {name: family.samples(name) for name, family in self._families.items()}
-        pieces = {name: [samples.head] for name, samples in families.items()}
-        for (name, *values), number in self.counts().items():
-            pieces[name].append(families[name].one(values, number))
-        for (name, *values), numbers in self.histograms():
-            pieces[name].append(families[name].histogram(values, numbers))
-        return chain.from_iterable(pieces.values())
-
-    def _add(self, key: Key, amount: float) -> None:
-        known = self._counts.get(key)
-        if known is None:
-            self._note(key)
-        self._counts[key] = (known or 0.0) + amount
-
-    def _begin(self, key: Key) -> list[float]:
-        self._note(key)
-        bounds = self._families[key[0]].bounds or ()
-        self._histograms[key] = begun = [0.0] * (len(bounds) + 2)
-        return begun
-
-    def _note(self, key: Key) -> None:
-        """A key comes: remember which version it is of."""
-        told = dict(zip(self._families[key[0]].labels, key[1:], strict=True))
-        version = tuple(told[label] for label in _MODEL if label in told)
-        self._keys.setdefault(version, []).append(key)
-
 
 Stage = Literal["decode", "queue", "run", "encode"]
 
@@ -171,21 +26,17 @@ _LOAD_SECONDS = (*_SECONDS, 60.0, 120.0, 300.0)
 _WINDOWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 _MODEL = ("model", "version")
-
-REQUESTS, REQUEST_SECONDS = "foretell_requests", "foretell_request_seconds"
-REJECTED = "foretell_rejected"
-CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off", "foretell_stage_seconds"
-BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
-DROPPED = "foretell_dropped"
-LOADS, LOAD_SECONDS = "foretell_model_loads", "foretell_model_load_seconds"
-EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions", "foretell_load_wait_seconds"
-BACKTESTED, HELD = "foretell_backtest_values", "foretell_backtest_values_held"
-# Callers name the levels of a backtest's intervals: more than these would be no bounded set.
+# Callers choose the levels of a backtest's intervals: a label needs a bounded set of values.
 _LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
-# Histograms that are copied at a time.
-_COPIED = 256
-# Of what is counted of no model: by families without one, and of requests that named none.
-_NO_VERSION = {(), ("", "")}
+
+REQUESTS, REQUEST_SECONDS = "foretell_requests_total", "foretell_request_seconds"
+REJECTED = "foretell_rejected_total"
+CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off_total", "foretell_stage_seconds"
+BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
+DROPPED = "foretell_dropped_total"
+LOADS, LOAD_SECONDS = "foretell_model_loads_total", "foretell_model_load_seconds"
+EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions_total", "foretell_load_wait_seconds"
+BACKTESTED, HELD = "foretell_backtest_values_total", "foretell_backtest_values_held_total"
 
 _FAMILIES = {
     REQUESTS: Family("Answered requests.", ("route", *_MODEL, "status")),
@@ -202,33 +53,34 @@ _FAMILIES = {
     BATCH_WINDOWS: Family("Windows in a batch.", _MODEL, _WINDOWS),
     BATCH_FILL: Family("Windows in a batch, as a fraction of the largest one.", _MODEL, _FRACTIONS),
     DROPPED: Family(
-        "Requests that were queued and not run: expired, or cancelled by the caller.",
+        "Requests that were queued and not run: expired, or cancelled by the client.",
         ("reason", *_MODEL),
     ),
     LOADS: Family("Attempts to load a model: loaded or refused.", (*_MODEL, "outcome")),
     LOAD_SECONDS: Family("Time to open a bundle and test it.", _MODEL, _LOAD_SECONDS),
-    EVICTIONS: Family("Models that left memory to make room for others.", _MODEL),
+    EVICTIONS: Family("Models that were evicted from memory to make room for others.", _MODEL),
     LOAD_WAIT_SECONDS: Family(
         "Time that requests waited for a model to be loaded: loaded, expired or refused.",
         ("outcome",),
         _LOAD_SECONDS,
     ),
     BACKTESTED: Family(
-        "Values of backtests that intervals of a level were to hold.", (*_MODEL, "level")
+        "Values of backtests that intervals of a level should hold.", (*_MODEL, "level")
     ),
     HELD: Family("Those of them that the intervals held.", (*_MODEL, "level")),
 }
+_IN_FLIGHT = Family("Requests being answered.")
 
 
 @dataclass(frozen=True, eq=False)
 class Processes(Collector):
-    """The processes of a server: written by the one that watches over them, read by all.
+    """The processes of a server, in memory that they share: their parent writes, all read.
 
     Attributes:
-        names: What each does; those that take requests come first.
-        wanted: How many take requests.
-        numbers: Of each name its process, 0 until that serves; and then of each, how often
-            another one took its place.
+        names: What each does; HTTP workers come first.
+        wanted: How many HTTP workers there should be.
+        numbers: The process id for each name, 0 while none serves; then, for each name, how often
+            its process was replaced.
     """
 
     names: tuple[str, ...]
@@ -236,52 +88,57 @@ class Processes(Collector):
     numbers: Array[c_int64]
 
     def serves(self, name: str, process: int) -> None:
-        """Write down which process does this; 0 if none."""
+        """Note which process does this; 0 if none."""
         self.numbers[self.names.index(name)] = process
 
     def replaced(self, name: str) -> None:
-        """Count one that has ended."""
+        """Count a process that has ended."""
         self.numbers[len(self.names) + self.names.index(name)] += 1
 
     @property
     def running(self) -> int:
-        """How many take requests now."""
+        """How many HTTP workers there are."""
         return sum(number > 0 for number in self.numbers[: self.wanted])
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus is told of them."""
+        """The metrics of the processes, for prometheus_client."""
         for state, number in (("wanted", self.wanted), ("running", self.running)):
-            told = f"Processes that take requests: {state}."
-            yield GaugeMetricFamily(f"foretell_workers_{state}", told, value=number)
-        told = "Processes that ended and were replaced."
-        restarts = CounterMetricFamily("foretell_process_restarts", told, labels=("process",))
+            about = f"Processes that take requests: {state}."
+            yield GaugeMetricFamily(f"foretell_workers_{state}", about, value=number)
+        restarts = CounterMetricFamily(
+            "foretell_process_restarts",
+            "Processes that ended and were replaced.",
+            labels=("process",),
+        )
         families: dict[str, Metric] = {restarts.name: restarts}
         for index, name in enumerate(self.names):
             restarts.add_metric((name,), self.numbers[len(self.names) + index])
             pid = self.numbers[index]
-            own = ProcessCollector(pid=partial(int, pid), registry=None).collect() if pid else ()
-            for found in own:
-                family = Metric(found.name, found.documentation, found.type)
-                family = families.setdefault(found.name, family)
-                for each in found.samples:
-                    family.add_sample(each.name, {"process": name}, each.value)
+            for own in (
+                ProcessCollector(pid=partial(int, pid), registry=None).collect() if pid else ()
+            ):
+                family = families.setdefault(
+                    own.name, Metric(own.name, own.documentation, own.type)
+                )
+                for sample in own.samples:
+                    family.add_sample(sample.name, {"process": name}, sample.value)
         yield from families.values()
 
 
 class Metrics:
-    """The metrics of a process; those of doors go to the engine, where all are added up.
+    """What this process counts.
 
     Args:
-        processes: Of the server; if None, this is the only one.
+        processes: Of the server; None if this is the only one.
 
     Attributes:
         counts: The numbers.
         processes: Of the server.
-        build: What the server is made of, by label.
+        build: Versions of what serves, by label.
         in_flight: Requests that this process is answering.
-        elsewhere: Those of others, by door, as they last said.
-        changes: Differs once a model has failed or works again.
-        last_run: When a batch of a version ran last, in seconds since 1970, by name and version.
+        elsewhere: Those of other processes, as they last reported.
+        changes: Another number whenever a model has failed or works again.
+        last_run: When the last batch of a version ran, in seconds since 1970, by name and version.
     """
 
     def __init__(self, processes: Processes | None = None) -> None:
@@ -294,7 +151,7 @@ class Metrics:
         self.changes = 0
         self._changes = count(1)
         self.last_run: dict[tuple[str, str], float] = {}
-        # Rates are of counters that were 0 once. What Starlette refuses has a status for one.
+        # Rates need counters that were 0 once. Errors of Starlette have a type for each status.
         for error in ServiceError.__subclasses__():
             self.counts.add(REJECTED, error.type, amount=0)
 
@@ -316,14 +173,14 @@ class Metrics:
             route: The route's pattern, never the raw path.
             status: Of its answer.
             seconds: How long it took.
-            model: Name and version of the one it was for, if that is known.
-            stages: What it went through, and how long that took.
+            model: Name and version of its model, if that is known.
+            stages: Its stages, and how long each took.
         """
         self.in_flight -= 1
         name, version = model or ("", "")
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
-        # Runs are counted by batches, which may be of several requests.
+        # Runs are counted by batch: a batch may be of several requests.
         values += [
             ((STAGE_SECONDS, stage, name, version), took)
             for stage, took in stages
@@ -340,39 +197,39 @@ class Metrics:
         self.counts.add(CUT_OFF, reason)
 
     def backtested(self, name: str, version: str, held: Mapping[float, tuple[int, int]]) -> None:
-        """Count what the intervals of a backtest held, and what there was, by their level."""
+        """Count how many values the intervals of a backtest held, and of how many, by level."""
         for level in _LEVELS & held.keys():
             for family, amount in zip((HELD, BACKTESTED), held[level], strict=True):
                 self.counts.add(family, name, version, str(level), amount=amount)
 
     def observer(self, name: str, version: str) -> QueueMetrics:
-        """What a model's queue reports to."""
+        """Counts what happens in a model's queue."""
         return QueueMetrics(self, name, version)
 
     def loaded(self, name: str, version: str, seconds: float) -> None:
-        """A version answers."""
+        """Count a load."""
         self.counts.add(LOADS, name, version, "loaded")
         self.counts.add(LOADS, name, version, "refused", amount=0)
         self.counts.add(EVICTIONS, name, version, amount=0)
         self.counts.observe(((LOAD_SECONDS, name, version), seconds))
 
     def refused(self, name: str, version: str) -> None:
-        """A version was not loaded."""
+        """Count a load that failed."""
         self.counts.add(LOADS, name, version, "refused")
 
+    def evicted(self, name: str, version: str) -> None:
+        """Count an eviction."""
+        self.counts.add(EVICTIONS, name, version)
+
     def keep(self, versions: Set[tuple[str, str]]) -> None:
-        """Forget what was counted of all other versions, which are gone."""
+        """Drop what was counted of all other versions."""
         self.counts.keep(versions)
         for version in self.last_run.keys() - versions:
             self.last_run.pop(version, None)
 
-    def evicted(self, name: str, version: str) -> None:
-        """A version left memory to make room."""
-        self.counts.add(EVICTIONS, name, version)
-
     def changed(self) -> None:
         """A model has failed or works again, or its last load did."""
-        # Several threads say so: a sum could miss one of them.
+        # From several threads: an increment could miss one of them.
         self.changes = next(self._changes)
 
     def loads_on_demand(self) -> None:
@@ -385,34 +242,22 @@ class Metrics:
         self.counts.observe(((LOAD_WAIT_SECONDS, outcome), seconds))
 
     def render(self, gauges: Iterable[bytes] = ()) -> bytes:
-        """All metrics in Prometheus' text format.
-
-        Args:
-            gauges: What the engine says of itself.
-        """
+        """All metrics in Prometheus' text format, with the gauges of the engine."""
         registry = CollectorRegistry()
         registry.register(self.processes)
+        build = Family("1; the labels say what serves.", (*self.build,))
         in_flight = self.in_flight + sum([*self.elsewhere.values()])
-        return b"".join(
-            [
-                generate_latest(registry),
-                *self.counts.write(),
-                *gauge(
-                    "foretell_build_info",
-                    "1; the labels say what serves.",
-                    [*self.build],
-                    [([*self.build.values()], 1)],
-                ),
-                *gauge(
-                    "foretell_requests_in_flight", "Requests being answered.", (), [((), in_flight)]
-                ),
-                *gauges,
-            ]
-        )
+        pieces = [
+            generate_latest(registry),
+            *self.counts.write(),
+            *build.gauges("foretell_build_info", [((*self.build.values(),), 1)]),
+            *_IN_FLIGHT.gauges("foretell_requests_in_flight", [((), in_flight)]),
+        ]
+        return b"".join([*pieces, *gauges])
 
 
 class QueueMetrics:
-    """What happens to the work of a model's queue; see `engine.queues.Observer`."""
+    """Counts what happens in a model's queue, as its `engine.queues.Observer`."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._metrics = metrics
@@ -422,7 +267,7 @@ class QueueMetrics:
             self._counts.add(DROPPED, reason, *self._key, amount=0)
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """See `Observer.ran`."""
+        """A batch of so many windows of at most `limit` took so many seconds."""
         key = self._key
         self._counts.observe(
             ((STAGE_SECONDS, "assemble", *key), assembled),
@@ -433,9 +278,9 @@ class QueueMetrics:
         self._metrics.last_run[key] = time.time()
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """See `Observer.dropped`."""
+        """A request left the queue without being run."""
         self._counts.add(DROPPED, reason, *self._key)
 
     def changed(self) -> None:
-        """See `Observer.changed`."""
+        """The model has failed or works again."""
         self._metrics.changed()

@@ -10,12 +10,11 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
-from foretell.service.engine.gauges import gauges
 from foretell.service.engine.registry import IndexEntry, Registry
 from foretell.service.engine.repository import Repository
+from foretell.service.engine.statistics import gauges, statistics
 from foretell.service.errors import NotReadyError
 from foretell.service.metrics import Metrics
-from foretell.service.statistics import statistics
 
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2

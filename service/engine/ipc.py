@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 
 from foretell.service.arrays import Arrays
+from foretell.service.counts import Taken
 from foretell.service.engine.registry import State
-from foretell.service.metrics import Taken
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):

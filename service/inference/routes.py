@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from foretell.bundle import layout
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, State, public_reason
+from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import ModelFailedError, NotSupportedError
 from foretell.service.forecast.parse import read_json
 from foretell.service.http.auth import Keys
@@ -36,7 +37,6 @@ from foretell.service.inference.wire import (
     configuration,
     describe,
 )
-from foretell.service.statistics import StatisticsReport
 from foretell.service.validation import KnownFields, validate
 
 _MODEL = "/v2/models/{model}"

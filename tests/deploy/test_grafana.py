@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from bench.panels import DASHBOARD, panels
-from foretell.service.engine.gauges import gauges
+from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from foretell.service.engine.gauges import gauges
+from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
 from tests.service.process import ROOT

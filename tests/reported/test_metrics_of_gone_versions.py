@@ -20,7 +20,7 @@ from tests.service.waiting import until
 
 def keys(client: Client, name: str, version: str) -> list[tuple[str, ...]]:
     counts = client.metrics.counts
-    known = [*counts.counts(), *dict(counts.histograms())]
+    known = [*counts.counters(), *dict(counts.histograms())]
     return [key for key in known if name in key and version in key]
 
 
@@ -101,10 +101,10 @@ def test_only_what_has_all_labels_is_forgotten() -> None:
         metrics.observer("m", version).ran(1, 2, 0.1, 0.2)
         metrics.answered("/forecast", 200, 0.1, ("m", version), [("decode", 0.1)])
     metrics.keep({("m", "11"), ("n", "1")})
-    known = [*metrics.counts.counts(), *dict(metrics.counts.histograms())]
+    known = [*metrics.counts.counters(), *dict(metrics.counts.histograms())]
     assert not any(key[-1] == "1" and "m" in key for key in known)
     assert any("11" in key for key in known)
-    assert metrics.counts.count("foretell_requests", "/forecast", "m", "11", "200") == 1
+    assert metrics.counts.count("foretell_requests_total", "/forecast", "m", "11", "200") == 1
 
 
 def test_to_forget_one_of_many_versions_takes_no_more_than_of_a_few() -> None:

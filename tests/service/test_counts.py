@@ -5,10 +5,10 @@ import threading
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
-from foretell.service.metrics import Counts, Family
+from foretell.service.counts import Counts, Family
 
 FAMILIES = {
-    "calls": Family("Calls.", ("kind",)),
+    "calls_total": Family("Calls.", ("kind",)),
     "seconds": Family("How long.", ("kind",), (0.1, 1.0)),
 }
 
@@ -20,9 +20,9 @@ def lines(counts: Counts) -> list[str]:
 
 def test_prometheus_reads_what_was_counted() -> None:
     counts = Counts(FAMILIES)
-    counts.add("calls", "good")
-    counts.add("calls", "good", amount=2)
-    counts.add("calls", "bad", amount=0)
+    counts.add("calls_total", "good")
+    counts.add("calls_total", "good", amount=2)
+    counts.add("calls_total", "bad", amount=0)
     # A value at a bound is within it.
     for value in (0.05, 0.1, 0.5, 7.0):
         counts.observe((("seconds", "good"), value))
@@ -41,7 +41,7 @@ def test_labels_are_told_whatever_they_hold() -> None:
     counts = Counts(FAMILIES)
     kinds = ["", 'a "word"', "two\nlines", "a\\b", "\\n", "{}", "é", "le"]
     for kind in kinds:
-        counts.add("calls", kind)
+        counts.add("calls_total", kind)
         counts.observe((("seconds", kind), 0.5))
     text = b"".join(counts.write()).decode()
     found = {family.name: family for family in text_string_to_metric_families(text)}
@@ -55,20 +55,24 @@ def test_thousands_are_written_in_small_pieces() -> None:
     """Nobody counts, and no request is answered, while one of them is written."""
     counts = Counts(FAMILIES)
     for kind in range(2000):
-        counts.observe((("seconds", str(kind)), 0.5), also={("calls", str(kind)): 1.0})
+        counts.observe((("seconds", str(kind)), 0.5), also={("calls_total", str(kind)): 1.0})
     pieces = [*counts.write()]
     assert len(pieces) > 4000
     assert max(map(len, pieces)) < 1000
 
 
 def test_only_versions_that_are_there_are_kept() -> None:
-    families = {"runs": Family("Runs.", ("model", "version")), **FAMILIES}
+    families = {"runs_total": Family("Runs.", ("model", "version")), **FAMILIES}
     counts = Counts(families)
     for name, version in (("m", "1"), ("m", "11"), ("n", "1"), ("", "")):
-        counts.add("runs", name, version)
-    counts.add("calls", "good")
+        counts.add("runs_total", name, version)
+    counts.add("calls_total", "good")
     counts.keep({("m", "11"), ("never", "seen")})
-    assert counts.counts() == {("runs", "m", "11"): 1, ("runs", "", ""): 1, ("calls", "good"): 1}
+    assert counts.counters() == {
+        ("runs_total", "m", "11"): 1,
+        ("runs_total", "", ""): 1,
+        ("calls_total", "good"): 1,
+    }
 
 
 def test_many_histograms_are_read_whole() -> None:
@@ -86,24 +90,24 @@ def test_what_counts_may_go_on_while_histograms_are_read() -> None:
     reading = counts.histograms()
     next(reading)
     # It would wait for ever if the lock were held.
-    counter = threading.Thread(target=counts.add, args=("calls", "good"), daemon=True)
+    counter = threading.Thread(target=counts.add, args=("calls_total", "good"), daemon=True)
     counter.start()
     counter.join(30)
-    assert counts.counts() == {("calls", "good"): 1}
+    assert counts.counters() == {("calls_total", "good"): 1}
 
 
 def test_what_doors_count_adds_up() -> None:
     engine, one, two = (Counts(FAMILIES) for _ in range(3))
     for door, times in ((one, 1), (two, 2)):
         for _ in range(times):
-            door.add("calls", "good")
+            door.add("calls_total", "good")
             door.observe((("seconds", "good"), 0.5))
         # As they are sent.
         engine.merge(orjson.loads(orjson.dumps(door.take())))
-    one.add("calls", "bad")
+    one.add("calls_total", "bad")
     engine.merge(one.take())
     engine.merge(one.take())
-    assert engine.counts() == {("calls", "good"): 3, ("calls", "bad"): 1}
+    assert engine.counters() == {("calls_total", "good"): 3, ("calls_total", "bad"): 1}
     assert dict(engine.histograms()) == {("seconds", "good"): [1.5, 0.0, 3.0, 0.0]}
     assert 'seconds_bucket{kind="good",le="0.1"} 0.0' in lines(engine)
     assert 'seconds_bucket{kind="good",le="1.0"} 3.0' in lines(engine)
@@ -115,7 +119,7 @@ def test_threads_share_it() -> None:
 
     def count() -> None:
         for _ in range(2000):
-            counts.add("calls", "good")
+            counts.add("calls_total", "good")
             counts.observe((("seconds", "good"), 1.0))
 
     threads = [threading.Thread(target=count) for _ in range(4)]
@@ -123,5 +127,5 @@ def test_threads_share_it() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert counts.counts() == {("calls", "good"): 8000}
+    assert counts.counters() == {("calls_total", "good"): 8000}
     assert dict(counts.histograms()) == {("seconds", "good"): [8000.0, 0.0, 8000.0, 0.0]}

@@ -89,8 +89,8 @@ def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
         counted = f'foretell_model_loads_total{{model="{name}",outcome="loaded",version="1"}}'
         assert metric(server, counted) == loads
     assert metric(server, 'foretell_model_evictions_total{model="m5",version="1"}') == 2
-    assert metric(server, 'foretell_model_resident{model="m5",version="1"}') == 0
-    assert metric(server, 'foretell_model_resident{model="m9",version="1"}') == 1
+    assert metric(server, 'foretell_model_loaded{model="m5",version="1"}') == 0
+    assert metric(server, 'foretell_model_loaded{model="m9",version="1"}') == 1
     assert metric(server, 'foretell_load_wait_seconds_count{outcome="loaded"}') == 22
 
 

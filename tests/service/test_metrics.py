@@ -139,7 +139,7 @@ def test_a_server_tells_them(client: Client) -> None:
     assert re.search(info, text, re.MULTILINE)
     assert 'foretell_queue_depth{model="repeat",version="10"} 0.0' in text
     assert "foretell_ready 1.0" in text
-    assert re.search(r"^foretell_runners [1-9]", text, re.MULTILINE)
+    assert re.search(r"^foretell_inference_threads [1-9]", text, re.MULTILINE)
     for stage in ("decode", "queue", "assemble", "run", "encode"):
         line = f'foretell_stage_seconds_count{{model="repeat",stage="{stage}",version="10"}} '
         assert float(text.split(line)[1].split()[0]) >= 1

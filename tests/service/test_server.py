@@ -32,7 +32,7 @@ from tests.service.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 DEPTH = 'foretell_queue_depth{model="slow",version="1"}'
-GONE = 'foretell_rejected_total{reason="caller_gone"}'
+GONE = 'foretell_rejected_total{reason="client_disconnected"}'
 BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
 
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from foretell.service.engine.statistics import Duration, ModelStatistics, statistics
 from foretell.service.metrics import Metrics
-from foretell.service.statistics import Duration, ModelStatistics, statistics
 
 KEY = ("m", "1")
 SECOND = 1_000_000_000
@@ -61,7 +61,7 @@ def test_versions_are_counted_by_themselves() -> None:
 def test_every_counter_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
     read: list[str] = []
-    for name in ("counts", "histograms"):
+    for name in ("counters", "histograms"):
         plain = getattr(metrics.counts, name)
         monkeypatch.setattr(
             metrics.counts, name, lambda name=name, plain=plain: (read.append(name), plain())[1]
@@ -70,4 +70,4 @@ def test_every_counter_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in keys:
         metrics.observer(*key).ran(1, 1, 0.5, 1.0)
     assert sum(each.execution_count for each in of(metrics, *keys)) == len(keys)
-    assert read == ["counts", "histograms"]
+    assert read == ["counters", "histograms"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from foretell.service.api.app import create_operations_app
-from foretell.service.engine.gauges import gauges
+from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from tests.deploy.files import DEPLOY, END_SECONDS, seconds

@@ -26,6 +26,7 @@ from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.process import load
 from foretell.service.engine.registry import IndexEntry, Model, Pending, Registry, State
 from foretell.service.engine.server import EngineServer, _load
+from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import (
     EngineLostError,
     LoadFailedError,
@@ -37,7 +38,6 @@ from foretell.service.errors import (
 )
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from foretell.service.statistics import StatisticsReport
 from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 
 _PATIENCE = 30.0
@@ -624,7 +624,7 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
                 assert found["forecast"].shape == (1, 4, 1)
                 await worker.render()
                 count = engine.metrics.counts.count
-                await until(lambda: count("foretell_rejected", "engine_lost") == 1)
+                await until(lambda: count("foretell_rejected_total", "engine_lost") == 1)
                 # Rates are of counters that were 0 once, with every engine.
                 assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await worker.render()
 

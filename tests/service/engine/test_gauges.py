@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from foretell.service.engine.gauges import gauges
 from foretell.service.engine.model import Model
 from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.statistics import gauges
 from tests.service.bundles import Spec, write_bundle
 
 KEY = (("model", "m"), ("version", "1"))
@@ -28,7 +28,7 @@ def samples(
 
 
 def test_an_engine_without_models() -> None:
-    assert samples(ready=False) == {("ready", ()): 0, ("runners", ()): 3}
+    assert samples(ready=False) == {("ready", ()): 0, ("inference_threads", ()): 3}
 
 
 def test_when_object_storage_was_read() -> None:
@@ -52,9 +52,9 @@ def test_a_model(open_model: Callable[[Path], Model], scheduler: Scheduler, tmp_
     covered = (("level", "0.8"), KEY[0])
     assert samples(model) == {
         ("ready", ()): 1,
-        ("runners", ()): 3,
+        ("inference_threads", ()): 3,
         ("model_info", described): 1,
-        ("model_resident", KEY): 1,
+        ("model_loaded", KEY): 1,
         ("queue_depth", KEY): 3,
         ("queue_limit", KEY): 64,
         ("queue_bytes", KEY): window.nbytes,

@@ -171,7 +171,7 @@ def test_too_many_headers_are_refused_in_the_form_of_the_path(begin: bytes, kind
 
 CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 OFFER = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
-HEADERS = ("foretell_connections_cut_off", "headers")
+HEADERS = ("foretell_connections_cut_off_total", "headers")
 
 
 @pytest.mark.parametrize("size", [7, 1000, 1_000_000])
@@ -448,7 +448,7 @@ def test_a_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: s
     assert wire.written.count(b"HTTP/1.1 204") == wire.written.count(b"HTTP/1.1") == 2
     assert wire.written.count(b"connection: close") == 1
     assert wire.ended
-    assert metrics.counts.count("foretell_connections_cut_off", reason) == 1
+    assert metrics.counts.count("foretell_connections_cut_off_total", reason) == 1
 
 
 def test_invalid_bytes_are_refused() -> None:
@@ -613,7 +613,7 @@ def test_a_slow_reader_is_kept_and_one_that_reads_nothing_is_not() -> None:
             return kept
 
     assert asyncio.run(scene()) == [True, True, False]
-    assert metrics.counts.count("foretell_connections_cut_off", "slow_reader") == 1
+    assert metrics.counts.count("foretell_connections_cut_off_total", "slow_reader") == 1
 
 
 @pytest.mark.parametrize("library", ["uvicorn", "httptools"])

@@ -1,0 +1,164 @@
+"""What an engine reports of its models: gauges for Prometheus, and Triton's statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic import BaseModel, Field
+
+from foretell.service.counts import Family
+from foretell.service.engine.registry import Loaded
+from foretell.service.metrics import BATCH_WINDOWS, REQUESTS, STAGE_SECONDS, Metrics
+
+_MODEL = ("model", "version")
+_READY = Family("1 while the server can answer.")
+_THREADS = Family("Threads that run batches: of the CPU, or one for each GPU.")
+_READ_AT = Family("When the repository in object storage was last read, in seconds since 1970.")
+_INFO = Family(
+    "1 while a model is served; the labels describe it.", (*_MODEL, "provider", "architecture")
+)
+_COVERAGE = Family(
+    "Share of the test split that an interval held, by its level and steps ahead.",
+    (*_MODEL, "level", "steps"),
+)
+# Of a model: whether it is in memory, what its queue holds and may hold, and its largest batch.
+_SIZES = {
+    "foretell_model_loaded": Family("1 while a model is in memory, else 0.", _MODEL),
+    "foretell_queue_depth": Family("Windows waiting.", _MODEL),
+    "foretell_queue_limit": Family("Most windows that may wait.", _MODEL),
+    "foretell_queue_bytes": Family("Bytes of requests that wait or are run.", _MODEL),
+    "foretell_queue_limit_bytes": Family("Most bytes of requests that wait or are run.", _MODEL),
+    "foretell_batch_limit": Family("Most windows in a batch.", _MODEL),
+}
+
+
+def gauges(
+    models: Sequence[Loaded], threads: int, *, ready: bool, read_at: float | None = None
+) -> Iterator[bytes]:
+    """Gauges of an engine, in Prometheus' text format.
+
+    Args:
+        models: Every loaded version of every model.
+        threads: The number of inference threads.
+        ready: Whether the server can answer.
+        read_at: When object storage was last read; None unless it is watched.
+    """
+    yield from _READY.gauges("foretell_ready", [((), ready)])
+    yield from _THREADS.gauges("foretell_inference_threads", [((), threads)])
+    if read_at is not None:
+        name = "foretell_storage_last_sync_timestamp_seconds"
+        yield from _READ_AT.gauges(name, [((), read_at)])
+    keys = [(model.name, model.version) for model in models]
+    about = ((model.provider, model.manifest.architecture) for model in models)
+    described = (((*key, *each), 1) for key, each in zip(keys, about, strict=True))
+    yield from _INFO.gauges("foretell_model_info", described)
+    coverage = (each for model in models for each in _coverage(model))
+    yield from _COVERAGE.gauges("foretell_interval_coverage_ratio", coverage)
+    sizes = [(model.resident, *model.usage, model.max_batch) for model in models]
+    for place, (name, family) in enumerate(_SIZES.items()):
+        values = (each[place] for each in sizes)
+        yield from family.gauges(name, zip(keys, values, strict=True))
+
+
+def _coverage(model: Loaded) -> Iterator[tuple[Sequence[str], float]]:
+    calibration = model.manifest.calibration
+    for one in calibration.coverage if calibration else ():
+        steps = f"{one.first_step}-{one.last_step}"
+        yield (model.name, model.version, str(one.level), steps), one.coverage
+
+
+class Duration(BaseModel):
+    """How often something happened, and how many nanoseconds it took in all."""
+
+    count: int = 0
+    ns: int = 0
+
+
+def _duration() -> Duration:
+    return Field(default_factory=Duration)
+
+
+class InferenceStatistics(BaseModel):
+    """Of requests and the batches that ran them.
+
+    Attributes:
+        success: Requests that were answered, and the time of all stages together.
+        fail: Those that were not, though their model was known; their time is not counted.
+        queue: Of requests: waiting for a batch.
+        compute_input: Of requests: reading them.
+        compute_infer: Of batches: running them.
+        compute_output: Of requests: writing their answers.
+        cache_hit: There is no cache of answers.
+        cache_miss: There is no cache of answers.
+    """
+
+    success: Duration = _duration()
+    fail: Duration = _duration()
+    queue: Duration = _duration()
+    compute_input: Duration = _duration()
+    compute_infer: Duration = _duration()
+    compute_output: Duration = _duration()
+    cache_hit: Duration = _duration()
+    cache_miss: Duration = _duration()
+
+
+class ModelStatistics(BaseModel):
+    """Of a version of a model, since the server started.
+
+    https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
+
+    Attributes:
+        name: The model's name.
+        version: Its version.
+        last_inference: When its last batch had run, in milliseconds since 1970; or 0.
+        inference_count: Windows that batches have run.
+        execution_count: Batches.
+        inference_stats: Of requests and batches.
+        batch_stats: Empty: the sizes of batches are in the metrics, as a histogram.
+    """
+
+    name: str
+    version: str
+    last_inference: int = 0
+    inference_count: int = 0
+    execution_count: int = 0
+    inference_stats: InferenceStatistics = Field(default_factory=InferenceStatistics)
+    batch_stats: list[None] = []
+
+
+class StatisticsReport(BaseModel):
+    """The counts of models."""
+
+    model_stats: list[ModelStatistics]
+
+
+# Stages of the metrics, as they are called here.
+_STAGES = {
+    "decode": "compute_input",
+    "queue": "queue",
+    "run": "compute_infer",
+    "encode": "compute_output",
+}
+
+
+def statistics(metrics: Metrics, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
+    """The counts of versions by name and version; reads all counters and histograms once."""
+    found: dict[tuple[str, ...], ModelStatistics] = {}
+    for key in versions:
+        last = round(metrics.last_run.get(key, 0.0) * 1000)
+        found[key] = ModelStatistics(name=key[0], version=key[1], last_inference=last)
+    for (family, *labels), number in metrics.counts.counters().items():
+        if family == REQUESTS and (model := found.get((labels[1], labels[2]))) is not None:
+            stats = model.inference_stats
+            (stats.fail if int(labels[3]) >= 400 else stats.success).count += round(number)
+    for (family, *labels), (total, *numbers) in metrics.counts.histograms():
+        model = found.get(tuple(labels[-2:]))
+        if model is None:
+            continue
+        if family == BATCH_WINDOWS:
+            model.inference_count, model.execution_count = round(total), round(sum(numbers))
+        elif family == STAGE_SECONDS and (stage := _STAGES.get(labels[0])):
+            duration = Duration(count=round(sum(numbers)), ns=round(total * 1e9))
+            setattr(model.inference_stats, stage, duration)
+            model.inference_stats.success.ns += duration.ns
+    return StatisticsReport(model_stats=[*found.values()])
