@@ -22,7 +22,7 @@ from foretell.export.comparison import LARGEST as LARGEST_COMPARED
 from foretell.export.comparison import Comparison
 from foretell.export.window_set import Floats, WindowSet
 from foretell.service.arrays import FORECAST, Arrays
-from foretell.service.cuda.memory import bucket_sizes
+from foretell.service.cuda.replays import bucket_sizes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.session import Session

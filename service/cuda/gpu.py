@@ -1,4 +1,4 @@
-"""A graph on one GPU.
+"""A graph on one GPU, and the session that has one on each GPU.
 
 https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from foretell.bundle.errors import BundleError
 from foretell.service.arrays import Arrays
 from foretell.service.cuda.device import CudaError, Device
-from foretell.service.cuda.memory import NO_GRAPH, Replays
+from foretell.service.cuda.replays import NO_GRAPH, Replays
 from foretell.service.errors import DeviceLostError
 from foretell.service.session import CUDA, input_shapes, output_names
 
@@ -25,27 +25,14 @@ _logger = logging.getLogger(__name__)
 
 # Lists of addresses for hundreds of products of a hundred windows each.
 _RESERVE_BYTES = 16 * 1024 * 1024
-
-
-class Opener(Protocol):
-    """Opens a graph on a GPU."""
-
-    def __call__(self, device: int, stream: int, *, captures: bool) -> Any:  # noqa: ANN401 - untyped
-        """Open an `InferenceSession`.
-
-        Args:
-            device: Number of the GPU.
-            stream: Its runs use it.
-            captures: Whether these may be captured as CUDA graphs.
-
-        Raises:
-            BundleError: onnxruntime refuses the graph, or to capture it.
-            StartError: CUDA does not work.
-        """
+# Opens an `InferenceSession`: the GPU's number, the stream of its runs, and whether these may be
+# captured as CUDA graphs. Raises BundleError where onnxruntime refuses the graph or its capture,
+# StartError where CUDA does not work.
+Opener = Callable[[int, int, bool], Any]
 
 
 class Gpu:
-    """A session that one thread runs: CUDA graphs belong to the thread that captured them.
+    """A graph on one GPU, run by one thread: CUDA graphs belong to the thread that captured them.
 
     Args:
         onnxruntime: The module.
@@ -82,15 +69,13 @@ class Gpu:
         self._plain.add_run_config_entry(*NO_GRAPH)
         self.captures = max_batch is not None
         self.session: Any = None
-        with device.exclusion.call():
+        with device.capture_lock.call():
             self._open()
 
     def warm(self) -> None:
         """Make the buffers, and capture a CUDA graph of every size; on the thread that runs it.
 
-        Raises:
-            ModelFailedError: the graph does not run.
-            DeviceLostError: nor does any other here.
+        Raises ModelFailedError and DeviceLostError, as `run`.
         """
         if self._max_batch is None:
             return
@@ -99,58 +84,60 @@ class Gpu:
                 self._check_open()
                 self._prepare(self._max_batch)
                 if self.captures and not self._capture():
-                    self._do_without()
+                    # The stream of this session may still be capturing.
+                    with self._device.capture_lock.call():
+                        self._free()
+                        self.captures = False
+                        self._open()
                     self._prepare(self._max_batch)
         except Exception as error:
-            raise self._device.failed(error) from error.with_traceback(None)
+            raise self._device.failure(error) from error.with_traceback(None)
 
     def run(self, feeds: Arrays) -> Arrays:
         """Run the graph; `[batch, …]` by name in and out.
 
         Raises:
             ModelFailedError: onnxruntime raised; its error is the cause.
-            DeviceLostError: no run can go well here any more.
+            DeviceLostError: nothing can run here any more.
         """
         if self._device.lost is not None:
             raise DeviceLostError(self._device.lost)
         try:
             with self._running:
                 self._check_open()
-                # Replays disturb no capture; whatever else runs may need memory.
+                # Replays disturb no capture; other runs may allocate memory.
                 if self.captures and self._replays is not None:
                     return self._replays.run(feeds)
-                with self._device.exclusion.call():
+                with self._device.capture_lock.call():
                     run = self._run_plainly if self._replays is None else self._replays.run
                     return run(feeds)
         except Exception as error:
             # Its traceback would keep the session alive.
-            raise self._device.failed(error) from error.with_traceback(None)
+            raise self._device.failure(error) from error.with_traceback(None)
 
     def stop(self) -> None:
-        """Make plain runs that are going on fail at their next node."""
+        """Make plain runs fail at their next node, also those that are going on."""
         self._plain.terminate = True
 
     def close(self) -> None:
-        """Give back what it holds; runs that come later fail."""
+        """Free what it holds; later runs fail."""
         if self._device.lost is not None or not self._running.acquire(blocking=False):
             self._abandon()
             return
         try:
-            with self._device.exclusion.call(), self._device.library.using(self._device.number):
-                self._take_down()
+            device = self._device
+            with device.capture_lock.call(), device.library.using(device.number):
+                self._free()
         except CudaError as error:
-            self._device.failed(error)
+            self._device.failure(error)
             self._abandon()
         finally:
             self._running.release()
 
     def _abandon(self) -> None:
-        """Keep what it holds until the process has ended: to take it down would break that off.
-
-        So it does where the device is lost, and where a run is still going on.
-        """
-        kept = (self.session, self._replays)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        """Never free what it holds: on a lost device, or during a run, that ends the process."""
+        held = (self.session, self._replays)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
     def _check_open(self) -> None:
         if self.session is None:
@@ -159,24 +146,23 @@ class Gpu:
     def _open(self) -> None:
         number, library = self._device.number, self._device.library
         with library.using(number):
-            stream = library.open_stream()
+            self._stream = library.open_stream()
             try:
-                self.session = self._opened(number, stream)
+                self.session = self._open_on(number, self._stream)
             except BaseException:
-                library.close_stream(stream)
+                library.close_stream(self._stream)
                 raise
-        self._stream = stream
 
-    def _opened(self, number: int, stream: int) -> Any:  # noqa: ANN401
+    def _open_on(self, number: int, stream: int) -> Any:  # noqa: ANN401
         if self.captures:
             try:
-                return self._open_session(number, stream, captures=True)
+                return self._open_session(number, stream, True)
             except BundleError as error:
                 _logger.warning("GPU %d: runs go without CUDA graphs: %s", number, error)
                 self.captures = False
-        return self._open_session(number, stream, captures=False)
+        return self._open_session(number, stream, False)
 
-    def _take_down(self) -> None:
+    def _free(self) -> None:
         if self.session is None:
             return
         if self._replays is not None:
@@ -184,16 +170,9 @@ class Gpu:
         self._replays = self.session = None
         self._device.library.close_stream(self._stream)
 
-    def _do_without(self) -> None:
-        """Another session in place of one whose stream may still be capturing."""
-        with self._device.exclusion.call():
-            self._take_down()
-            self.captures = False
-            self._open()
-
     def _prepare(self, max_batch: int) -> None:
         library, number = self._device.library, self._device.number
-        with self._device.exclusion.call():
+        with self._device.capture_lock.call():
             library.use(number)
             feeds = self._zeros(max_batch)
             if self.captures:
@@ -205,16 +184,16 @@ class Gpu:
                 number,
                 self._stream,
                 feeds=feeds,
-                # Besides telling the shapes, this takes the memory that a capture may not take.
+                # This run also allocates the memory that a capture must not allocate.
                 outputs=self._run_plainly(feeds),
                 captures=self.captures,
             )
 
     def _reserve(self) -> None:
-        """Have the session hold free pinned memory, for captures may take none.
+        """Have the session hold free pinned memory, since captures cannot allocate any.
 
         A product of matrices that do not lie evenly, such as one constant with one of each window,
-        takes a list of their addresses, of which a captured graph keeps the host's copy.
+        needs a list of their addresses, of which a captured graph keeps the host's copy.
         """
         module = self._onnxruntime
         native = module.capi.onnxruntime_pybind11_state
@@ -224,27 +203,27 @@ class Gpu:
             int(module.OrtDeviceVendorId.NVIDIA),
             self._device.number,
         )
-        # The public method knows no kind of memory. Taken and freed, it stays with the session.
+        # The public method knows no kind of memory. Once it is freed, it stays in the session.
         self.session._sess.create_ortvalue_from_shape_and_type(  # noqa: SLF001
             [_RESERVE_BYTES], np.uint8, pinned
         )
 
     def _capture(self) -> bool:
-        """Capture every size, the largest first; False if one cannot be."""
+        """Capture every size, the largest first; False if one cannot be captured."""
         assert self._replays is not None  # noqa: S101 - it was prepared
         for size in reversed(self._replays.sizes):
             try:
-                with self._device.exclusion.capture():
+                with self._device.capture_lock.capture():
                     self._replays.run(self._zeros(size))
             except Exception as error:
-                failure = self._device.failed(error)
+                failure = self._device.failure(error)
                 if isinstance(failure, DeviceLostError):
                     raise failure from error
                 _logger.warning(
                     "GPU %d: no CUDA graph of batches of %d could be captured; runs go without: %s",
                     self._device.number,
                     size,
-                    # A log may keep what it is given.
+                    # As text: a log may keep its arguments, and with them the session.
                     str(error),
                 )
                 return False
@@ -262,14 +241,11 @@ class Gpu:
 
 
 class CudaSession:
-    """See `foretell.service.session.Session`; a worker runs the session of its own GPU.
+    """A `foretell.service.session.Session`; each worker runs the graph on its own GPU.
 
     Args:
         gpus: One for every worker.
-        graph: Where it came from.
-
-    Attributes:
-        captures: Whether all its runs replay CUDA graphs.
+        graph: The file.
     """
 
     def __init__(self, gpus: Sequence[Gpu], graph: Path) -> None:
@@ -281,26 +257,26 @@ class CudaSession:
 
     @property
     def captures(self) -> bool:
-        """See above."""
+        """Whether all runs replay CUDA graphs."""
         return all(gpu.captures for gpu in self._gpus)
 
     def warm(self, worker: int) -> None:
-        """See `Session.warm`; captures the CUDA graphs of the worker's GPU."""
+        """Capture the CUDA graphs of the worker's GPU."""
         self._gpus[worker].warm()
 
     def shrink(self, feeds: Arrays) -> None:
-        """There is nothing to give back: a GPU's buffers are those of its graphs."""
+        """Do nothing: a GPU's buffers are those of its graphs."""
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
-        """See `Session.run`; to be called on the worker's thread."""
+        """Run the graph on the worker's thread."""
         return self._gpus[worker].run(feeds)
 
     def stop(self) -> None:
-        """See `Session.stop`."""
+        """Make plain runs fail on all GPUs."""
         for gpu in self._gpus:
             gpu.stop()
 
     def close(self) -> None:
-        """See `Session.close`."""
+        """Free what all GPUs hold."""
         for gpu in self._gpus:
             gpu.close()

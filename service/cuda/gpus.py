@@ -10,7 +10,14 @@ from typing import Any
 
 from foretell.bundle.errors import BundleError
 from foretell.bundle.private_copy import PrivateCopy
-from foretell.service.cuda.device import CudaError, Device, Exclusion, Library, gpu_count, preload
+from foretell.service.cuda.device import (
+    CaptureLock,
+    CudaError,
+    Device,
+    Library,
+    gpu_count,
+    preload,
+)
 from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import DeviceLostError, StartError
 from foretell.service.session import CPU, CUDA, open_session, session_options
@@ -24,6 +31,12 @@ _OPTIONS = {
     # Reduced precision picks other lags in auto-correlation; bundles are verified without it.
     "use_tf32": "0",
 }
+# Asks onnxruntime to keep what `elsewhere` reads.
+RECORD = ("session.record_ep_graph_assignment_info", "1")
+# Arithmetic on shapes, which onnxruntime keeps on the host on purpose; a CUDA graph, whose shapes
+# are fixed, runs without it.
+_SHAPE_OPS = {"Cast", "Concat", "ConstantOfShape", "Gather", "Shape", "Size", "Slice"}
+_SHAPE_OPS |= {"Squeeze", "Unsqueeze"}
 # Its kernel is cuDNN's.
 _DISABLED_OPTIMIZERS = ("BiasSoftmaxFusion",)
 _BROKEN = (
@@ -57,13 +70,13 @@ class Gpus:
 
     @property
     def lost(self) -> dict[int, str]:
-        """Why a GPU works no more, by its worker."""
+        """Why a GPU does not work any more, by its worker."""
         return {worker: device.lost for worker, device in enumerate(self.devices) if device.lost}
 
     def open(
         self, graph: Path, max_batch: int | None, copy: PrivateCopy | None = None
     ) -> CudaSession:
-        """Open a graph on every GPU; see `Runtime.open`."""
+        """Open a graph on every GPU, with the arguments and errors of `Runtime.open`."""
         gpus: list[Gpu] = []
         try:
             for device in self.devices:
@@ -72,14 +85,14 @@ class Gpus:
         except Exception as error:
             for gpu in gpus:
                 gpu.close()
-            failure = self.devices[len(gpus)].failed(error)
+            failure = self.devices[len(gpus)].failure(error)
             if isinstance(failure, DeviceLostError):
                 raise BundleError(f"{graph}: {failure}") from error
             if isinstance(error, CudaError):
                 raise BundleError(f"{graph}: {error}") from error
             raise
-        if left := shape_arithmetic(gpus[0].session, CUDA):
-            _logger.info("%s: arithmetic on shapes stays on the CPU: %s", graph, ", ".join(left))
+        if nodes := elsewhere(gpus[0].session, CUDA)[1]:
+            _logger.info("%s: arithmetic on shapes stays on the CPU: %s", graph, ", ".join(nodes))
         return CudaSession(gpus, graph)
 
     def _working(self) -> tuple[Device, ...]:
@@ -94,8 +107,8 @@ class Gpus:
         except OSError as error:
             _logger.warning("a library of CUDA is missing: %s", error)
             return ()
-        exclusion = Exclusion()
-        devices = (Device(number, library, exclusion) for number in range(count))
+        capture_lock = CaptureLock()
+        devices = (Device(number, library, capture_lock) for number in range(count))
         return tuple(device for device in devices if self._works(device.number))
 
     def _works(self, number: int) -> bool:
@@ -112,7 +125,7 @@ class Gpus:
         return bool(session.get_providers()[0] == CUDA)
 
     def _open_on(
-        self, graph: Path, copy: PrivateCopy | None, device: int, stream: int, *, captures: bool
+        self, graph: Path, copy: PrivateCopy | None, device: int, stream: int, captures: bool
     ) -> Any:  # noqa: ANN401 - untyped
         options = session_options(self._onnxruntime)
         options.add_session_config_entry(*RECORD)
@@ -131,58 +144,32 @@ class Gpus:
             disabled_optimizers=_DISABLED_OPTIMIZERS,
         )
         # CUDA runs all of a graph: sessions of one process never mix devices.
-        works, found = session.get_providers()[0] == CUDA, strays(session, CUDA)
-        if works and not found:
+        works, (nodes, _) = session.get_providers()[0] == CUDA, elsewhere(session, CUDA)
+        if works and not nodes:
             return session
         # An error would keep it alive for longer than its stream.
         del session
         if not works:
             raise StartError(_BROKEN)
         raise BundleError(
-            f"{graph}: onnxruntime would run {len(found)} of its nodes on the CPU: "
-            f"{', '.join(found[:8])}"
+            f"{graph}: onnxruntime would run {len(nodes)} of its nodes on the CPU: "
+            f"{', '.join(nodes[:8])}"
         )
 
 
-# Arithmetic on shapes, which onnxruntime keeps on the host on purpose; a CUDA graph, whose shapes
-# are fixed, does without it.
-_SHAPE_OPS = frozenset(
-    {
-        "Cast",
-        "Concat",
-        "ConstantOfShape",
-        "Gather",
-        "Shape",
-        "Size",
-        "Slice",
-        "Squeeze",
-        "Unsqueeze",
-    }
-)
-# Asks onnxruntime to keep what `strays` reads.
-RECORD = ("session.record_ep_graph_assignment_info", "1")
+def elsewhere(session: Any, provider: str) -> tuple[list[str], list[str]]:  # noqa: ANN401 - untyped
+    """Nodes that another provider runs, `name (operator)`; second those for arithmetic on shapes.
 
-
-def strays(session: Any, provider: str) -> list[str]:  # noqa: ANN401 - onnxruntime is untyped
-    """Nodes that another provider runs, beside arithmetic on shapes: `name (operator)`.
-
-    Args:
-        session: An `InferenceSession` that was opened with `RECORD`.
-        provider: The one that should run them.
+    The session is an `InferenceSession` that was opened with `RECORD`.
     """
-    return _elsewhere(session, provider, on_shapes=False)
-
-
-def shape_arithmetic(session: Any, provider: str) -> list[str]:  # noqa: ANN401
-    """As `strays`, the nodes that these leave out."""
-    return _elsewhere(session, provider, on_shapes=True)
-
-
-def _elsewhere(session: Any, provider: str, *, on_shapes: bool) -> list[str]:  # noqa: ANN401
-    return [
-        f"{node.name} ({node.op_type})"
+    nodes = [
+        node
         for subgraph in session.get_provider_graph_assignment_info()
         if subgraph.ep_name != provider
         for node in subgraph.get_nodes()
-        if (node.op_type in _SHAPE_OPS) == on_shapes
     ]
+    strays, on_shapes = (
+        [f"{node.name} ({node.op_type})" for node in nodes if (node.op_type in _SHAPE_OPS) == kind]
+        for kind in (False, True)
+    )
+    return strays, on_shapes

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from foretell.service.arrays import Arrays
-from foretell.service.cuda.device import CudaError, Device, Exclusion
+from foretell.service.cuda.device import CaptureLock, CudaError, Device
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 GRAPH = "gpu_graph_id"
@@ -275,7 +275,7 @@ MODULE = FakeModule()
 
 
 def device(number: int = 0, library: FakeLibrary | None = None) -> Device:
-    return Device(number, library or FakeLibrary(), Exclusion())  # type: ignore[arg-type]
+    return Device(number, library or FakeLibrary(), CaptureLock())  # type: ignore[arg-type]
 
 
 def history(windows: int) -> Arrays:

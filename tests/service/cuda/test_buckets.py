@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.service.cuda.memory import bucket_for, bucket_sizes
+from foretell.service.cuda.replays import bucket_sizes
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,3 @@ from foretell.service.cuda.memory import bucket_for, bucket_sizes
 )
 def test_sizes(largest: int, sizes: tuple[int, ...]) -> None:
     assert bucket_sizes(largest) == sizes
-
-
-def test_every_batch_has_the_smallest_bucket_it_fits() -> None:
-    sizes = bucket_sizes(12)
-    found = [bucket_for(windows, sizes) for windows in (1, 2, 3, 5, 8, 9, 12)]
-    assert found == [1, 2, 4, 8, 8, 12, 12]

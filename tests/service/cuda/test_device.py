@@ -25,7 +25,7 @@ def test_a_lost_device_is_told_by_number_or_name(
     message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpu = device(3)
-    failure = gpu.failed(RuntimeError(f"{message}\nmore of it"))
+    failure = gpu.failure(RuntimeError(f"{message}\nmore of it"))
     assert isinstance(failure, DeviceLostError)
     assert failure.message == gpu.lost == f"GPU 3 is lost: {message}"
     assert caplog.messages == [gpu.lost]
@@ -39,7 +39,7 @@ def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
         CudaError(code, "cudaErrorOther", "cudaMalloc"),
         RuntimeError(f"{NODE}CUDA error cudaErrorMemoryAllocation:out of memory"),
     ):
-        assert isinstance(gpu.failed(error), ModelFailedError)
+        assert isinstance(gpu.failure(error), ModelFailedError)
     assert gpu.lost is None
 
 
@@ -49,13 +49,13 @@ def test_whatever_an_error_says_a_device_that_refuses_everything_is_lost(text: s
     library = FakeLibrary()
     library.fails = {"allocate": 700}
     gpu = device(library=library)
-    assert isinstance(gpu.failed(RuntimeError(text)), DeviceLostError)
+    assert isinstance(gpu.failure(RuntimeError(text)), DeviceLostError)
     assert gpu.lost == f"GPU 0 is lost: {text}"
 
 
 def test_the_reason_leaves_out_where_in_onnxruntime_it_was() -> None:
     gpu = device(1)
-    gpu.failed(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
+    gpu.failure(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
     assert gpu.lost == "GPU 1 is lost: CUDA failure 700: illegal"
 
 
@@ -73,22 +73,24 @@ def test_a_device_is_asked_where_an_error_does_not_say(fails: dict[str, int], lo
     library = FakeLibrary()
     library.fails = fails
     gpu = device(library=library)
-    failure = gpu.failed(RuntimeError("Failed to allocate memory for requested buffer of size 256"))
+    failure = gpu.failure(
+        RuntimeError("Failed to allocate memory for requested buffer of size 256")
+    )
     assert isinstance(failure, DeviceLostError if lost else ModelFailedError)
     assert not library.held
 
 
 def test_an_error_of_cuda_itself_says_its_code() -> None:
     gpu = device()
-    assert isinstance(gpu.failed(CudaError(719, "cudaErrorOther", "cudaGraph")), DeviceLostError)
+    assert isinstance(gpu.failure(CudaError(719, "cudaErrorOther", "cudaGraph")), DeviceLostError)
     assert gpu.lost == "GPU 0 is lost: CUDA error cudaErrorOther (719) in cudaGraph"
 
 
 def test_once_lost_it_stays_so(caplog: pytest.LogCaptureFixture) -> None:
     gpu = device()
-    gpu.failed(RuntimeError("CUDA failure 700"))
+    gpu.failure(RuntimeError("CUDA failure 700"))
     for code in (2, 719):
-        assert isinstance(gpu.failed(RuntimeError(f"CUDA failure {code}")), DeviceLostError)
+        assert isinstance(gpu.failure(RuntimeError(f"CUDA failure {code}")), DeviceLostError)
     assert gpu.lost == "GPU 0 is lost: CUDA failure 700"
     assert len(caplog.messages) == 1
 
@@ -97,5 +99,5 @@ def test_an_error_without_a_text() -> None:
     library = FakeLibrary()
     library.fails = {"allocate": 700}
     gpu = device(library=library)
-    gpu.failed(ValueError())
+    gpu.failure(ValueError())
     assert gpu.lost == "GPU 0 is lost: ValueError"

@@ -38,7 +38,7 @@ class Opener:
         self._graphs = list(graphs)
         self.opened: list[bool] = []
 
-    def __call__(self, number: int, stream: int, *, captures: bool) -> FakeGraph:
+    def __call__(self, number: int, stream: int, captures: bool) -> FakeGraph:
         self.opened.append(captures)
         graph = self._graphs.pop(0)
         if isinstance(graph, Exception):
@@ -108,7 +108,7 @@ class Watched(FakeGraph):
 
     def __init__(self, gpu: Device) -> None:
         super().__init__()
-        self._exclusion = gpu.exclusion
+        self._lock = gpu.capture_lock
         self.seen: list[tuple[bool, int]] = []
 
     def run(self, *given: Any) -> list[Any]:
@@ -120,7 +120,7 @@ class Watched(FakeGraph):
         super().run_with_iobinding(*given)
 
     def _look(self) -> None:
-        self.seen.append((self._exclusion._capturing, self._exclusion._calls))
+        self.seen.append((self._lock._changed._lock.locked(), self._lock._calls))
 
 
 def test_captures_are_alone_and_replays_hold_nobody_up() -> None:
@@ -137,8 +137,8 @@ def test_no_capture_goes_on_while_a_session_is_opened() -> None:
     gpu = device()
     calls: list[int] = []
 
-    def open_session(number: int, stream: int, *, captures: bool) -> FakeGraph:
-        calls.append(gpu.exclusion._calls)
+    def open_session(number: int, stream: int, captures: bool) -> FakeGraph:
+        calls.append(gpu.capture_lock._calls)
         graph = FakeGraph()
         graph.breaks = RuntimeError(REASON) if captures else None
         return graph
@@ -165,12 +165,12 @@ def test_what_cannot_be_captured_runs_without_in_another_session(
     second = FakeGraph()
 
     class Later(Opener):
-        def __call__(self, number: int, stream: int, *, captures: bool) -> FakeGraph:
+        def __call__(self, number: int, stream: int, captures: bool) -> FakeGraph:
             if self.opened:
                 # Its stream would still be capturing. (What it raised is its own.)
                 gc.collect()
                 assert failed() is None
-            return super().__call__(number, stream, captures=captures)
+            return super().__call__(number, stream, captures)
 
     opener = Later(graph, second)
     del graph

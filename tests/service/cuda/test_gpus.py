@@ -157,7 +157,7 @@ def test_what_one_gpu_refuses_is_closed_on_the_others(
     with pytest.raises(BundleError, match=f"g: .*{text}") as error:
         found.open(Path("g"), None)
     assert not library.held
-    is_lost = isinstance(found.devices[1].failed(ValueError()), DeviceLostError)
+    is_lost = isinstance(found.devices[1].failure(ValueError()), DeviceLostError)
     assert is_lost == ("700" in text)
     assert list(found.lost) == [1] * is_lost
     assert ("GPU 1 is lost" in str(error.value)) == is_lost
@@ -168,8 +168,8 @@ def test_whatever_ends_the_opening_the_other_gpus_are_closed(
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_count", lambda: 2)
     found = Gpus(module)
-    recorded: Iterator[list[str]] = iter([[]])
-    monkeypatch.setattr(gpus, "strays", lambda *_: next(recorded))
+    recorded: Iterator[tuple[list[str], list[str]]] = iter([([], [])])
+    monkeypatch.setattr(gpus, "elsewhere", lambda *_: next(recorded))
     # As what nobody expected does, here the end of an iterator.
     with pytest.raises(StopIteration):
         found.open(Path("g"), None)
@@ -181,16 +181,16 @@ def test_a_graph_that_is_refused_is_gone_before_its_stream(
 ) -> None:
     opened: list[weakref.ref[object]] = []
 
-    def found(session: object, provider: str) -> list[str]:
+    def found(session: object, provider: str) -> tuple[list[str], list[str]]:
         opened.append(weakref.ref(session))
-        return ["node_x (X)"]
+        return ["node_x (X)"], []
 
     def close_stream(stream: int) -> None:
         gc.collect()
         assert opened[0]() is None
         del library.held[stream]
 
-    monkeypatch.setattr(gpus, "strays", found)
+    monkeypatch.setattr(gpus, "elsewhere", found)
     library.close_stream = close_stream  # type: ignore[method-assign]
     with pytest.raises(BundleError, match="node_x"):
         Gpus(module).open(Path("g"), None)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 
 from foretell.bundle import layout
-from foretell.service.cuda.gpus import RECORD, shape_arithmetic, strays
+from foretell.service.cuda.gpus import RECORD, elsewhere
 from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA
 
@@ -22,13 +22,13 @@ def session(*subgraphs: SimpleNamespace) -> SimpleNamespace:
 
 def test_nodes_of_another_provider_are_named() -> None:
     placed = session(subgraph(CUDA, "MatMul"), subgraph(CPU, "DFT", "TopK"))
-    assert strays(placed, CUDA) == ["node_DFT (DFT)", "node_TopK (TopK)"]
+    assert elsewhere(placed, CUDA) == (["node_DFT (DFT)", "node_TopK (TopK)"], [])
 
 
 def test_arithmetic_on_shapes_may_stay_on_the_host() -> None:
     placed = session(subgraph(CUDA, "Add", "Slice"), subgraph(CPU, "Shape", "DFT", "Concat"))
-    assert strays(placed, CUDA) == ["node_DFT (DFT)"]
-    assert shape_arithmetic(placed, CUDA) == ["node_Shape (Shape)", "node_Concat (Concat)"]
+    on_shapes = ["node_Shape (Shape)", "node_Concat (Concat)"]
+    assert elsewhere(placed, CUDA) == (["node_DFT (DFT)"], on_shapes)
 
 
 def test_a_real_session_tells_where_its_nodes_are(tmp_path: Path) -> None:
@@ -36,5 +36,5 @@ def test_a_real_session_tells_where_its_nodes_are(tmp_path: Path) -> None:
     options.add_session_config_entry(*RECORD)
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH
     real = onnxruntime.InferenceSession(graph, options, providers=[CPU])
-    assert strays(real, CPU) == []
-    assert strays(real, CUDA)
+    assert elsewhere(real, CPU) == ([], [])
+    assert elsewhere(real, CUDA)[0]

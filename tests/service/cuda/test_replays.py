@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.service.cuda.device import CudaError
-from foretell.service.cuda.memory import Replays
+from foretell.service.cuda.replays import Replays
 from tests.service.cuda.fake import MODULE, FakeGraph, FakeLibrary, expected, history
 
 
@@ -95,14 +95,36 @@ def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
     assert session() is None
 
 
-def test_without_memory_for_the_outputs_none_is_kept(library: FakeLibrary) -> None:
-    allocate = library.allocate
+def test_without_memory_none_is_kept(library: FakeLibrary) -> None:
+    for call in ("allocate", "pin"):
+        library.fails = {call: 2}
+        with pytest.raises(CudaError, match=rf"cudaErrorMemoryAllocation \(2\) in {call}"):
+            make(FakeGraph(), library)
+        assert list(library.held) == [1]
 
-    def once(size: int) -> int:
-        library.fails = {"allocate": 2} if size > 256 else {}
-        return allocate(size)
 
-    library.allocate = once  # type: ignore[method-assign]
-    with pytest.raises(CudaError):
-        make(FakeGraph(), library)
-    assert list(library.held) == [1]
+def test_rows_that_do_not_lie_together(library: FakeLibrary) -> None:
+    replays = make(FakeGraph(), library)
+    feeds = {"history": history(4)["history"][::2]}
+    np.testing.assert_array_equal(replays.run(feeds)["forecast"], expected(feeds))
+
+
+def test_missing_rows_are_like_the_last(library: FakeLibrary) -> None:
+    graph = FakeGraph()
+    replays = make(graph, library)
+    replays.run(history(4))
+    replays.run(history(3))
+    _, binding = graph.captured["4"]
+    np.testing.assert_array_equal(binding.inputs["history"][3], history(3)["history"][2])
+
+
+def test_arrays_begin_where_kernels_like_it(library: FakeLibrary) -> None:
+    library.calls.clear()
+    graph = FakeGraph()
+    make(graph, library).run(history(1))
+    # 128, 96 and 64 bytes, each from a multiple of 256 on.
+    assert library.calls[:2] == [("allocate", 768), ("pin", 768)]
+    _, binding = graph.captured["1"]
+    arrays = (binding.inputs["history"], binding.outputs["forecast"], binding.outputs["lags"])
+    first, *others = (each.__array_interface__["data"][0] for each in arrays)
+    assert [other - first for other in others] == [256, 512]

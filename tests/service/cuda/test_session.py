@@ -15,7 +15,7 @@ def make(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSession:
         Gpu(
             MODULE,
             device(number, library),
-            lambda number, stream, *, captures: graphs[number],
+            lambda number, stream, captures: graphs[number],
             max_batch=4,
         )
         for number in range(len(graphs))

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from foretell.service.cuda.device import Exclusion
+from foretell.service.cuda.device import CaptureLock
 
 
 class Holder:
@@ -39,33 +39,33 @@ def holding(*enters: Callable[[], AbstractContextManager[None]]) -> Iterator[lis
 
 
 @pytest.fixture
-def exclusion() -> Exclusion:
-    return Exclusion()
+def lock() -> CaptureLock:
+    return CaptureLock()
 
 
-def test_calls_do_not_wait_for_each_other(exclusion: Exclusion) -> None:
-    with holding(exclusion.call, exclusion.call) as holders:
+def test_calls_do_not_wait_for_each_other(lock: CaptureLock) -> None:
+    with holding(lock.call, lock.call) as holders:
         assert all(holder.inside.wait(60) for holder in holders)
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [("capture", "capture"), ("capture", "call"), ("call", "capture")]
 )
-def test_a_capture_is_alone(exclusion: Exclusion, first: str, second: str) -> None:
-    with holding(getattr(exclusion, first)) as (inside,):
+def test_a_capture_is_alone(lock: CaptureLock, first: str, second: str) -> None:
+    with holding(getattr(lock, first)) as (inside,):
         assert inside.inside.wait(60)
-        with holding(getattr(exclusion, second)) as (outside,):
+        with holding(getattr(lock, second)) as (outside,):
             assert not outside.inside.wait(0.05)
             inside.leave.set()
             assert outside.inside.wait(60)
 
 
-def test_a_capture_that_waits_comes_before_later_calls(exclusion: Exclusion) -> None:
-    with holding(exclusion.call) as (early,):
+def test_a_capture_that_waits_comes_before_later_calls(lock: CaptureLock) -> None:
+    with holding(lock.call) as (early,):
         assert early.inside.wait(60)
-        with holding(exclusion.capture) as (capture,):
+        with holding(lock.capture) as (capture,):
             assert not capture.inside.wait(0.05)
-            with holding(exclusion.call) as (late,):
+            with holding(lock.call) as (late,):
                 assert not late.inside.wait(0.05)
                 early.leave.set()
                 assert capture.inside.wait(60)
@@ -75,10 +75,10 @@ def test_a_capture_that_waits_comes_before_later_calls(exclusion: Exclusion) -> 
 
 
 @pytest.mark.parametrize("enter", ["capture", "call"])
-def test_an_error_inside_leaves_the_way_free(exclusion: Exclusion, enter: str) -> None:
-    with pytest.raises(ValueError, match="inside"), getattr(exclusion, enter)():
+def test_an_error_inside_leaves_the_way_free(lock: CaptureLock, enter: str) -> None:
+    with pytest.raises(ValueError, match="inside"), getattr(lock, enter)():
         raise ValueError("inside")
-    with exclusion.capture():
+    with lock.capture():
         pass
-    with exclusion.call():
+    with lock.call():
         pass
