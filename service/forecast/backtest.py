@@ -38,11 +38,11 @@ from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.settings import Settings
 
 Floats = NDArray[np.floating]
-# Of two levels that make an interval.
+# The levels of an interval add up to 1 but for so much.
 _ROUNDING = 1e-9
-# Each of them takes as long to correct as all before it are many: half of these have the most.
+# Most origins of a backtest with corrected quantiles; half of them have `MOST_ORIGINS` before them.
 _MOST_CORRECTED = 2 * MOST_ORIGINS
-# Errors that correct the quantiles of a request: seconds of a thread that many share.
+# Most errors that correct the quantiles of a request: they take seconds.
 _MOST_ERRORS = 32_000_000
 
 
@@ -59,7 +59,7 @@ def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Se
     if is_corrected:
         check_corrected(quantiles, model)
         stride = asked.stride or stride_of(horizon)
-        # So many that one has enough before it whose steps are known there.
+        # One of them has enough origins before it whose steps are known by then.
         least = LEAST_ORIGINS - (-horizon // stride)
         if least > _MOST_CORRECTED:
             shortest = -(-horizon // (_MOST_CORRECTED - LEAST_ORIGINS))
@@ -120,7 +120,7 @@ class Backtest:
         return respond(self._request, "backtest", content, self.warnings(outputs))
 
     def warnings(self, outputs: Arrays) -> list[AnswerWarning]:
-        """What the answer warns of; of windows and forecasts, those of the latest origins."""
+        """The warnings of the answer; those of windows and forecasts are of the latest origins."""
         job, past = self.job, self.past
         latest = [span.stop - 1 for span in past.spans]
         forecast = outputs[FORECAST][latest, : job.options.horizon]
@@ -130,7 +130,7 @@ class Backtest:
             forecast,
             lambda row: self._place(*self._request.entry_of(row)),
         )
-        # Of a forecast's window it would count what is filled.
+        # Gaps are counted in all rows, and not in the window of a forecast.
         warnings = warn(replace(job, warnings=self._request.warnings), far)
         if past.filled:
             warnings.append(gaps(past.filled, job.options))
@@ -171,7 +171,7 @@ class Backtest:
             )
         results = _results(history, forecast, future, quantiles, job)
         if not job.options.is_corrected:
-            # Beside what the stored offsets held of the test split.
+            # To be compared with the coverage of the stored offsets in the test split.
             self._count(results, future)
         names, order = manifest.targets, series.columns
         if order is None or manifest.columns is not None:
@@ -201,17 +201,11 @@ class Backtest:
     def _corrected(
         self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
     ) -> Floats:
-        """Quantiles of the latest origins, by the errors that were known at each of them.
-
-        Args:
-            history: As in `_results`.
-            forecast: Likewise.
-            future: Likewise.
-            origins: Their rows.
+        """Quantiles of the latest origins, corrected by the errors that were known at each.
 
         Returns:
-            `[levels, latest origins, horizon, targets]`: those with enough of others before them,
-            as far as it does not take too long.
+            `[levels, latest origins, horizon, targets]`: of origins with enough others before them,
+            as many as do not take too long.
         """
         options, intervals = self.job.options, self.job.model.intervals
         assert options.rolling is not None  # noqa: S101 - as above
@@ -240,14 +234,14 @@ class Backtest:
 def _results(
     history: Floats, forecast: Floats, future: Floats, quantiles: Floats | None, job: Job
 ) -> list[dict[str, Any]]:
-    """What was found of each channel.
+    """The errors of each channel.
 
     Args:
-        history: `[origins, context, channels]`; NaN where a value was missing and left out.
+        history: `[origins, context, channels]`; NaN where a value is missing.
         forecast: `[origins, horizon, targets]`.
         future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
         quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
-        job: What was done.
+        job: The forecasts.
     """
     manifest, steps = job.model.manifest, np.arange(job.options.horizon)
     season = season_of(manifest.step, manifest.context)
@@ -273,7 +267,7 @@ def _results(
 
 
 def _filled(history: Floats) -> Floats:
-    """What baselines read of `[origins, context]`: what was left out is filled in by a line."""
+    """Histories `[origins, context]` as baselines read them: gaps are interpolated."""
     if not (holes := np.isnan(history).any(axis=1)).any():
         return history
     found = history.astype(np.float64)
@@ -288,19 +282,13 @@ def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
 
 
 def _beside(model: dict[str, Any], error: Floats) -> dict[str, Any]:
-    """Those of a baseline of a model."""
+    """The errors of a baseline, next to those of a model."""
     found = _errors(error)
     return {**found, "relative_mae": model["mae"] / found["mae"] if found["mae"] else None}
 
 
 def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
-    """How often what followed was below quantiles, and between those that make an interval.
-
-    Args:
-        quantiles: `[levels, origins, horizon]`.
-        future: `[origins, horizon]`, NaN where it is missing.
-        levels: Of the quantiles.
-    """
+    """How often the future `[origins, horizon]` was below each quantile and within intervals."""
     is_missing = np.isnan(future)
     below = {
         str(level): _mean(np.where(is_missing, np.nan, future <= values))
@@ -325,7 +313,7 @@ def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[st
 
 
 def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - as many as there are
-    """The mean of what is known; NaN, which JSON has as null, where nothing is."""
+    """The mean of the known values; NaN, which JSON writes as null, where there is none."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return (values.sum(axis=axis, where=is_known) / is_known.sum(axis=axis)).tolist()

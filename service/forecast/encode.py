@@ -1,10 +1,10 @@
-"""From a job's outputs to the bytes of an answer, inside KServe's ForecastResponse."""
+"""Encode the outputs of a job as JSON, inside KServe's ForecastResponse."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,15 @@ from foretell.service.http.middleware import new_identifier
 Floats = NDArray[np.float32]
 
 _QUANTILES = "quantiles"
-# What takes about as long as to write so many bytes of numbers: the rest of an entry, and a time
-# whose UTC offset is its own.
-_ENTRY, _LABEL = 4096, 64
-# As many bytes of numbers as are written while one is put in order.
-_SORTED = 8
+# Work, in bytes of numbers that are written in the same time: the rest of an entry, a time whose
+# UTC offset is its own, and a byte of numbers that is sorted.
+_ENTRY, _LABEL, _SORTED = 4096, 64, 8
 
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
-    """How much there is to do to write the answer, as bytes of numbers that it might hold."""
+    """How much there is to encode, in bytes of numbers."""
     if job.options.quantiles and job.model.intervals.most is not None:
-        # Even a few that are searched for take milliseconds.
+        # These quantiles are searched for: even a few take milliseconds.
         return ALWAYS
     size = len(job.options.quantiles) * outputs[FORECAST].nbytes
     for rows in outputs.values():
@@ -59,11 +57,7 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
 
 
 def encode(job: Job, outputs: Arrays) -> bytes:
-    """Write the answer.
-
-    Args:
-        job: The request.
-        outputs: `[windows, …]` by output name.
+    """Write the answer, from outputs `[windows, …]` by name.
 
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
@@ -75,7 +69,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         outputs[FORECAST][:, : job.options.horizon],
         lambda row: f"inputs[{job.entry_of(row)[0]}].series",
     )
-    content = partial(_forecast, job, outputs, quantiles, is_sound=far is None)
+    content = partial(_forecast, job, outputs, quantiles, is_finite=far is None)
     return respond(job, "forecast", content, warn(job, far))
 
 
@@ -89,12 +83,12 @@ def respond(
 
     Args:
         job: The request.
-        kind: What an output is: `forecast`, say.
-        content: That of an input, which is given after its index; raises why there is none.
-        warnings: What it warns of.
+        kind: `forecast` or `backtest`.
+        content: Called with the index of an input and the input: what its output holds.
+        warnings: Of the answer.
 
     Raises:
-        ServiceError: no input has any; it is the first input's error.
+        ServiceError: no input has an output; it is the first input's error.
     """
     identifier = f"{kind}-{new_identifier()}"
     answers: list[dict[str, Any]] = []
@@ -117,13 +111,14 @@ def respond(
             answer |= {"status": "error", "error": error_object(error)}
     if len(failures) == len(answers):
         raise failures[0]
+    manifest = job.model.manifest
     response: dict[str, Any] = {
         "id": identifier,
         "created_at": int(time.time()),
         "status": "partial" if failures else "completed",
         "error": None,
-        "model": job.model.name,
-        "model_version": job.model.version,
+        "model": manifest.name,
+        "model_version": manifest.version,
         "outputs": answers,
     }
     if warnings:
@@ -140,9 +135,9 @@ def _forecast(
     index: int,
     series: Series,
     *,
-    is_sound: bool,
+    is_finite: bool,
 ) -> dict[str, Any]:
-    # Further outputs that the answer is made of: others need not be finite.
+    # The outputs that the answer is made of: others need not be finite.
     used = [] if job.model.manifest.margin_bound is None else [MARGIN]
     if job.options.attention is not None:
         used.extend(job.options.attention.outputs)
@@ -153,21 +148,16 @@ def _forecast(
     if quantiles is not None:
         own[_QUANTILES] = quantiles[:, series.row]
     for name, values in own.items():
-        # A sound forecast was looked at with all others.
-        if not (is_sound and name == FORECAST) and not np.isfinite(values).all():
+        # All forecasts together were checked before.
+        if not (is_finite and name == FORECAST) and not np.isfinite(values).all():
             raise not_finite(f"inputs[{index}].series")
-    frequency = job.model.manifest.step
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
         "name": series.name,
         "mean_forecast": _shaped(own[FORECAST], series, order),
-        "frequency": frequency.kserve,
         "start_timestamp": "",
+        **_frequency(job.model.manifest.frequency),
     }
-    if frequency.multiple != 1:
-        answer["frequency_multiple"] = frequency.multiple
-    if Frequency.parse(frequency.kserve) != frequency:
-        answer["frequency_alias"] = str(frequency)
     if series.timeline is not None:
         times = write_labels(series.timeline, job.options.horizon)
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
@@ -175,8 +165,20 @@ def _forecast(
     return answer | _notes(job, series, own, order)
 
 
+@lru_cache
+def _frequency(alias: str) -> dict[str, Any]:
+    """A frequency in KServe's words, and what they leave out."""
+    frequency = Frequency.parse(alias)
+    fields: dict[str, Any] = {"frequency": frequency.kserve}
+    if frequency.multiple != 1:
+        fields["frequency_multiple"] = frequency.multiple
+    if Frequency.parse(frequency.kserve) != frequency:
+        fields["frequency_alias"] = str(frequency)
+    return fields
+
+
 def not_finite(place: str) -> InvalidInputError:
-    """The error of a series, which stands there in the request, whose forecast is none."""
+    """The error of a series, at a place in the request, whose forecast is not finite."""
     return InvalidInputError(
         "the model's forecast of this series is not finite: its values are too far from those it "
         "was trained on",
@@ -185,7 +187,7 @@ def not_finite(place: str) -> InvalidInputError:
 
 
 def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:
-    """What only some answers have."""
+    """Fields that only some answers have."""
     manifest = job.model.manifest
     notes: dict[str, Any] = {}
     if job.options.quantiles:
@@ -214,19 +216,14 @@ def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> di
 
 
 def _shaped(values: Floats, series: Series, order: list[int] | None) -> Floats:
-    """Values `[steps, targets]` in the shape of the input, and in an order of columns."""
+    """Values `[steps, targets]` in the shape and the order of the input."""
     if series.univariate:
         return np.ascontiguousarray(values[:, 0])
     return np.ascontiguousarray(values if order is None else values[:, order])
 
 
 def quantiles_of(job: Job, outputs: Arrays) -> Floats:
-    """Quantiles `[levels, windows, horizon, targets]`.
-
-    Args:
-        job: The request, which asks for some.
-        outputs: `[windows, …]` by output name.
-    """
+    """Quantiles `[levels, windows, horizon, targets]` of a job that asks for some."""
     options, intervals, past = job.options, job.model.intervals, job.past
     forecast = outputs[FORECAST][:, : options.horizon]
     if past is None:

@@ -44,10 +44,9 @@ class Job:
     Attributes:
         model: The model that forecasts.
         options: What is asked for of every input.
-        entries: For every input what was read, or why it could not be; none of a job of backtest
-            windows.
-        history: `[windows, context, channels]`, a window for every input that was read; NaN where a
-            value is missing, of models that read gaps.
+        entries: Every input, or its error; empty for a job of backtest windows.
+        history: `[windows, context, channels]`, a window for every input without an error; NaN
+            where a value is missing, for models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.

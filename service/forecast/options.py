@@ -30,10 +30,10 @@ from foretell.service.validation import KnownFields, shown
 _CORRECTED = "options.calibration"
 
 
-# One each is made of every request and input: frozen ones take three times as long.
+# Every request makes one: a frozen one would take three times as long.
 @dataclass(slots=True)
 class Options:
-    """What to forecast of every input.
+    """Options of a request, checked.
 
     Attributes:
         horizon: Steps to answer.
@@ -41,8 +41,8 @@ class Options:
         missing: What becomes of missing values.
         quantiles: Levels of the quantiles to answer.
         attention: The attention to answer, if any.
-        rolling: Which known rows to forecast again, if any.
-        is_corrected: Whether the quantiles are corrected by the errors of such forecasts.
+        rolling: Which backtest windows to forecast, if any.
+        is_corrected: Whether the errors of their forecasts correct the quantiles of later ones.
     """
 
     horizon: int
@@ -60,13 +60,7 @@ class Options:
 
 
 def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Options:
-    """Read the options of a request.
-
-    Args:
-        asked: The options as they came.
-        inputs: How many inputs the request has.
-        model: Who forecasts.
-        settings: Limits.
+    """Check the options of a request with a number of inputs.
 
     Raises:
         InvalidInputError: an option does not fit the model, or the answer would be too large.
@@ -97,7 +91,7 @@ def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Se
 
 
 def most_steps(manifest: Manifest, settings: Settings) -> int:
-    """Most steps that a model forecasts: further passes read what it forecast in earlier ones."""
+    """Most steps that a model forecasts: later passes read the forecasts of earlier ones."""
     passes = settings.max_horizon_multiple if manifest.columns is None else 1
     return passes * manifest.horizon
 
@@ -105,13 +99,10 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
 def check_options(
     options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
 ) -> tuple[int, int, tuple[float, ...]]:
-    """Check what forecasts and backtests are asked alike.
+    """Check the options that forecasts and backtests share; raises as `read_options`.
 
     Returns:
         Steps to forecast, the runs of the model that they take, and the quantiles to answer.
-
-    Raises:
-        InvalidInputError: an option is none that the model has; `NotSupportedError` likewise.
     """
     if options.missing == "mask" and model.manifest.observed_steps is None:
         raise NotSupportedError(
@@ -119,18 +110,18 @@ def check_options(
             "'ffill' fills them in",
             param="options.missing",
         )
-    own, multiple = model.manifest.horizon, settings.max_horizon_multiple
-    horizon, levels = options.horizon or own, options.quantiles or ()
+    steps, multiple = model.manifest.horizon, settings.max_horizon_multiple
+    horizon, levels = options.horizon or steps, options.quantiles or ()
     if horizon > most_steps(model.manifest, settings):
         if model.manifest.columns is not None:
             raise NotSupportedError(
-                f"expected at most {own} steps: {model.name} does not forecast all channels that "
+                f"expected at most {steps} steps: {model.name} does not forecast all channels that "
                 f"it reads, so that it cannot go on from its forecasts; got {shown(horizon)}",
                 param="options.horizon",
             )
         raise NotSupportedError(
-            f"expected at most {multiple * own} steps, {multiple} times (max_horizon_multiple) the "
-            f"{own} that {model.name} forecasts at once, got {shown(horizon)}",
+            f"expected at most {multiple * steps} steps, {multiple} times (max_horizon_multiple) "
+            f"the {steps} that {model.name} forecasts at once, got {shown(horizon)}",
             param="options.horizon",
         )
     place = "options.quantiles"
@@ -139,16 +130,11 @@ def check_options(
             raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
     if levels:
         model.intervals.check(levels, horizon, place)
-    return horizon, -(-horizon // own), tuple(levels)
+    return horizon, -(-horizon // steps), tuple(levels)
 
 
 def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
-    """Refuse to correct what is not asked for, or not calibrated.
-
-    Raises:
-        InvalidInputError: there are no quantiles.
-        NotSupportedError: they are of distributions.
-    """
+    """Refuse to correct quantiles that are not asked for, or those of distributions."""
     if not quantiles:
         raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
     if model.intervals.calibration is None:
@@ -199,17 +185,17 @@ def _check_attention(
 
 @dataclass(frozen=True)
 class Operation:
-    """What is asked for.
+    """Forecasts, or backtests: what differs between them when a request is read.
 
     Attributes:
-        name: As paths end.
+        name: The last part of its path.
         description: For the OpenAPI document.
-        envelope: A request in JSON.
-        names: Those it may have.
-        form: What of it is read.
-        query: What the URL says to a table.
-        options: The same as in JSON.
-        read_options: Checks the options.
+        envelope: The wire type of a request in JSON.
+        names: The fields of that type.
+        form: The fields that are parsed.
+        query: The wire type of the URL's parameters, with a table.
+        options: The wire type of the options.
+        read_options: Checks the options of a request with a number of inputs.
     """
 
     name: str
@@ -223,7 +209,7 @@ class Operation:
 
 
 def form_of(names: KnownFields) -> Form:
-    """What is read of a request that may have these names."""
+    """The form of a request with these fields."""
     return Form(names.levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
 
 

@@ -19,14 +19,14 @@ from foretell.service.validation import UnknownFields, validate
 # It has no wheels for the latest Python.
 _simd = import_module("foretell.service.forecast.simd") if find_spec("simdjson") else None
 
-# What smaller bodies take, with few brackets, is less than 10 ms.
+# Smaller bodies with few brackets take less than 10 ms.
 _WHOLE = 256 * 1024
-# Bytes, each measured where there is nothing else: values, lists and objects, keys and texts as
-# Python has them, with the parser's own and an array of the numbers.
+# Bytes of memory by the character that marks a value, a list, an object, a key or a text: of
+# Python's objects, of the parser, and of an array of the numbers. Each was measured by itself.
 _COSTS = {ord(","): 64, ord("["): 88, ord("{"): 64, ord(":"): 104, ord('"'): 24}
 _EACH, _NOT_ASCII = 5, 8
 _PIECE = 1024 * 1024
-# A list or an object takes as long as so many bytes of numbers.
+# The work of a list or an object.
 _BRACKET = 4
 _BEGINNING = 64 * 1024
 
@@ -38,10 +38,7 @@ def forget_parsers() -> None:
 
 
 def parsing_bytes(body: Body | memoryview) -> int:
-    """About how many bytes of memory it takes to parse JSON, and to make arrays of its numbers.
-
-    They are over those of the body.
-    """
+    """About how many bytes it takes to parse JSON and make arrays of its numbers, beside itself."""
     marks = np.frombuffer(body, np.uint8)
     total = _EACH * len(marks)
     for start in range(0, len(marks), _PIECE):
@@ -53,12 +50,7 @@ def parsing_bytes(body: Body | memoryview) -> int:
 
 
 def reading_work(body: Body, size: int) -> int:
-    """How much there is to do to read JSON, as `Offload` has it.
-
-    Args:
-        body: The JSON, and perhaps what follows it.
-        size: Bytes of the JSON.
-    """
+    """How much there is to parse in the first `size` bytes of a body, as `body.LARGE` counts."""
     if size >= _WHOLE:
         return size
     return size + _BRACKET * (body.count(b"[", 0, size) + body.count(b"{", 0, size))
@@ -92,7 +84,7 @@ _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 def parse(
     body: Body, operation: Operation = FORECASTING, most: int = sys.maxsize
 ) -> tuple[Any, UnknownFields]:
-    """Read a request as far as it can be read without knowing its model.
+    """Read a request as far as possible without its model.
 
     Args:
         body: JSON.
@@ -106,7 +98,8 @@ def parse(
         UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
         InvalidInputError: the request does not fit the interface.
     """
-    _check_beginning(body)
+    if len(body) > _BEGINNING:
+        _check_beginning(body)
     found = request = _read(body, operation, most)
     names, ignored = operation.names, UnknownFields()
     for level, inner in _LEVELS:
@@ -130,7 +123,8 @@ def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys
         UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
         InvalidInputError: the metadata have a number that JSON has not.
     """
-    _check_beginning(body)
+    if len(body) > _BEGINNING:
+        _check_beginning(body)
     try:
         if form is not None and len(body) >= _WHOLE:
             return read_pieces(memoryview(body), form, most)
@@ -143,11 +137,10 @@ def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys
 
 
 def _check_beginning(body: Body | memoryview) -> None:
-    """A parser looks at, and copies, all of what may be nothing but blanks or zeros."""
-    if len(body) > _BEGINNING:
-        first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
-        if not first or first not in b'{["-0123456789tfnNI':
-            raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
+    """Refuse nothing but blanks or zeros, which a parser would copy and look at."""
+    first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
+    if not first or first not in b'{["-0123456789tfnNI':
+        raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
 
 
 def _read(body: Body, operation: Operation, most: int) -> Any:  # noqa: ANN401 - any JSON

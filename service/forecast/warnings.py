@@ -1,4 +1,4 @@
-"""What an answer warns of: it is one, and yet may not be what was meant."""
+"""Warnings of an answer: it may not be what the client meant."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Floats = NDArray[np.float32]
 # Standard deviations in training, of a mean over time: docs/requests.md says how they were chosen.
 _HISTORY, _FORECAST = 4.5, 9.0
 _LARGEST = float(np.finfo(np.float32).max)
-# Of one kind that are told one by one.
+# Most warnings of one kind.
 _MOST = 8
-# Where infinities are no matter; in a third of the time that `np.errstate` takes.
+# Runs numpy without warnings of infinities, in a third of the time that `np.errstate` takes.
 _QUIET = copy_context()
 _QUIET.run(np.seterr, invalid="ignore", over="ignore")
 
@@ -31,25 +31,24 @@ def warning(kind: str, message: str, param: str | None) -> AnswerWarning:
 
 
 def unknown_fields(ignored: UnknownFields) -> list[AnswerWarning]:
-    """Of names that nobody reads."""
+    """The warnings of unknown fields."""
     return [warning("ignored_field", "not known, and not read", at) for at in ignored.values()]
 
 
 def outside(
     manifest: Manifest, history: Floats, forecast: Floats, place: Callable[[int], str]
 ) -> list[AnswerWarning] | None:
-    """Of windows that are far, on average over their time, from what the model was trained on.
+    """The warnings of windows whose mean over time is far from the training's.
 
     Args:
         manifest: The model's.
         history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
-            missing, which none of its channels is all along.
-        forecast: `[windows, steps, targets]`, what the model made of it; a window that is not
-            finite is no matter of warnings.
-        place: Where a window's history stands in the request.
+            missing; no channel is missing in a whole window.
+        forecast: `[windows, steps, targets]`; windows that are not finite get no warnings.
+        place: Where the history of a window stands in the request.
 
     Returns:
-        None if nothing is far, and the forecast is finite.
+        None if there are none and every forecast is finite.
     """
     known, (_, steps, _) = manifest.scaler.training, forecast.shape
     before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
@@ -60,7 +59,7 @@ def outside(
     else:
         means[1] = means[0]
         means[1][:, at] = _QUIET.copy().run(np.matmul, after, forecast)
-    # What is not finite has a mean that is not, and becomes another.
+    # A mean that is not finite is changed too.
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
     return [
@@ -73,17 +72,9 @@ def outside(
 def _known(
     mean: tuple[float, ...], std: tuple[float, ...], before: int, after: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """What `outside` compares with.
+    """The weights of the steps of a history and a forecast in their means, and bounds of both.
 
-    Args:
-        mean: Of each channel in training.
-        std: Their standard deviations.
-        before: Steps of a history.
-        after: Steps of a forecast.
-
-    Returns:
-        The weights of the steps of either in its mean; and of both, the least and the largest mean
-        that is not far `[2, 1, channels]`.
+    The bounds, the least and the largest mean that are not far, are `[2, 1, channels]`.
     """
     far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(mean, std)
     bounds = [(np.array(mean) + way * far).clip(-_LARGEST, _LARGEST) for way in (-1, 1)]
@@ -93,7 +84,7 @@ def _known(
 
 
 def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
-    """The standard deviations of the training; boundless where the bundle tells nothing of it."""
+    """The standard deviations in training; infinite where the bundle does not know them."""
     values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
     return np.where((values > 0) & (not is_identity), values, np.inf)
 

@@ -85,7 +85,10 @@ class Share:
 
     def keep(self, count: int) -> None:
         """Reserve so many bytes in place of all before; raises as `reserve`."""
-        self.reserve(count - self._reserved)
+        if count > self._reserved:
+            self.reserve(count - self._reserved)
+        self._budget.reserved -= self._reserved - count
+        self._reserved = count
 
 
 # What a connection may hold of answers besides.

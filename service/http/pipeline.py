@@ -249,7 +249,7 @@ class _Pipeline:
                 with suppress(DeadlineExceededError):
                     await offload.run(deadline, parsed.drop)
             raise
-        context.model, context.version = model.name, model.version
+        context.model, context.version = model.manifest.name, model.manifest.version
         if parsed.work < LARGE:
             decoded = codec.decode(parsed, model)
         else:

@@ -33,7 +33,7 @@ BUDGET = 1000
 class Model:
     """Nothing runs it."""
 
-    name, version = "model", "1"
+    manifest = SimpleNamespace(name="model", version="1")
 
 
 class Decoded:
@@ -108,7 +108,8 @@ class Codec:
 class Registry:
     """Knows one model."""
 
-    def find(self, reference: str | None) -> Any:
+    @classmethod
+    def find(cls, reference: str | None) -> Any:
         if reference != "model":
             raise UnknownModelError("no such model")
         return Model()
@@ -125,8 +126,12 @@ class Server:
     def post(self, *codecs: Codec, body: bytes = b"word", **headers: str) -> Any:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self.context = RequestContext("", given)
+
+        async def look_up(find: Any) -> Any:
+            return find(Registry)
+
         counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
-        engine: Any = SimpleNamespace(registry=Registry(), metrics=counted)
+        engine: Any = SimpleNamespace(find=look_up, metrics=counted)
         coming = [{"type": "http.request", "body": body}]
 
         async def receive() -> Any:
