@@ -389,7 +389,7 @@ def _serve_by_several(settings: Settings) -> None:
         except OSError as error:
             raise StartError(f"cannot listen on {path} (TMPDIR): {error}") from error
         listener.listen(_BACKLOG)
-        names = [*(f"door-{number}" for number in range(settings.workers)), "engine"]
+        names = [*(f"worker-{number}" for number in range(settings.workers)), "engine"]
         processes = watched(names, settings.workers)
         doors = [
             WorkerSpec(

@@ -64,7 +64,7 @@ def test_every_process_may_open_what_the_system_allows(tmp_path: Path) -> None:
         answer = httpx.get(f"{server.url}/readyz")
         assert answer.json()["models"] == {f"m{number}@1": "ready" for number in range(_MODELS)}
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        for name in ("supervisor", "door-0", "door-1", "engine"):
+        for name in ("supervisor", "worker-0", "worker-1", "engine"):
             line = f'process_max_fds{{process="{name}"}}'
             until(lambda line=line: server.metric(line) == hard)
         assert server.metric('process_open_fds{process="engine"}') < _MODELS

@@ -113,7 +113,7 @@ def test_processes() -> None:
     own, nobody = os.getpid(), 2**30
     # Of two doors one is being replaced; the engine has gone this moment.
     numbers = (c_int64 * 8)(own, 0, nobody, own, 3, 1, 2, 0)
-    names = ("door-0", "door-1", "engine", "supervisor")
+    names = ("worker-0", "worker-1", "engine", "supervisor")
     found = samples(Metrics(Processes(names, 2, numbers)))
     assert found["foretell_workers_wanted", frozenset()] == 2
     assert found["foretell_workers_running", frozenset()] == 1
@@ -121,7 +121,7 @@ def test_processes() -> None:
         key = frozenset({("process", name)})
         assert found["foretell_process_restarts_total", key] == restarts
         for metric in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
-            assert ((metric, key) in found) == (name in ("door-0", "supervisor"))
+            assert ((metric, key) in found) == (name in ("worker-0", "supervisor"))
 
 
 def test_one_process() -> None:

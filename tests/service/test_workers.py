@@ -159,7 +159,7 @@ def test_who_is_missing_is_told_at_every_moment(
     until(lambda: status(others[0])[1]["workers"]["running"] == 2)
     assert server.metric("foretell_workers_wanted") == 2
     assert server.metric("foretell_workers_running") == 2
-    assert restarts("door-0") + restarts("door-1") == 1
+    assert restarts("worker-0") + restarts("worker-1") == 1
     kill(engine(server))
     code, answer = status(others[0])
     assert (code, answer["ready"]) == (503, False)
@@ -167,8 +167,8 @@ def test_who_is_missing_is_told_at_every_moment(
     until(lambda: status(others[0])[0] == 200)
     # What the one before has counted is lost, but not how often there was another one.
     assert restarts("engine") == 1
-    assert restarts("door-0") + restarts("door-1") == 1
-    for name in ("door-0", "door-1", "engine", "supervisor"):
+    assert restarts("worker-0") + restarts("worker-1") == 1
+    for name in ("worker-0", "worker-1", "engine", "supervisor"):
         assert server.metric(f'process_resident_memory_bytes{{process="{name}"}}') > 0
     assert server.stop() == 0
 
