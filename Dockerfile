@@ -23,14 +23,14 @@ ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
 
 # What foretell needs comes first: a change of its code does not install it again.
 FROM build AS build-cpu
-RUN python3 -c "$REQUIREMENTS" serve cpu otel storage > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve cpu fast otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
 # CUDA's libraries come as wheels: the host brings the driver alone.
-RUN python3 -c "$REQUIREMENTS" serve gpu otel storage > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve gpu fast otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"

@@ -195,11 +195,11 @@ $(VENV)/.venv:
 $(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
 	rm -f $(VENV)/.serve-* $(VENV)/.test-*
 	$(PIP) --quiet uninstall --yes $(OTHER)
-	$(INSTALL) --editable '.[$(RUNTIME),demo]'
+	$(INSTALL) --editable '.[$(RUNTIME),fast,demo]'
 	touch $@
 
 $(TEST): $(SERVE)
-	$(INSTALL) --editable '.[$(RUNTIME),demo,dev]'
+	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,dev]'
 # KServe's classes check our answers, and Nixtla's client asks for some; their own requirements
 # conflict with ours.
 	$(INSTALL) --no-deps kserve nixtla
@@ -230,7 +230,7 @@ lowest: $(TEST)
 	$(PYTHON) -m venv $(VENV)/lowest
 	$(BIN)/python tests/lowest.py > $(VENV)/lowest/requirements.txt
 	$(VENV)/lowest/bin/python -m pip --quiet --disable-pip-version-check install --no-compile \
-		--requirement $(VENV)/lowest/requirements.txt --editable '.[cpu,otel,storage,train]'
+		--requirement $(VENV)/lowest/requirements.txt --editable '.[cpu,fast,otel,storage,train]'
 	$(VENV)/lowest/bin/python -m pytest -p no:anyio --numprocesses $(JOBS) --dist loadfile \
 		--no-loadscope-reorder --ignore tests/service/test_schema.py tests/bundle tests/export tests/service
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("serve", "cpu", "otel", "train", "storage")
+EXTRAS = ("serve", "cpu", "fast", "otel", "train", "storage")
 # What the tests need besides, pinned.
 TOOLS = (
     *("flask", "flask-cors", "hypothesis", "jsonschema-rs", "moto[s3]", "narwhals", "polars"),

@@ -57,7 +57,7 @@ EXTRAS: dict[str, set[str]] = {
     "bundle": set(),
     "models": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"cpu", "gpu", "otel", "serve"},
+    "service": {"cpu", "fast", "gpu", "otel", "serve"},
     "storage": {"storage"},
     "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }

@@ -68,7 +68,8 @@ def requirements(tree: Path) -> tuple[str, ...]:
             else:
                 yield requirement
 
-    return (*project["dependencies"], *needed(["foretell[cpu]"]), str(tree))
+    wanted = [f"foretell[{extra}]" for extra in ("cpu", "fast") if extra in extras]
+    return (*project["dependencies"], *needed(wanted), str(tree))
 
 
 def contenders(commit: str, tree: Path) -> tuple[Contender, ...]:

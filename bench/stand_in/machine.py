@@ -124,4 +124,4 @@ def _make(script: Path, constraints: str) -> None:
 def _requirements() -> list[str]:
     """What a server needs besides onnxruntime, and what starts and asks it."""
     pinned = ["--constraint", str(_CONSTRAINTS)]
-    return [*pinned, "--editable", f"{ROOT}[serve]", "psutil"]
+    return [*pinned, "--editable", f"{ROOT}[serve,fast]", "psutil"]

@@ -156,7 +156,7 @@ def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
 def _in_range(values: NDArray[np.float64], *, gaps: bool) -> bool:
     if not values.size or ordinary(values):
         return True
-    largest = np.fmax.reduce(np.abs(values)) if gaps else np.abs(values).max()
+    largest = np.fmax.reduce(np.abs(values), axis=None) if gaps else np.abs(values).max()
     return bool(largest <= _LARGEST or (gaps and np.isnan(largest)))
 
 

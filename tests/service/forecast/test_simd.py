@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
 
-from foretell.service.forecast import simd
+from foretell.service.forecast import parse, simd
+from tests.service.client import Client
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
 VALUES = st.recursive(
@@ -123,10 +124,16 @@ def test_tables_of_several_widths_beside_lists_as_long_as_their_rows() -> None:
     assert plain(found) == {"inputs": [{"series": one} for one in tables], "options": options}
 
 
-def test_tables_of_many_widths_are_left_to_others() -> None:
-    tables = [{"series": [[1] * width] * 2} for width in range(1, 6)]
-    assert simd.read(body_of(*tables[1:])) is not None
-    assert simd.read(body_of(*tables)) is None
+def test_tables_of_many_widths() -> None:
+    tables = [{"series": [[1] * width] * 2} for width in range(1, 20)]
+    assert plain(simd.read(body_of(*tables))) == {"inputs": tables}
+
+
+@pytest.mark.parametrize("text", ["[", "]", "[,]", "[[1],[2]]", "1 2", "e", '{"a":[]}'])
+def test_texts_with_brackets_and_numbers(text: str) -> None:
+    body = json.dumps({"inputs": [{"name": text, "series": [[1, 2], [3, 4]]}]}).encode()
+    expected = None if b"\\" in body else json.loads(body)
+    assert plain(simd.read(body)) == expected
 
 
 def test_rows_of_one_table_do_not_make_up_for_those_of_another() -> None:
@@ -159,7 +166,7 @@ def test_rows_of_one_table_do_not_make_up_for_those_of_another() -> None:
         # that is not seen.
         b'{"inputs":[{"series":[1,[2]],"x":[],"x\\u0000":0}]}',
         b'{"inputs":[%s]}' % b",".join([b"{}"] * 5000),
-        b'{"inputs":[{"name":"a[b","series":[1]}]}',
+        b'{"inputs":[{"name":"a\\u005b","series":[1]}]}',
         b'{"inputs":[' + b"[" * 2000 + b"]" * 2000 + b"]}",
         b'{"inputs":[{%s}]}' % b",".join(b'"%d":1' % key for key in range(40)),
     ],
@@ -197,9 +204,7 @@ def test_much_besides_numbers_is_left_to_others(value: str, place: str) -> None:
         return (place % f"[{','.join([value] * count)}]").encode()
 
     assert simd.read(body(40_000)) is None
-    # A text with a bracket is as well.
-    found = None if "[," in value else json.loads(body(1000))
-    assert plain(simd.read(body(1000))) == found
+    assert plain(simd.read(body(1000))) == json.loads(body(1000))
 
 
 def test_very_large_bodies_are_left_to_others() -> None:
@@ -222,3 +227,61 @@ def test_what_it_reads_is_what_is_there(series: object, other: object, twice: bo
         # Whole numbers beyond 2 to the 53rd are rounded.
         series = np.array(series, np.float64).tolist()
     assert plain(found) == {"inputs": [{"series": series}, *others], "options": other}
+
+
+ROWS = [[float(step), -step] for step in range(8)]
+EIGHT = list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("model", "series"),
+    [
+        ("repeat", EIGHT),
+        ("repeat", [[value] for value in EIGHT]),
+        ("repeat", [*EIGHT[1:], 2**53 + 1]),
+        ("repeat", [*EIGHT[1:], 2**64 - 1]),
+        ("repeat", [*EIGHT[1:], 10**30]),
+        ("repeat", [*EIGHT[1:], 1e39]),
+        ("repeat", [*EIGHT[1:], -(10**39)]),
+        ("repeat", [*EIGHT[1:], None]),
+        ("repeat", [*EIGHT[1:], True]),
+        ("repeat", [*EIGHT[1:], "1"]),
+        ("repeat", [*EIGHT[1:], [1]]),
+        ("repeat", [*EIGHT[1:], [[]]]),
+        ("repeat", [*EIGHT[1:], float("nan")]),
+        ("repeat", EIGHT[1:]),
+        ("repeat", []),
+        ("repeat", [[]]),
+        ("repeat", "12345678"),
+        ("repeat", ROWS),
+        ("multi", ROWS),
+        ("multi", EIGHT),
+        ("multi", [1.5, *EIGHT]),
+        ("multi", [2**60, *EIGHT]),
+        ("multi", [*ROWS[1:], [1]]),
+        ("multi", [*ROWS[1:], [1, 2, 3]]),
+        ("multi", [*ROWS[1:], [3, 1e300]]),
+        ("multi", [[*row, 0] for row in ROWS]),
+    ],
+)
+@pytest.mark.parametrize("missing", ["error", "interpolate"])
+@pytest.mark.parametrize("name", ["a", "[,]", "Z\u00fcrich", 'a "quote"'])
+def test_answers_are_the_same_without_it(
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    series: Any,
+    missing: str,
+    name: str,
+) -> None:
+    inputs = [{"name": name, "series": series}, {"series": ROWS if model == "multi" else EIGHT}]
+    body = {"model": model, "inputs": inputs, "options": {"missing": missing}}
+    answers = []
+    for parser in (simd, None):
+        monkeypatch.setattr(parse, "_simd", parser)
+        answer = client.request("POST", "/forecast", content=json.dumps(body).encode()).json()
+        for part in (answer, *answer["outputs"]):
+            part.pop("id")
+        answer.pop("created_at")
+        answers.append(answer)
+    assert answers[0] == answers[1]

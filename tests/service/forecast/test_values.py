@@ -86,6 +86,20 @@ def test_names_the_culprit_among_gaps(rows: list[Any], place: str, message: str)
     assert error.value.param == place
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("rows", [4, 40_000])
+def test_arrays(rows: int, gaps: bool) -> None:
+    given = np.random.default_rng(0).normal(size=(rows, 2))
+    if gaps:
+        given[1, 0] = np.nan
+    np.testing.assert_array_equal(read_values(given, TWO, "s", gaps=gaps), given)
+    np.testing.assert_array_equal(read_values(given[:, 0], ["load"], "s", gaps=gaps), given[:, :1])
+    given[2, 1] = -1e39
+    with pytest.raises(InvalidInputError, match="finite number of at most") as error:
+        read_values(given, TWO, "s", gaps=gaps)
+    assert error.value.param == "s[2][1]"
+
+
 def test_long_lists() -> None:
     numbers: list[Any] = np.random.default_rng(0).normal(size=200_000).tolist()
     numbers[1::2] = [0, 1] * 50_000
