@@ -87,7 +87,8 @@ def _open_closed_streams() -> None:
 _BASE = ("httpx", "pandas")
 _SERVE = (
     *("backports", "fastapi", "flatbuffers", "httptools", "onnxruntime", "orjson"),
-    *("prometheus_client", "pydantic_settings", "starlette", "uvicorn", "uvloop"),
+    *("prometheus_client", "pydantic_settings", "pythonjsonlogger", "starlette", "uvicorn"),
+    "uvloop",
 )
 _EXTRAS = {
     "jinja2": "report",

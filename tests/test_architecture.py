@@ -41,7 +41,7 @@ LIBRARIES: dict[str, set[str]] = {
     "service": {
         *("backports", "fastapi", "httptools", "msgspec", "numpy", "onnxruntime", "opentelemetry"),
         *("orjson", "prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
-        *("simdjson", "starlette", "uvicorn", "uvloop"),
+        *("pythonjsonlogger", "simdjson", "starlette", "uvicorn", "uvloop"),
     },
     "storage": {"obstore"},
 }

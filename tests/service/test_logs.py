@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -60,6 +61,11 @@ def test_the_request_id_goes_along() -> None:
     assert logs.TextFormatter().format(other).endswith("hello you request_id=abc a=1")
 
 
+def test_what_is_no_unicode_is_written_too() -> None:
+    entry = json.loads(logs.JsonFormatter().format(record("no file %s", name="a\udcff")))
+    assert entry["name"] == "a\udcff"
+
+
 def test_exceptions_are_members() -> None:
     failed = record()
     try:
@@ -72,7 +78,7 @@ def test_exceptions_are_members() -> None:
 
 
 class Pipe:
-    """What lines are written to, and a reader who reads when it is told to."""
+    """What lines are written to, and a reader that reads on demand."""
 
     def __init__(self) -> None:
         self._reader, self.file = os.pipe()
@@ -108,8 +114,8 @@ def pipe() -> Pipe:
     return Pipe()
 
 
-def writer(pipe: Pipe, most_waiting: int = 100) -> tuple[logging.Logger, logging.Handler]:
-    handler = logs.BackgroundHandler(pipe.file, most_waiting)
+def writer(pipe: Pipe, max_queued: int = 100) -> tuple[logging.Logger, logging.Handler]:
+    handler = logs.BackgroundHandler(pipe.file, max_queued)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.Logger("test")
     logger.addHandler(handler)
@@ -123,7 +129,7 @@ def finished(*threads: threading.Thread) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def test_a_stuck_reader_holds_nobody_up(pipe: Pipe) -> None:
+def test_a_stuck_reader_blocks_no_thread(pipe: Pipe) -> None:
     logger, handler = writer(pipe)
     pipe.fill()
 
@@ -140,13 +146,13 @@ def test_a_stuck_reader_holds_nobody_up(pipe: Pipe) -> None:
     assert finished(end)
     dropped = " records were dropped: the log's reader is too slow"
 
-    def told() -> int:
+    def reported() -> int:
         return sum(int(line.removesuffix(dropped)) for line in pipe.lines if dropped in line)
 
     def written() -> list[list[str]]:
         return [line.split() for line in pipe.lines if line and dropped not in line]
 
-    until(lambda: told() > 0 and told() + len(written()) == 800)
+    until(lambda: reported() > 0 and reported() + len(written()) == 800)
     for name in range(4):
         numbers = [int(number) for thread, number in written() if int(thread) == name]
         assert numbers == sorted(numbers)
@@ -166,7 +172,7 @@ def test_many_errors_leave_nothing_behind(pipe: Pipe) -> None:
     for _ in range(1000):
         handler.handle(logging.makeLogRecord({"levelno": logging.ERROR}))
     handler.close()
-    assert handler._waiting.empty()
+    assert handler._queue.empty()
     assert handler._urgent.qsize() <= 1
 
 
@@ -231,7 +237,7 @@ def test_a_signal_may_come_at_any_line(
     assert pipe.lines.count("signal") == place - 1
 
 
-class Untold:
+class Unprintable:
     def __str__(self) -> str:
         raise ValueError
 
@@ -240,7 +246,7 @@ def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
     logger, handler = writer(pipe)
     handler.setFormatter(logs.TextFormatter())
     logger.info("%d", "no number")
-    logger.info("fields", extra={"fields": {"a": Untold()}})
+    logger.info("fields", extra={"fields": {"a": Unprintable()}})
     logger.error("fine", exc_info=ValueError("no character: \udc80"))
     handler.close()
     *unwritable, fine, reason, end = pipe.lines
@@ -251,7 +257,9 @@ def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
     assert (reason, end) == (r"ValueError: no character: \udc80", "")
 
 
-def test_a_reader_who_left_ends_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logging_goes_on_after_the_reader_has_left(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
     logger, handler = writer(pipe)
     pipe.disconnect()
@@ -386,17 +394,18 @@ def held(file: int) -> Iterator[None]:
 def test_a_lock_of_another_program_silences_nobody(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logger, handler = writer(pipe)
+    logger, _ = writer(pipe)
     with held(pipe.file):
         logger.info("first")
         until(lambda: "first" in pipe.lines)
-        # It is not waited for again.
-        monkeypatch.setattr(logs, "_LOCK_SECONDS", 3600.0)
         logger.info("second")
         until(lambda: "second" in pipe.lines)
-    handler.close()
-    assert not handler._is_locked_out
-    logger.info("third")
+    # It is waited for, while it lasts.
+    monkeypatch.setattr(logs, "_LOCK_SECONDS", 3600.0)
+    with held(pipe.file):
+        logger.error("third")
+        time.sleep(0.2)
+        assert "third" not in pipe.lines
     until(lambda: "third" in pipe.lines)
 
 
