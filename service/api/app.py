@@ -28,12 +28,7 @@ from foretell.service.forecast.routes import timeseries_router
 from foretell.service.http.auth import Keys
 from foretell.service.http.body import JSON, MemoryBudget, Offload
 from foretell.service.http.compression import choose_encoding, respond
-from foretell.service.http.middleware import (
-    AuthMiddleware,
-    HotRoutes,
-    RequestMiddleware,
-    RootPathMiddleware,
-)
+from foretell.service.http.middleware import OPEN, RequestMiddleware
 from foretell.service.http.pipeline import Shared
 from foretell.service.http.static import Pages, page_router
 from foretell.service.inference.routes import control_router, infer_router, server_router
@@ -109,14 +104,18 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     )
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
-    # The last one added runs first. Middleware that raises errors runs within `RequestMiddleware`.
+    nixtla = nixtla_router(shared)
+    # The last one added runs first.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
-    app.add_middleware(HotRoutes, routes=forecasts.routes + inferences.routes)
-    if keys.required:
-        app.add_middleware(AuthMiddleware, keys=keys, also_open=pages.paths)
-    if settings.root_path:
-        app.add_middleware(RootPathMiddleware, prefix=settings.root_path)
-    app.add_middleware(RequestMiddleware, metrics=engine.metrics, tracer=tracer)
+    app.add_middleware(
+        RequestMiddleware,
+        metrics=engine.metrics,
+        tracer=tracer,
+        keys=keys if keys.required else None,
+        open_paths=OPEN | pages.paths,
+        root_path=settings.root_path or "",
+        hot_routes=[*forecasts.routes, *inferences.routes, *nixtla.routes],
+    )
     if settings.cors_origins:
         # It runs first: browsers need its headers on errors too, and send preflights without a key.
         # Keys are headers and not cookies: pages need no credentials, which `*` would forbid.
@@ -135,7 +134,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         forecasts,
         models_router(engine, settings),
         inferences,
-        nixtla_router(shared),
+        nixtla,
         # Before the routes of models: in /v2/models/stats, `stats` is no model.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(shared),

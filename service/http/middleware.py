@@ -1,4 +1,4 @@
-"""Middleware around the routes: request context, errors, keys, hot routes, and the root path."""
+"""What happens to every request: its context, root path, key, route, errors, metrics and log."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
@@ -70,6 +70,7 @@ class RequestContext:
         windows: Number of histories to forecast, once known.
         loading: Seconds that the request waited for its model to be loaded.
         stages: The stages so far, and the seconds that each took.
+        status: Of the answer, once it has begun.
     """
 
     request_id: str
@@ -82,6 +83,7 @@ class RequestContext:
     windows: int = 0
     loading: float = 0.0
     stages: list[tuple[Stage, float]] = field(default_factory=list)
+    status: int = 0
 
     def staged(self, stage: Stage, began: int) -> None:
         """Add a stage that has ended now, and began at `began` in nanoseconds since 1970."""
@@ -122,19 +124,53 @@ def request_context(scope: Scope) -> RequestContext:
     return context
 
 
+async def _send(send: Send, context: RequestContext, message: Message) -> None:
+    """Send a part of an answer, and add headers to its start."""
+    if message["type"] == "http.response.start":
+        context.status = message["status"]
+        request_id = (b"x-request-id", context.request_id.encode())
+        message["headers"] = [*message.get("headers", ()), request_id]
+        if context.loading:
+            loading = b"load;dur=%.1f" % (1000 * context.loading)
+            message["headers"].append((b"server-timing", loading))
+    await send(message)
+
+
 class RequestMiddleware:
-    """Gives each request a context, counts, logs and traces it, and answers errors.
+    """Gives each request a context, checks its key, counts, logs and traces it, answers errors.
 
     Args:
         app: Answers the requests.
         metrics: Counts them.
         tracer: Starts their traces, if they are traced.
+        keys: The right keys, if requests need one.
+        open_paths: Paths that need no key.
+        root_path: Prefix that a proxy serves the application under. A proxy may remove it or not.
+        hot_routes: Of these, the ones for POST are called directly. Their endpoints take the
+            request alone and return a response: FastAPI's way to a route, and its dependencies,
+            take longer than a small forecast.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        tracer: Tracer | None = None,
+        keys: Keys | None = None,
+        open_paths: frozenset[str] = OPEN,
+        root_path: str = "",
+        hot_routes: Iterable[BaseRoute] = (),
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._tracer = tracer
+        self._keys = keys
+        self._open_paths = open_paths
+        self._root_path = root_path
+        hot = [each for each in hot_routes if isinstance(each, APIRoute)]
+        hot = [route for route in hot if route.methods == {"POST"}]
+        self._hot_routes = {route.path: route for route in hot if "{" not in route.path}
+        self._hot_patterns = [route for route in hot if "{" in route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -148,39 +184,35 @@ class RequestMiddleware:
         context = self._context(scope)
         scope.setdefault("state", {})["context"] = context
         logs.request_id.set(context.request_id)
-        header = (b"x-request-id", context.request_id.encode())
         self._metrics.began()
         started = time.perf_counter()
-        status = 0
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), header]
-                if context.loading:
-                    loading = b"load;dur=%.1f" % (1000 * context.loading)
-                    message["headers"].append((b"server-timing", loading))
-            await send(message)
-
+        send = partial(_send, send, context)
         try:
             try:
-                await self._app(scope, receive, send_with_id)
+                app = self._without_root_path(scope) if self._root_path else self._app
+                if self._keys is not None and scope["path"] not in self._open_paths:
+                    context.key = self._keys.require(context.headers)
+                if method == "POST" and (
+                    route := self._hot_routes.get(scope["path"]) or self._match(scope)
+                ):
+                    scope["route"] = route
+                    app = await route.endpoint(Request(scope, receive))
+                await app(scope, receive, send)
             except (ServiceError, asyncio.CancelledError) as error:
-                if status:
+                if context.status:
                     # The answer has begun: the connection can only be cut off.
                     raise
-                await self._error_response(scope, error)(scope, receive, send_with_id)
+                await self._error_response(scope, error)(scope, receive, send)
         except Exception as error:
             _logger.exception("a request failed for a reason nobody foresaw")
             let_go(error)
             self._metrics.rejected(_BUG)
-            if not status:
+            if not context.status:
                 fields = error_fields(500, _BUG, "the server failed; its log says why")
                 response = JSONResponse(error_body(scope["path"], fields), 500)
-                await response(scope, receive, send_with_id)
+                await response(scope, receive, send)
         finally:
-            self._record(scope, method, context, status, time.perf_counter() - started)
+            self._record(scope, method, context, time.perf_counter() - started)
 
     def _error_response(
         self, scope: Scope, error: ServiceError | asyncio.CancelledError
@@ -196,6 +228,24 @@ class RequestMiddleware:
             logging.getLogger(__name__).error("model failed", exc_info=error)
         body = error_body(scope["path"], error_object(error))
         return JSONResponse(body, error.status, error.headers)
+
+    def _without_root_path(self, scope: Scope) -> ASGIApp:
+        """Remove the prefix from the path; what is the prefix alone is redirected."""
+        path = scope["path"].removeprefix(self._root_path)
+        if path.startswith("/"):
+            scope["path"] = path
+        elif not path:
+            # The page's links are relative to an address that ends with a slash.
+            scope["path"] = "/"
+            return RedirectResponse(f"{self._root_path}/", 308)
+        return self._app
+
+    def _match(self, scope: Scope) -> APIRoute | None:
+        for route in self._hot_patterns:
+            if match := route.path_regex.match(scope["path"]):
+                scope["path_params"] = match.groupdict()
+                return route
+        return None
 
     def _context(self, scope: Scope) -> RequestContext:
         headers = {
@@ -213,9 +263,8 @@ class RequestMiddleware:
             context.trace_id = ids[1]
         return context
 
-    def _record(
-        self, scope: Scope, method: str, context: RequestContext, status: int, seconds: float
-    ) -> None:
+    def _record(self, scope: Scope, method: str, context: RequestContext, seconds: float) -> None:
+        status = context.status
         route = getattr(scope.get("route"), "path", "unmatched")
         model = (context.model, context.version) if context.model else None
         self._metrics.answered(route, status, seconds, model, context.stages)
@@ -242,86 +291,3 @@ class RequestMiddleware:
             _logger.name, level, "", 0, "request", (), None, extra={"fields": fields}
         )
         _logger.handle(line)
-
-
-class AuthMiddleware:
-    """Requires a key; raises errors for `RequestMiddleware`, so it runs within it.
-
-    Args:
-        app: Answers requests with a right key.
-        keys: The right keys.
-        also_open: Paths that need no key, besides `OPEN`.
-    """
-
-    def __init__(self, app: ASGIApp, keys: Keys, also_open: frozenset[str] = frozenset()) -> None:
-        self._app = app
-        self._keys = keys
-        self._open = OPEN | also_open
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        if scope["type"] == "http" and scope["path"] not in self._open:
-            request_context(scope).key = self._keys.require(Headers(scope=scope))
-        await self._app(scope, receive, send)
-
-
-class HotRoutes:
-    """Calls the endpoints of some routes directly; raises errors for `RequestMiddleware`.
-
-    FastAPI's way to a route, and its dependencies, take longer than a small forecast.
-
-    Args:
-        app: Answers all other requests.
-        routes: Of these, the ones for POST are called directly. Their endpoints take the request
-            alone and return a response.
-    """
-
-    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
-        self._app = app
-        hot = [each for each in routes if isinstance(each, APIRoute) and each.methods == {"POST"}]
-        self._fixed = {route.path: route for route in hot if "{" not in route.path}
-        self._patterns = [route for route in hot if "{" in route.path]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        route = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            route = self._fixed.get(scope["path"]) or self._match(scope)
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        response = await route.endpoint(Request(scope, receive))
-        await response(scope, receive, send)
-
-    def _match(self, scope: Scope) -> APIRoute | None:
-        for route in self._patterns:
-            if match := route.path_regex.match(scope["path"]):
-                scope["path_params"] = match.groupdict()
-                return route
-        return None
-
-
-class RootPathMiddleware:
-    """Removes the prefix that a proxy serves the application under, if the proxy has not.
-
-    Args:
-        app: Has routes without the prefix.
-        prefix: Such as `/forecasts`.
-    """
-
-    def __init__(self, app: ASGIApp, prefix: str) -> None:
-        self._app = app
-        self._prefix = prefix
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        if scope["type"] == "http":
-            path = scope["path"].removeprefix(self._prefix)
-            if not path:
-                # The page's links are relative to an address that ends with a slash.
-                await RedirectResponse(f"{self._prefix}/", 308)(scope, receive, send)
-                return
-            if path.startswith("/"):
-                scope["path"] = path
-        await self._app(scope, receive, send)
