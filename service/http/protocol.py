@@ -6,13 +6,18 @@ All that the service takes of uvicorn's protocol, and changes, is in this file.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
+from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib import metadata
 from typing import Any
 
+import httptools
 import orjson
 from starlette.requests import Request
 from starlette.types import Receive
@@ -21,7 +26,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from foretell.service.errors import StartError, error_body, error_fields
-from foretell.service.http.transport import CoalescingTransport, Parser
 from foretell.service.metrics import Metrics
 
 # Members of `extensions` in the ASGI scope: the client, and that all of the body has arrived.
@@ -44,6 +48,52 @@ MOST_REFUSED = 8
 _WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
 
 Watcher = Callable[[], None]
+
+
+class Parser(httptools.HttpRequestParser):
+    """Reads a request that offers an upgrade, as Java's and curl's do, like any other request.
+
+    llhttp ends such a request after its head and takes what follows for the other protocol. But the
+    request's body follows: the head is read a second time, without the offer.
+
+    Args:
+        connection: Receives the callbacks. The head of an offer is reported twice; the first time
+            `should_upgrade` is true, and the connection must not start an answer. Nothing is read
+            once `connection.has_ended`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._connection = connection
+        # As in uvicorn: bytes after the last request of a connection are no error.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes | bytearray | memoryview | array[int]) -> None:
+        """Read received bytes.
+
+        Raises:
+            HttpParserError: they are no HTTP request.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                super().feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                (end,) = offer.args
+            if self._connection.has_ended:
+                return
+            head = self._head_without_offer()
+            # llhttp reads nothing after the last request of a connection, so start anew.
+            Parser.__init__(self, self._connection)
+            super().feed_data(head)
+            rest = rest[end:]
+
+    def _head_without_offer(self) -> bytes:
+        target, version = self._connection.url, self.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.get_method(), target, version)]
+        lines += [b"%b: %b" % line for line in self._connection.headers if line[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
 
 class ClientConnection:
@@ -168,8 +218,8 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         # Bytes to come of a body with a Content-Length.
         self._body_bytes = 0
-        # Whether all requests so far have arrived as a whole.
-        self._is_whole = False
+        # The scope of the latest request that has arrived as a whole.
+        self._complete_scope: object = ()
         # What `check` last found to be late, and since when.
         self._waiting_for: object = None
         self._waiting_since: float | None = None
@@ -178,11 +228,16 @@ class Connection(HttpToolsProtocol):
         # Closes the connection when it has ended and the client does not close it.
         self._close_timer: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
+        # Whether the server has ended its side of the connection.
+        self._is_closed = False
+        # The head of an answer, while it waits for the body, and what sends it at the latest.
+        self._held = b""
+        self._flush_handle: asyncio.Handle | None = None
+        self._written_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve a connection, or refuse it."""
         super().connection_made(transport)
-        self._writer = CoalescingTransport(transport, self.loop, self._end)
         self._client = ClientConnection(self.flow.resume_reading)
         limits = self._limits
         is_free = self.server is not None and self.server[1] == limits.free_port
@@ -215,13 +270,13 @@ class Connection(HttpToolsProtocol):
             if self._header_bytes > _MAX_HEADER_BYTES:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 self._refuse("headers", status, f"at most {_MAX_HEADER_BYTES} bytes of headers")
-            if self._writer.is_closing():
+            if self._is_closed or self.transport.is_closing():
                 return
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is read."""
-        return self._is_refused or self._writer.is_closing()
+        return self._is_refused or self.is_closing()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are no HTTP request."""
@@ -241,11 +296,6 @@ class Connection(HttpToolsProtocol):
         else:
             self.loop.call_later(_LAST_SECONDS, self._close_if_idle)
 
-    def on_message_begin(self) -> None:
-        """Note the first byte of a request."""
-        super().on_message_begin()
-        self._is_whole = False
-
     def on_headers_complete(self) -> None:
         """Start to answer a request."""
         if self.parser.should_upgrade():
@@ -261,7 +311,7 @@ class Connection(HttpToolsProtocol):
         # The parser adds trailers to this list, and they are no headers of the request.
         self.headers = []
         # The task that answers has not run yet.
-        self.cycle.transport = self._writer  # type: ignore[assignment]
+        self.cycle.transport = self  # type: ignore[assignment]
         self.scope["extensions"] = {EXTENSION: self._client}  # type: ignore[dict-item]
         if self._stopping:
             self.cycle.keep_alive = False
@@ -277,10 +327,10 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_message_complete()
-        self._is_whole = True
+        self._complete_scope = self.scope
         self._header_bytes = 0
         self.scope["extensions"][WHOLE] = {}
-        if self.cycle.response_complete and not self._writer.is_closing():
+        if self.cycle.response_complete and not self.is_closing():
             # The answer was sent first, and what came since has stopped its keep-alive timer.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -288,8 +338,53 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Answer the next request, if there is one."""
-        if not self._writer.is_closing():
+        if not self._is_closed:
             super().on_response_complete()
+
+    def write(self, data: bytes) -> None:
+        """Write a part of an answer: the cycle of the request takes this for its transport.
+
+        uvicorn writes the head and then the body. Each write of its own would be a system call, a
+        packet and a wake-up of the client. So the first part waits for the second, but no longer
+        than until the event loop's next turn.
+        """
+        if self._flush_handle is None:
+            self._held = data
+            self._flush_handle = self.loop.call_soon(self.flush)
+        else:
+            self.flush(data)
+
+    def flush(self, *more: bytes) -> None:
+        """Write what is held, and then `more`."""
+        if self._flush_handle is None:
+            return
+        parts = (self._held, *more)
+        self._flush_handle.cancel()
+        self._flush_handle, self._held = None, b""
+        if not (self._is_closed or self.transport.is_closing()):
+            self._written_bytes += sum(map(len, parts))
+            self.transport.writelines(parts)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._is_closed or self.transport.is_closing()
+
+    def close(self) -> None:
+        """End the connection once everything is written."""
+        self.flush()
+        if self.is_closing():
+            return
+        self._is_closed = True
+        all_read = self._complete_scope is self.scope and not (self._is_refused or self.pipeline)
+        if all_read or (self.is_too_many and self._refused() > MOST_REFUSED):
+            self.transport.close()
+            return
+        # To bytes that come after the close the kernel answers with a reset, which could take the
+        # answer from the client. So only the server's side is closed, and what comes is dropped.
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._linger()
 
     def check(self, now: float) -> None:
         """Cut the connection off if its client is too slow; to be called about once a second.
@@ -308,7 +403,12 @@ class Connection(HttpToolsProtocol):
         if not self.transport.get_write_buffer_size():
             self._acknowledged_since = None
             return
-        acknowledged = self._writer.acknowledged_bytes
+        # The kernel takes more from the buffer only once it has sent most of what it holds itself,
+        # which may be megabytes: it counts, too.
+        queued = array("i", [0])
+        with suppress(OSError):
+            fcntl.ioctl(self.transport.get_extra_info("socket"), termios.TIOCOUTQ, queued)
+        acknowledged = self._written_bytes - self.transport.get_write_buffer_size() - queued[0]
         if self._acknowledged_since is None or acknowledged > self._acknowledged_bytes:
             self._acknowledged_bytes, self._acknowledged_since = acknowledged, now
         elif now - self._acknowledged_since > self._limits.seconds:
@@ -316,21 +416,8 @@ class Connection(HttpToolsProtocol):
 
     def _close_if_idle(self) -> None:
         if not self._is_answering():
-            self._writer.flush()
+            self.flush()
             self.transport.close()
-
-    def _end(self) -> None:
-        """Close the connection; if the client may still be sending, when the client closes it."""
-        all_read = self._is_whole and not self._is_refused and not self.pipeline
-        if all_read or (self.is_too_many and self._refused() > MOST_REFUSED):
-            self.transport.close()
-            return
-        # To bytes that come after the close the kernel answers with a reset, which could take the
-        # answer from the client. So only the server's side is closed, and what comes is dropped.
-        self._unset_keepalive_if_required()
-        self.flow.resume_reading()
-        self.transport.write_eof()
-        self._linger()
 
     def _linger(self) -> None:
         """Close the connection after a time, whatever the client does."""
@@ -380,8 +467,8 @@ class Connection(HttpToolsProtocol):
         ]
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             lines.append(f"retry-after: {_RETRY_AFTER_SECONDS}")
-        self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-        self._writer.close()
+        self.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.close()
 
 
 def protocol(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from foretell.service.http.transport import CoalescingTransport as Transport
-from tests.service.http.wire import Wire
+from foretell.service.http.protocol import Connection
+from tests.service.http.wire import Wire, no_content, opened
 
 
-def written(*steps: Callable[[Transport], object]) -> Wire:
+def written(*steps: Callable[[Connection], object]) -> Wire:
     """The wire after the steps and one turn of the loop."""
     wire = Wire()
 
     async def write() -> None:
-        writing = Transport(wire, asyncio.get_running_loop(), wire.close)
+        writing = opened(no_content, wire)
         for step in steps:
             step(writing)
         await asyncio.sleep(0)
@@ -23,7 +23,7 @@ def written(*steps: Callable[[Transport], object]) -> Wire:
     return wire
 
 
-def piece(data: bytes) -> Callable[[Transport], object]:
+def piece(data: bytes) -> Callable[[Connection], object]:
     return lambda writing: writing.write(data)
 
 
@@ -43,27 +43,27 @@ def test_many_pieces_keep_their_order() -> None:
 
 
 def test_what_is_held_goes_out_before_the_end() -> None:
-    wire = written(piece(b"head"), Transport.close, lambda writing: writing.is_closing() or 1 / 0)
+    wire = written(piece(b"head"), Connection.close, lambda writing: writing.is_closing() or 1 / 0)
     assert wire.sent == [b"head"]
-    assert wire.is_closing()
+    assert wire.ended
 
 
 @pytest.mark.parametrize(
     "then",
     [
         lambda writing: None,
-        Transport.close,
-        Transport.flush,
+        Connection.close,
+        Connection.flush,
         lambda writing: writing.write(b"body"),
     ],
 )
 def test_nothing_is_written_after_a_disconnect(
-    then: Callable[[Transport], object],
+    then: Callable[[Connection], object],
 ) -> None:
     wire = Wire()
 
     async def write() -> None:
-        writing = Transport(wire, asyncio.get_running_loop(), wire.close)
+        writing = opened(no_content, wire)
         writing.write(b"head")
         wire.close()
         then(writing)
