@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from queue import Empty, SimpleQueue
@@ -41,18 +41,16 @@ class JsonFormatter(OrjsonFormatter):
         required = ["levelname", "process", "name", "message"]
         super().__init__(required, timestamp="time", rename_fields=names, json_default=str)
 
-    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """Order the members, the time first."""
+    def serialize_log_record(self, log_data: dict[str, Any]) -> str:
+        """Write the object, the time first."""
         fields = log_data.pop("fields", {})
         moment = log_data.pop("time").isoformat(timespec="milliseconds")
-        return {"time": moment, **log_data, "level": log_data["level"].lower(), **fields}
-
-    def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
-        """Write the object; orjson writes no lone surrogates, which names of files may have."""
+        entry = {"time": moment, **log_data, "level": log_data["level"].lower(), **fields}
         try:
-            return super().jsonify_log_record(log_data)
+            return super().serialize_log_record(entry)
         except orjson.JSONEncodeError:
-            return json.dumps(log_data, default=str)
+            # It writes no lone surrogates, which names of files may have.
+            return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -199,14 +197,12 @@ def _warning(text: str) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 
-def _groups(lines: Iterable[str]) -> Iterator[bytes]:
+def _groups(lines: Iterable[str]) -> list[bytes]:
     """Whole lines, joined as long as a pipe takes them in one piece even without a lock."""
-    group = b""
+    groups = [b""]
     for line in lines:
         data = line.encode(errors="backslashreplace")
-        if group and len(group) + len(data) > select.PIPE_BUF:
-            yield group
-            group = b""
-        group += data
-    if group:
-        yield group
+        if len(groups[-1]) + len(data) > select.PIPE_BUF:
+            groups.append(b"")
+        groups[-1] += data
+    return groups
