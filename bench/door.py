@@ -28,7 +28,7 @@ from bench.parsers import CHANNELS, parsers
 from foretell.service.api.app import create_app
 from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.encode import encode
 from foretell.service.forecast.job import decode

@@ -16,7 +16,7 @@ from foretell.bundle import checksums, layout, manifest
 from foretell.client import Client
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 from foretell.service.settings import DeviceChoice, Settings

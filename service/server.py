@@ -26,7 +26,8 @@ from foretell.service.engine.limits import (
     freeze_garbage_collection,
     return_free_memory,
 )
-from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end, load
+from foretell.service.engine.loading import load
+from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end
 from foretell.service.forecast.parse import forget_parsers
 from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
 from foretell.service.http.sockets import Acceptor, accept_all, listen

@@ -170,8 +170,10 @@ def open_session(
             enable_fallback=0,
         )
     except Exception as error:
-        refusal = BundleError(f"{graph}: onnxruntime refuses it: {error}")
-        raise refusal from error.with_traceback(None)
+        # In no variable: this frame, which the error's traceback holds, would hold the error.
+        raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error.with_traceback(
+            None
+        )
     finally:
         for view in views:
             view.release()

@@ -38,7 +38,7 @@ import json, sys
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.metrics import Metrics
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.settings import Settings
 settings = Settings(models=sys.argv[1], device="cpu")
 metrics = Metrics()

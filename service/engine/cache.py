@@ -1,4 +1,4 @@
-"""Which models are in memory, where not all of them fit: they come when asked for, others go."""
+"""Which models are in memory, where not all of them fit: the least recently used is evicted."""
 
 from __future__ import annotations
 
@@ -7,124 +7,116 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
-from weakref import ref
+from typing import Protocol
 
-from foretell.bundle.errors import BundleError, NoRoomError
-from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import Arrays
+from foretell.bundle.errors import NoRoomError
 from foretell.service.engine.limits import Memory, return_free_memory
-from foretell.service.engine.registry import Loaded
+from foretell.service.engine.queues import MAX_RETRY_SECONDS, Queue
+from foretell.service.engine.registry import Named
+from foretell.service.engine.run import Run
 from foretell.service.engine.store import without_folder
-from foretell.service.engine.waiting import Waiting
 from foretell.service.errors import (
     LoadFailedError,
     ModelLoadingError,
     NotReadyError,
-    QueueFullError,
     ShortageError,
-    TooLargeError,
 )
 from foretell.service.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
-# Until what was refused is tried again; twice as long each time.
+# The pause after a load that failed; twice as long each time.
 _FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
-_MOST_RETRY_SECONDS = 60
-# What the loads before count for, next to the latest, in the mean.
+# The weight of earlier loads, next to the latest, in the mean.
 _DECAY = 0.8
 
 
-class CacheEntry:
-    """The place of a model that comes and goes; it changes under the lock of `ModelCache` alone.
-
-    Args:
-        folder: The bundle, `<name>/<version>`.
-        manifest: Its manifest.
-        max_windows: Most windows that may wait for the model to come.
-        max_bytes: Most bytes of them.
+class Evictable(Named, Protocol):
+    """A model that a cache loads and evicts.
 
     Attributes:
-        model: While it is in memory.
+        folder: Its bundle.
+        queue: The runs that wait for it.
         used: When it was last asked for, on the clock of `time.monotonic`.
-        windows: How many wait for it.
-        bytes: What they hold.
-        load: Is done once the load is over that is waited for or going on; says what is wrong.
-        refused: Why the last load failed, or empty.
-        may_pass: Whether it may go well later, though nothing of the bundle has changed and without
-            other models having to go for it.
-        closed: Whether it is never loaded again.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, max_windows: int, max_bytes: int) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self.name, self.version = folder.parent.name, folder.name
-        self.max_windows = max_windows
-        self.max_bytes = max_bytes
-        self.model: Loaded | None = None
-        self.used = 0.0
-        self.windows = self.bytes = 0
-        # In the order in which they came.
-        self._waiting: dict[Waiting, None] = {}
+    folder: Path
+    queue: Queue
+    used: float
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not work, if so."""
+
+    def open(self) -> list[Run]:
+        """Load it, and have the runs that are held run; returns them.
+
+        Raises:
+            BundleError: it is refused, also because the bundle is another one by now.
+            NotReadyError: it was closed meanwhile.
+            StartError: the device does not work.
+        """
+
+    def evict(self, timeout: float) -> None:
+        """Finish what was accepted, within `timeout` seconds, and close the sessions.
+
+        What is submitted from now on waits, and asks the cache to load the model again.
+        """
+
+
+class CacheEntry:
+    """What a cache knows of a model; it changes under the cache's lock alone.
+
+    Args:
+        model: The model.
+
+    Attributes:
+        load: Is done once the load that waits or goes on has ended; its result is what is wrong.
+        refused: Why the last load failed, or empty.
+        may_pass: Whether the next one may succeed though the bundle is the same.
+        closed: Whether the model is never loaded again.
+        seconds: What its last load took.
+        pause: Seconds from the last load, which failed, to the next attempt.
+        retry_at: When that is.
+        timer: Ends waits that last too long.
+    """
+
+    def __init__(self, model: Evictable) -> None:
+        self.model = model
         self.load: Future[str] | None = None
         self.refused = ""
         self.may_pass = False
         self.closed = False
-        # How long the last load took, and when and after how long a pause another one may begin.
         self.seconds: float | None = None
-        self.retry_at = 0.0
         self.pause = 0.0
+        self.retry_at = 0.0
+        self.timer: threading.Timer | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
-
-    def enter(self, run: Waiting) -> None:
-        """A run waits for the model."""
-        self._waiting[run] = None
-        self.windows += run.windows
-        self.bytes += run.bytes
-
-    def leave(self, run: Waiting) -> bool:
-        """A run waits no more; whether it did."""
-        if run not in self._waiting:
-            return False
-        del self._waiting[run]
-        self.windows -= run.windows
-        self.bytes -= run.bytes
-        return True
-
-    def leave_all(self) -> list[Waiting]:
-        """Those that wait, which wait no more."""
-        waiting, self._waiting = [*self._waiting], {}
-        self.windows = self.bytes = 0
-        return waiting
+        return f"{self.model.name}@{self.model.version}"
 
 
 class ModelCache:
-    """The models in memory; a thread loads one after another those that are asked for.
+    """The models in memory; a thread loads those that are asked for, one after another.
 
-    Before a load those make room that were not asked for the longest time: first of those that
-    nothing waits for. What a model has accepted it finishes before it goes.
+    Before a load the models are evicted that were used the longest time ago, idle ones first. What
+    a model has accepted it finishes before it goes.
 
     Args:
-        open_model: Opens a bundle, tests it and makes it ready for traffic.
         memory: Says whether a bundle fits.
-        metrics: Told what comes and goes.
-        most: Most models in memory that came by request; None for as many as fit.
+        metrics: Counts loads, evictions and waits.
+        most: Most models in memory that were loaded on demand; None for as many as fit.
         wait_seconds: Most time that a run waits for its model; the load goes on.
-        drain_seconds: Most time for what a model has accepted when it is to make room.
+        drain_seconds: Most time for what a model has accepted when it is evicted.
     """
 
     def __init__(
         self,
-        open_model: Callable[[Path], Loaded],
         memory: Memory,
         metrics: Metrics,
         *,
@@ -132,166 +124,144 @@ class ModelCache:
         wait_seconds: float,
         drain_seconds: float,
     ) -> None:
-        self._open_model = open_model
         self._memory = memory
         self._metrics = metrics
         self._most = math.inf if most is None else most
         self._wait_seconds = wait_seconds
         self._drain_seconds = drain_seconds
-        # Held for moments, for berths and all that follows.
+        # Held for moments, also with the queues' lock: no queue is called under it.
         self._changed = threading.Condition()
         # Those to be loaded, in the order in which they were first asked for.
         self._wanted: OrderedDict[CacheEntry, None] = OrderedDict()
         self._present: set[CacheEntry] = set()
-        # Until when runs wait, all equally long; those that have ended are not kept for it.
-        self._waits: deque[tuple[float, CacheEntry, ref[Waiting]]] = deque()
         self._began = 0.0
         self._mean = 0.0
         self._stopped = False
-        # Held while a model is opened, so that room is counted once.
+        # Held while a model is opened, so that memory is counted once.
         self._opening = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._serve, name="load", daemon=True),
-            threading.Thread(target=self._watch_waits, name="load-waits", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._loader = threading.Thread(target=self._serve, name="load", daemon=True)
+        self._loader.start()
 
-    def keep(self, folder: Path) -> Loaded:
-        """Open a model that stays; others make room for it.
+    @contextmanager
+    def room(self, folder: Path) -> Iterator[None]:
+        """Evict models for one that is opened in this context, to stay.
 
         Raises:
-            BundleError: it is refused.
             LoadFailedError: it does not fit.
-            StartError: the device does not work.
         """
         with self._opening:
             self._make_room(folder)
-            return self._open_model(folder)
+            yield
 
-    def wait(self, berth: CacheEntry, run: Waiting, *, admitted: bool) -> None:
-        """Have a run wait for its model; it is run at once if that has come.
+    def want(self, entry: CacheEntry) -> None:
+        """Have a model loaded that a run waits for; with the queues' lock.
 
-        Args:
-            berth: The model's.
-            run: It fails with `ModelLoadingError` if the model does not come in time, and with
-                `NotReadyError` if it cannot come.
-            admitted: Whether it continues work that was accepted: there is always room for it.
+        The runs that wait fail with `ModelLoadingError` if that takes too long, and with
+        `NotReadyError` if it fails.
 
         Raises:
-            NotReadyError: the model was refused a moment ago, or the server is stopping.
-            QueueFullError: there is no room for what waits.
-            TooLargeError: there never is for so much.
+            NotReadyError: it was refused a moment ago, or is closed, or the server is stopping.
         """
-        while True:
-            with self._changed:
-                self._check_open(berth)
-                model = berth.model
-                if model is None:
-                    if (pause := berth.retry_at - time.monotonic()) > 0:
-                        raise _refusal(berth, pause)
-                    if not admitted:
-                        self._admit(berth, run)
-                    self._want(berth)
-                    berth.enter(run)
-                    self._waits.append((run.asked + self._wait_seconds, berth, ref(run)))
-                    self._changed.notify_all()
-                    break
-            if run.start(model):
-                return
-        # Whoever gives it up makes room; outside of the lock, as it may be over already.
-        # No closure: it would hold the run, which holds its callbacks.
-        run.add_done_callback(partial(self._leave, berth))
+        with self._changed:
+            self._check_open(entry)
+            if entry.load is None:
+                if (pause := entry.retry_at - time.monotonic()) > 0:
+                    raise _refusal(entry, pause)
+                self._request(entry)
 
-    def load(self, berth: CacheEntry) -> None:
+    def load(self, entry: CacheEntry) -> None:
         """Wait until a model is in memory; one that does not work is loaded again.
 
         Raises:
             LoadFailedError: it was refused; `ShortageError` likewise.
-            NotReadyError: the server is stopping.
+            NotReadyError: it is closed, or the server is stopping.
         """
-        if (model := berth.model) is not None and model.failure:
+        if entry in self._present and entry.model.failure:
             with self._opening:
-                self._put_out(berth)
+                self._evict(entry)
         with self._changed:
-            self._check_open(berth)
-            berth.used = time.monotonic()
-            if berth.model is not None:
+            self._check_open(entry)
+            entry.model.used = time.monotonic()
+            if entry in self._present:
                 return
-            load = self._want(berth)
-            self._changed.notify_all()
-        if said := load.result():
-            raise ShortageError(said) if berth.may_pass else LoadFailedError(said)
+            load = entry.load or self._request(entry)
+        if reason := load.result():
+            raise ShortageError(reason) if entry.may_pass else LoadFailedError(reason)
         with self._changed:
-            self._check_open(berth)
+            self._check_open(entry)
 
-    def close(self, berth: CacheEntry, timeout: float) -> None:
-        """Take a model out for good: what it has accepted is finished within so many seconds."""
+    def forget(self, entry: CacheEntry) -> None:
+        """Never load a model again, as it is closed; what waits for it fails."""
         with self._changed:
-            berth.closed = True
-            waiting = berth.leave_all()
-            model, berth.model = berth.model, None
-            self._present.discard(berth)
-        for run in waiting:
-            run.fail(NotReadyError("the model is stopping"))
-        if model is not None:
-            model.close(timeout)
+            entry.closed = True
+            is_present = entry in self._present
+            self._present.discard(entry)
+        if not is_present:
+            entry.model.queue.fail_held(NotReadyError("the model is stopping"))
+
+    def retry_after(self, entry: CacheEntry) -> int:
+        """Whole seconds after which a model should be loaded, by what loads took before."""
+        with self._changed:
+            seconds = self._began - time.monotonic() if self._began else 0.0
+            for each in self._wanted:
+                seconds += self._mean if each.seconds is None else each.seconds
+                if each is entry:
+                    break
+        return min(max(1, math.ceil(seconds)), MAX_RETRY_SECONDS)
 
     def stop(self) -> None:
         """Load nothing any more; what waits fails."""
         with self._changed:
             self._stopped = True
-            berths = [*self._wanted]
+            entries = [*self._wanted]
             self._changed.notify_all()
-        for berth in berths:
-            self._end(berth, "the server is stopping")
+        for entry in entries:
+            self._end(entry, "the server is stopping", NotReadyError("the server is stopping"))
 
     @property
     def going(self) -> bool:
-        """Whether any of its threads is still at something."""
-        return any(thread.is_alive() for thread in self._threads)
+        """Whether its thread is still at something."""
+        return self._loader.is_alive()
 
     def join(self, timeout: float) -> None:
         """Wait for a load that is going on."""
-        for thread in self._threads:
-            thread.join(timeout)
+        self._loader.join(timeout)
 
-    def _leave(self, berth: CacheEntry, run: Future[Arrays]) -> None:
-        with self._changed:
-            berth.leave(cast("Waiting", run))
-
-    def _check_open(self, berth: CacheEntry) -> None:
-        if self._stopped or berth.closed:
+    def _check_open(self, entry: CacheEntry) -> None:
+        if self._stopped or entry.closed:
             raise NotReadyError(f"the {'server' if self._stopped else 'model'} is stopping")
 
-    def _admit(self, berth: CacheEntry, run: Waiting) -> None:
-        windows, size = berth.windows, berth.bytes
-        if windows + run.windows <= berth.max_windows and size + run.bytes <= berth.max_bytes:
-            return
-        said = (
-            f"{windows} windows are waiting for {berth} to be loaded, and {run.windows} more do "
-            f"not fit: at most {berth.max_windows} may wait, and hold {berth.max_bytes} bytes, "
-            f"where there are {size} and {run.bytes} more"
+    def _request(self, entry: CacheEntry) -> Future[str]:
+        """Add a model to those to be loaded; with the lock."""
+        entry.load = Future()
+        self._wanted[entry] = None
+        self._watch(entry, self._wait_seconds)
+        self._changed.notify_all()
+        return entry.load
+
+    def _watch(self, entry: CacheEntry, seconds: float) -> None:
+        """Look in so many seconds for runs that have waited too long; with the lock."""
+        entry.timer = threading.Timer(max(0.0, seconds), self._expire, (entry,))
+        entry.timer.daemon = True
+        # Without a thread the deadlines of requests end the waits.
+        with suppress(RuntimeError):
+            entry.timer.start()
+
+    def _expire(self, entry: CacheEntry) -> None:
+        queue, seconds = entry.model.queue, self._wait_seconds
+        retry_after = self.retry_after(entry)
+        error = ModelLoadingError(
+            f"{entry} is being loaded, for longer than the {seconds:g} s that a request waits for "
+            f"it; it should be there in {retry_after} s",
+            param="model",
+            retry_after=retry_after,
         )
-        if run.windows > berth.max_windows or run.bytes > berth.max_bytes:
-            raise TooLargeError(said)
-        raise QueueFullError(said, retry_after=self._retry_after(berth))
-
-    def _want(self, berth: CacheEntry) -> Future[str]:
-        """The load of a berth, one for all who ask for it."""
-        if berth.load is None:
-            berth.load = Future()
-            self._wanted[berth] = None
-        return berth.load
-
-    def _retry_after(self, berth: CacheEntry) -> int:
-        """Whole seconds after which a berth is loaded, by what loads took before."""
-        seconds = self._began - time.monotonic() if self._began else 0.0
-        for each in self._wanted:
-            seconds += self._mean if each.seconds is None else each.seconds
-            if each is berth:
-                break
-        return min(max(1, math.ceil(seconds)), _MOST_RETRY_SECONDS)
+        for _ in queue.fail_held(error, before=time.monotonic() - seconds):
+            self._metrics.waited("expired", seconds)
+        since = queue.held_since
+        with self._changed:
+            if entry.load is not None:
+                self._watch(entry, seconds + min(since - time.monotonic(), 0.0))
 
     def _serve(self) -> None:
         while True:
@@ -299,102 +269,91 @@ class ModelCache:
                 self._changed.wait_for(lambda: self._wanted or self._stopped)
                 if self._stopped:
                     return
-                berth = next(iter(self._wanted))
+                entry = next(iter(self._wanted))
                 self._began = time.monotonic()
             try:
-                self._bring(berth)
+                self._load(entry)
             # Whatever is wrong with one bundle, the others are served.
             except Exception as error:
-                said = str(error) or type(error).__name__
-                _logger.error("could not load %s: %s", berth, said)
-                self._metrics.refused(berth.name, berth.version)
-                berth.may_pass = isinstance(error, (OSError, NoRoomError))
-                self._refuse(berth, without_folder(said, berth.folder.parent.parent))
+                self._refuse(entry, error)
+            else:
+                self._end(entry, "")
 
-    def _bring(self, berth: CacheEntry) -> None:
-        """Load a model, and have it run what waits for it; nothing if it was closed meanwhile."""
+    def _load(self, entry: CacheEntry) -> None:
+        model = entry.model
         with self._opening:
-            if berth.closed:
-                self._end(berth, "")
+            if entry.closed:
                 return
-            self._make_room(berth.folder)
-            model = self._open_model(berth.folder)
-            if model.manifest != berth.manifest:
-                model.close(0.0)
-                raise BundleError(f"{berth.folder}: was changed since it was read; load it again")
+            self._make_room(model.folder)
+            waited = model.open()
             seconds = time.monotonic() - self._began
             with self._changed:
-                if closed := berth.closed or self._stopped:
-                    waiting = []
-                else:
-                    berth.model, berth.used = model, time.monotonic()
-                    self._present.add(berth)
-                    self._measured(berth, seconds)
-                    waiting = berth.leave_all()
-            if closed:
-                model.close(0.0)
-            else:
-                self._metrics.loaded(berth.name, berth.version, seconds)
-                _logger.info("loaded %s in %.2f s, on demand", berth, seconds)
-            # Before it could have to make room itself.
-            for run in waiting:
-                if not run.start(model):
-                    run.fail(NotReadyError("the model is stopping"))
-                # Who has left did not wait for it.
-                if run.loading:
-                    self._metrics.waited("loaded", run.loading)
-            self._end(berth, "")
+                if not entry.closed:
+                    self._present.add(entry)
+                model.used = time.monotonic()
+                entry.seconds = seconds
+                self._mean = _DECAY * self._mean + (1 - _DECAY) * seconds if self._mean else seconds
+                entry.retry_at, entry.pause = 0.0, 0.0
+                self._note(entry, "")
+        self._metrics.loaded(model.name, model.version, seconds)
+        _logger.info("loaded %s in %.2f s, on demand", entry, seconds)
+        for run in waited:
+            self._metrics.waited("loaded", run.loading)
 
-    def _measured(self, berth: CacheEntry, seconds: float) -> None:
-        berth.seconds = seconds
-        self._mean = _DECAY * self._mean + (1 - _DECAY) * seconds if self._mean else seconds
-        berth.retry_at, berth.pause = 0.0, 0.0
-        self._say(berth, "")
+    def _refuse(self, entry: CacheEntry, error: Exception) -> None:
+        if entry.closed:
+            self._end(entry, "")
+            return
+        model = entry.model
+        message = str(error) or type(error).__name__
+        _logger.error("could not load %s: %s", entry, message)
+        self._metrics.refused(model.name, model.version)
+        reason = without_folder(message, model.folder.parent.parent)
+        with self._changed:
+            entry.may_pass = isinstance(error, (OSError, NoRoomError))
+            self._note(entry, reason)
+            entry.pause = min(max(2 * entry.pause, _FIRST_SECONDS), _LONGEST_SECONDS)
+            entry.retry_at = time.monotonic() + entry.pause
+        self._end(entry, reason, _refusal(entry, entry.pause))
 
-    def _say(self, berth: CacheEntry, refused: str) -> None:
-        """Note why the last load failed, if it did: whoever asks is told of what differs alone."""
-        if berth.refused != refused:
-            berth.refused = refused
+    def _note(self, entry: CacheEntry, refused: str) -> None:
+        """Note why the last load failed, if it did; HTTP workers are sent what differs alone."""
+        if entry.refused != refused:
+            entry.refused = refused
             self._metrics.changed()
 
-    def _refuse(self, berth: CacheEntry, said: str) -> None:
+    def _end(self, entry: CacheEntry, reason: str, refusal: NotReadyError | None = None) -> None:
+        """Note that a load has ended; with a refusal what waits for it fails."""
         with self._changed:
-            self._say(berth, said)
-            berth.pause = min(max(2 * berth.pause, _FIRST_SECONDS), _LONGEST_SECONDS)
-            berth.retry_at = time.monotonic() + berth.pause
-        self._end(berth, said)
-
-    def _end(self, berth: CacheEntry, said: str) -> None:
-        """A load is over; what still waits for it fails."""
-        with self._changed:
-            load, berth.load = berth.load, None
-            self._wanted.pop(berth, None)
+            load, entry.load = entry.load, None
+            self._wanted.pop(entry, None)
             self._began = 0.0
-            waiting = berth.leave_all()
-        now = time.monotonic()
-        for run in waiting:
-            self._metrics.waited("refused", now - run.asked)
-            stopping = NotReadyError("the server is stopping")
-            run.fail(stopping if self._stopped else _refusal(berth, berth.pause))
+            if entry.timer is not None:
+                entry.timer.cancel()
+        if refusal is not None:
+            now = time.monotonic()
+            for run in entry.model.queue.fail_held(refusal):
+                self._metrics.waited("refused", now - run.submitted)
         if load is not None:
-            load.set_result(said)
+            load.set_result(reason)
 
     def _make_room(self, folder: Path) -> None:
-        """Have others go until a bundle fits; while `_opening` is held.
+        """Evict models until a bundle fits; while `_opening` is held.
 
         Raises:
-            LoadFailedError: it does not fit though nothing is left that could go.
+            LoadFailedError: it does not fit though nothing is left to evict.
         """
         self._memory.check_alone(folder)
         while True:
             with self._changed:
-                present = len(self._present)
-                last = min(
-                    self._present,
-                    key=lambda berth: (berth.model is not None and _busy(berth.model), berth.used),
-                    default=None,
-                )
-            if present < self._most:
+                present = [*self._present]
+            # Those with work last.
+            last = min(
+                present,
+                key=lambda entry: (entry.model.queue.usage.bytes > 0, entry.model.used),
+                default=None,
+            )
+            if len(present) < self._most:
                 try:
                     self._memory.check(folder)
                     return
@@ -402,60 +361,28 @@ class ModelCache:
                     if last is None:
                         raise
             if last is not None:
-                self._put_out(last)
-                self._metrics.evicted(last.name, last.version)
-                _logger.info("put %s out of memory", last)
+                self._evict(last)
+                self._metrics.evicted(last.model.name, last.model.version)
+                _logger.info("evicted %s", last)
 
-    def _put_out(self, berth: CacheEntry) -> None:
-        """Close a model, which may come again; while `_opening` is held."""
+    def _evict(self, entry: CacheEntry) -> None:
+        """Evict a model, unless it was closed meanwhile; while `_opening` is held."""
         with self._changed:
-            model, berth.model = berth.model, None
-            self._present.discard(berth)
-        if model is None:
-            return
-        if model.failure:
+            if entry not in self._present:
+                return
+            self._present.discard(entry)
+        failure = entry.model.failure
+        entry.model.evict(self._drain_seconds)
+        if failure:
             self._metrics.changed()
-        model.close(self._drain_seconds)
         # What is left of it are cycles, which nothing else would collect for hours.
-        del model
         gc.collect()
         return_free_memory()
 
-    def _watch_waits(self) -> None:
-        """Tell those who have waited for long enough that they have."""
-        while True:
-            with self._changed:
-                if self._stopped:
-                    return
-                until = self._waits[0][0] if self._waits else math.inf
-                if (pause := until - time.monotonic()) > 0:
-                    self._changed.wait(None if pause == math.inf else pause)
-                    continue
-                _, berth, reference = self._waits.popleft()
-                run = reference()
-                if run is None or not berth.leave(run):
-                    continue
-                retry_after = self._retry_after(berth)
-            if not run.done():
-                self._metrics.waited("expired", self._wait_seconds)
-            run.fail(
-                ModelLoadingError(
-                    f"{berth} is being loaded, for longer than the {self._wait_seconds:g} s that a "
-                    f"request waits for it; it should be there in {retry_after} s",
-                    param="model",
-                    retry_after=retry_after,
-                )
-            )
 
-
-def _busy(model: Loaded) -> bool:
-    """Whether work waits or runs."""
-    return model.usage.bytes > 0
-
-
-def _refusal(berth: CacheEntry, seconds: float) -> NotReadyError:
+def _refusal(entry: CacheEntry, seconds: float) -> NotReadyError:
     return NotReadyError(
-        f"{berth} could not be loaded; /readyz says why",
+        f"{entry} could not be loaded; /readyz says why",
         param="model",
         retry_after=max(1, math.ceil(seconds)),
     )

@@ -1,4 +1,4 @@
-"""A served model: a bundle that passed its self-test, its sessions and its queue."""
+"""A model that is served: its bundle, its queue, and its sessions, which come and go."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import misplacement
 from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
+from foretell.service.engine.cache import CacheEntry, ModelCache
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.limits import return_free_memory
 from foretell.service.engine.queues import Limits, Observer, Usage
@@ -31,7 +32,7 @@ from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler, check_rows
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
 from foretell.service.engine.store import without_folder
-from foretell.service.errors import ModelFailedError, NotReadyError
+from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
 from foretell.service.session import Session
 
 _logger = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ _logger = logging.getLogger(__name__)
 _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
 # Other models' batches come first, and a GPU captures its graphs.
-_WORKERS_SECONDS = 300.0
-# Opening a graph keeps a core busy: not every caller who asks for attention is worth it.
+_THREADS_SECONDS = 300.0
+# Opening a graph keeps a core busy: after a failure not every request is worth another attempt.
 _REOPEN_SECONDS = 10.0
 
 
@@ -60,89 +61,33 @@ class Capacity:
     max_bytes: int
 
 
-class Proof(NamedTuple):
-    """What the load of a bundle has shown, which is so while its manifest, with all sums, is equal.
+class Model(Named):
+    """A bundle and its queue; runs wait in it while the session that they need is not open.
 
-    Attributes:
-        manifest: Of the bundle.
-        max_batch: Most windows run together.
-    """
+    With a cache only its manifest and its quantiles are read at first. It is loaded when a run asks
+    for it, and may be evicted for others; without a cache it is loaded at once, to stay. The graph
+    of attention is opened in either case when a run asks for it.
 
-    manifest: Manifest
-    max_batch: int
-
-
-class Bundled(Named):
-    """A model of a bundle in a folder, of which the manifest and the quantiles are read.
-
-    Args:
-        folder: The bundle.
-        about: Its manifest.
-        read: Reads a file of the bundle, of which the sum was compared, by its name.
-        anywhere: Whether the folder need not be `<name>/<version>`.
-
-    Attributes:
-        manifest: Of the bundle.
-        intervals: Its quantiles.
-
-    Raises:
-        BundleError: it does not lie where its manifest says, or its calibration is damaged.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        about: Manifest,
-        read: Callable[[str], bytes],
-        *,
-        anywhere: bool = False,
-    ) -> None:
-        if not anywhere and (reason := misplacement(folder, about)):
-            raise BundleError(reason)
-        self._folder = folder
-        self._read = read
-        self.manifest = about
-        self.intervals = Intervals(about, calibration.read(folder, about, read))
-
-    def is_of_folder(self) -> bool:
-        """See `registry.Loaded.is_of_folder`."""
-        try:
-            if manifest.read(self._folder) != self.manifest:
-                return False
-            checksums.check(self._folder, self.manifest.files)
-        except BundleError:
-            return False
-        return True
-
-    async def example(self) -> Example | None:
-        """See `registry.Model.example`.
-
-        Raises:
-            NotReadyError: the model is closed, or is not in memory and its bundle is another one by
-                now.
-        """
-        try:
-            return await asyncio.to_thread(example.read, self._folder, self.manifest, self._read)
-        # Of a closed copy `ValueError`, which `BundleError` is, too.
-        except (ValueError, OSError) as error:
-            raise NotReadyError("the model's bundle was changed since it was loaded") from error
-
-
-class Model(Bundled):
-    """A bundle, loaded and replayed on the device that will serve it.
+    At its first load the bundle is tested as a whole. At a later one, while the manifest with all
+    sums is the same, the graph of attention and the best batch are not tried again.
 
     Args:
         folder: The bundle.
         runtime: Opens its sessions.
         scheduler: Runs it.
         capacity: Batch and queue.
-        observer: Told of waits and batches.
+        observer: Of waits and batches.
+        cache: Loads and evicts it.
         anywhere: Whether the folder need not be `<name>/<version>`.
-        proofs: What earlier loads in this process have shown, by folder; takes that of this one.
-            What was shown is not tried again: the graph with attention, the best batch.
 
     Attributes:
-        max_batch: Most windows run together.
+        folder: As given.
+        manifest: Of the bundle.
+        intervals: Its quantiles.
+        queue: The runs that wait for it.
+        used: When it was last asked for, on the clock of `time.monotonic`.
+        on_demand: Whether it has a cache.
+        max_batch: Most windows run together; what is usual before the first load.
         provider: The execution provider that runs it.
 
     Raises:
@@ -151,9 +96,6 @@ class Model(Bundled):
         StartError: the device does not work.
     """
 
-    on_demand = False
-    resident = True
-
     def __init__(
         self,
         folder: Path,
@@ -162,84 +104,88 @@ class Model(Bundled):
         capacity: Capacity,
         observer: Observer,
         *,
+        cache: ModelCache | None = None,
         anywhere: bool = False,
-        proofs: dict[Path, Proof] | None = None,
     ) -> None:
-        about = read_manifest(folder, runtime)
-        proof = proofs.get(folder) if proofs else None
-        if proof is not None and proof.manifest != about:
-            proof = None
-        # All that is tested and served is read from it, whatever becomes of the folder.
-        self._copy = PrivateCopy(folder, about.files)
-        try:
-            # What is damaged is told before what lies at the wrong place.
-            super().__init__(folder, about, self._copy.read, anywhere=anywhere)
-            self._load(runtime, scheduler, capacity, observer, proof)
-        except BaseException:
-            self._copy.close()
-            raise
-        if proofs is not None:
-            proofs[folder] = Proof(about, self.max_batch)
-
-    def _load(
-        self,
-        runtime: Runtime,
-        scheduler: Scheduler,
-        capacity: Capacity,
-        observer: Observer,
-        proof: Proof | None,
-    ) -> None:
-        folder = self._folder
+        self.folder = folder
+        self.manifest = about = read_manifest(folder, runtime)
+        self.provider = runtime.provider
+        self.used = 0.0
+        self.on_demand = cache is not None
+        self._cache = cache
+        self._entry = CacheEntry(self)
         self._runtime = runtime
-        self._batcher = scheduler
-        if proof is None:
-            # Few ask for it: it is read again when somebody does.
-            example.read(folder, self.manifest, self._read)
-        self.max_batch = capacity.max_batch or runtime.largest_batch
-        probes = self._copy.read(layout.PROBES)
-        self._test = SelfTest(folder, self.manifest, probes, self.max_batch)
+        self._scheduler = scheduler
+        self._observer = observer
+        # All that is tested and served is read from it, whatever becomes of the folder.
+        copy = self._copy = PrivateCopy(folder, about.files) if cache is None else None
+        try:
+            # A damaged bundle is reported as such even if it also lies at the wrong place.
+            if not anywhere and (reason := misplacement(folder, about)):
+                raise BundleError(reason)
+            self.intervals = Intervals(about, calibration.read(folder, about, self._read))
+        except BaseException:
+            if copy is not None:
+                copy.close()
+            raise
+        self._prepared_batch = capacity.max_batch or runtime.largest_batch
+        self.max_batch = self._prepared_batch
+        self._is_tuned = capacity.max_batch is None and not runtime.on_gpu
+        self._is_verified = False
+        self._sessions: dict[str, Session] = {}
+        self._health = self._new_health()
         self._changing = threading.Lock()
         self._closed = False
-        self._explain_failure = ""
-        self._reopens = 0.0
-        self._opening = False
-        self._opener: threading.Thread | None = None
-        self._sessions = {layout.FORECAST_GRAPH: self._open(layout.FORECAST_GRAPH, self.max_batch)}
-        self.provider = self._sessions[layout.FORECAST_GRAPH].provider
-        try:
-            self._self_test(proof, tuned=capacity.max_batch is None and not runtime.on_gpu)
-        except BaseException:
-            self._sessions.pop(layout.FORECAST_GRAPH).close()
-            raise
-        exported = self.manifest.libraries.get("onnxruntime", runtime.library)
-        if exported != runtime.library:
-            _logger.info(
-                "%s: exported with onnxruntime %s; its probes come out right under %s",
-                folder,
-                exported,
-                runtime.library,
-            )
-        self._health = Health(
-            f"{self.name}@{self.version}",
-            partial(self._on_workers, self._replay),
-            observer.changed,
-        )
-        explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
-        self._explained = min(explained, self.max_batch)
+        self._attention = _Attention()
         limits = Limits(self.max_batch, capacity.max_windows, capacity.max_bytes)
-        self._queue = scheduler.add(self._run, limits, observer)
-        self._queue.pause(layout.EXPLAIN_GRAPH, self._reopen)
+        self.queue = scheduler.add(self._run, limits, observer)
+        if copy is not None:
+            try:
+                self._load(copy)
+            except BaseException:
+                self.queue.close(0.0)
+                raise
+        else:
+            self._hold()
 
     @property
     def usage(self) -> Usage:
         """What its queue holds."""
-        return self._queue.usage
+        return self.queue.usage
+
+    @property
+    def resident(self) -> bool:
+        """Whether it is in memory."""
+        return bool(self._sessions)
 
     @property
     def failure(self) -> str | None:
-        """Why it does not work any more, if so."""
+        """Why it does not work any more, or its last load failed, if so."""
         failure = self._health.failure
-        return failure and without_folder(failure, self._folder.parent.parent)
+        if failure is None:
+            return self._entry.refused or None
+        return without_folder(failure, self.folder.parent.parent)
+
+    def is_of_folder(self) -> bool:
+        """See `registry.Loaded.is_of_folder`."""
+        try:
+            if manifest.read(self.folder) != self.manifest:
+                return False
+            checksums.check(self.folder, self.manifest.files)
+        except BundleError:
+            return False
+        return True
+
+    async def example(self) -> Example | None:
+        """See `registry.Model.example`.
+
+        Raises:
+            NotReadyError: the model is not in memory, and its bundle is another one by now.
+        """
+        try:
+            return await asyncio.to_thread(example.read, self.folder, self.manifest, self._read)
+        except (BundleError, OSError) as error:
+            raise NotReadyError("the model's bundle was changed since it was loaded") from error
 
     def submit(
         self,
@@ -249,21 +195,28 @@ class Model(Bundled):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """See `registry.Model.submit`.
+        """See `registry.Model.submit`; the run may wait for the model to be loaded.
 
         Raises:
-            ModelFailedError: the model has failed.
-            ServiceError: as `Queue.submit`.
+            ModelFailedError: the model has failed, or its graph of attention cannot be opened.
+            ServiceError: as `Queue.submit`; `NotReadyError` also if the model was refused a moment
+                ago.
         """
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
+        self.used = time.monotonic()
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
-        return self._queue.submit(
-            graph, feeds, attention=attention, deadline=deadline, admitted=admitted
-        )
+        try:
+            return self.queue.submit(
+                graph, feeds, attention=attention, deadline=deadline, admitted=admitted
+            )
+        except QueueFullError as error:
+            if self._cache is not None and not self._sessions:
+                error.retry_after = self._cache.retry_after(self._entry)
+            raise
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run windows before all that waits, for a caller who has the model to himself.
+        """Run windows before all that waits, for a caller that has the model to itself.
 
         Args:
             feeds: As those of `submit`, of one window at least.
@@ -273,20 +226,20 @@ class Model(Bundled):
 
         Raises:
             ModelFailedError: it does not run; `DeviceLostError` likewise.
-            NotReadyError: the batcher is closed.
+            NotReadyError: the scheduler is closed.
         """
         starts = iter(range(0, len(feeds[HISTORY]), self.max_batch))
         found: dict[int, Arrays] = {}
 
-        def batches(worker: int) -> None:
+        def batches(thread: int) -> None:
             for start in starts:
                 batch = {name: rows[start : start + self.max_batch] for name, rows in feeds.items()}
-                found[start] = self._run(worker, layout.FORECAST_GRAPH, batch)
+                found[start] = self._run(thread, layout.FORECAST_GRAPH, batch)
                 check_rows(found[start], len(batch[HISTORY]))
 
-        calls = self._batcher.on_threads(batches)
+        calls = self._scheduler.on_threads(batches)
         if not calls:
-            raise own_error(self._batcher.lost or NotReadyError("no worker is left"))
+            raise own_error(self._scheduler.lost or NotReadyError("no inference thread is left"))
         wait(calls)
         for error in (call.exception() for call in calls):
             if error is not None:
@@ -295,34 +248,60 @@ class Model(Bundled):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def load(self) -> None:
-        """See `registry.Loaded.load`: it is."""
+        """See `registry.Loaded.load`."""
+        if self._cache is not None:
+            self._cache.load(self._entry)
+
+    def open(self) -> list[Run]:
+        """See `cache.Evictable.open`."""
+        if manifest.read(self.folder) != self.manifest:
+            raise BundleError(f"{self.folder}: was changed since it was read; load it again")
+        return self._load(PrivateCopy(self.folder, self.manifest.files))
+
+    def evict(self, timeout: float) -> None:
+        """See `cache.Evictable.evict`."""
+        with self._changing:
+            copy = self._hold()
+        self._health.close()
+        self.queue.settle(timeout)
+        self._close_sessions(copy, None)
+        self._health = self._new_health()
 
     def close(self, timeout: float) -> None:
         """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
         end = time.monotonic() + timeout
         self._health.close()
-        self._queue.close(timeout)
+        if self._cache is not None:
+            self._cache.forget(self._entry)
+        self.queue.close(timeout)
         with self._changing:
             self._closed = True
-            sessions = list(self._sessions.values())
-            # Whoever still holds this model holds no memory of them.
-            self._sessions.clear()
-        for session in sessions:
-            session.stop()
-        # A thread that is inside onnxruntime when Python exits would abort the process.
-        self._queue.close(_STOP_SECONDS)
-        if self._opener is not None:
-            self._opener.join(max(_STOP_SECONDS, end - time.monotonic()))
-        for session in sessions:
-            session.close()
-        self._copy.close()
+            copy, self._copy = self._copy, None
+        self._close_sessions(copy, max(_STOP_SECONDS, end - time.monotonic()))
 
-    def _run(self, worker: int, graph: str, feeds: Arrays) -> Arrays:
+    def _hold(self) -> PrivateCopy | None:
+        """Have runs wait for a load from now on; returns the copy that is no longer current."""
+        assert self._cache is not None  # noqa: S101 - others stay
+        ask = partial(self._cache.want, self._entry)
+        copy, self._copy = self._copy, None
+        self.queue.pause(layout.FORECAST_GRAPH, ask)
+        self.queue.pause(layout.EXPLAIN_GRAPH, ask)
+        return copy
+
+    def _read(self, name: str) -> bytes:
+        """The content of a file of the bundle, whose sum is right."""
+        if (copy := self._copy) is not None:
+            # It raises `ValueError` if it was closed meanwhile.
+            with suppress(ValueError):
+                return copy.read(name)
+        return checksums.read(self.folder / name, self.manifest.files[name])
+
+    def _run(self, thread: int, graph: str, feeds: Arrays) -> Arrays:
         session = self._sessions.get(graph)
         if session is None:
-            raise NotReadyError("the model is closed")
+            raise NotReadyError("the model was closed before this was run")
         try:
-            outputs = session.run(feeds, worker)
+            outputs = session.run(feeds, thread)
         except ModelFailedError:
             self._health.failed()
             raise
@@ -330,7 +309,90 @@ class Model(Bundled):
             self._health.succeeded()
         return outputs
 
-    def _reopen(self) -> None:
+    def _load(self, copy: PrivateCopy) -> list[Run]:
+        """Open and test what a copy holds, and have it run what waits."""
+        session = None
+        try:
+            if not self._is_verified:
+                # Few ask for it: it is read again for them.
+                example.read(self.folder, self.manifest, copy.read)
+            probes = copy.read(layout.PROBES)
+            test = SelfTest(self.folder, self.manifest, probes, self._prepared_batch)
+            session = self._open(layout.FORECAST_GRAPH, copy, test, self._prepared_batch)
+            self._self_test(session, test, copy)
+            with self._changing:
+                if self._closed:
+                    raise NotReadyError("the model is stopping")
+                self._copy, self._test = copy, test
+                self._sessions[layout.FORECAST_GRAPH] = session
+                self.provider = session.provider
+                self._attention = _Attention()
+                waited = self.queue.note_loaded()
+                self.queue.resume(layout.FORECAST_GRAPH, self.max_batch)
+                self.queue.pause(layout.EXPLAIN_GRAPH, self._ask_for_attention)
+        except BaseException:
+            if session is not None:
+                session.close()
+            copy.close()
+            raise
+        if not self._is_verified:
+            self._is_verified = True
+            self._tell_version()
+        return waited
+
+    def _self_test(self, session: Session, test: SelfTest, copy: PrivateCopy) -> None:
+        def warm(thread: int) -> None:
+            try:
+                session.warm(thread)
+            except ModelFailedError as error:
+                raise BundleError(f"{session.graph}: {error.__cause__}") from error
+
+        self._on_threads(warm)
+        self._on_threads(partial(test.replay, session))
+        if self._is_verified:
+            return
+        if self._is_tuned:
+            seconds: Seconds = {}
+            self._on_threads(partial(test.time_runs, session, seconds))
+            self.max_batch = fastest_batch(seconds, self.max_batch)
+        if self.manifest.attention:
+            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
+            explain = self._open(layout.EXPLAIN_GRAPH, copy, test)
+            try:
+                test.replay(explain)
+            finally:
+                explain.close()
+
+    def _tell_version(self) -> None:
+        exported = self.manifest.libraries.get("onnxruntime", self._runtime.library)
+        if exported != self._runtime.library:
+            _logger.info(
+                "%s: exported with onnxruntime %s; its probes come out right under %s",
+                self.folder,
+                exported,
+                self._runtime.library,
+            )
+
+    def _new_health(self) -> Health:
+        name = f"{self.name}@{self.version}"
+        return Health(name, partial(self._on_threads, self._replay), self._observer.changed)
+
+    def _replay(self, thread: int) -> None:
+        self._test.replay(self._sessions[layout.FORECAST_GRAPH], thread)
+
+    def _on_threads(self, function: Callable[[int], None]) -> None:
+        """Call a function on every inference thread, between batches of whatever they run."""
+        calls = self._scheduler.on_threads(function)
+        # None is left behind that still uses what its caller gives up after an error.
+        wait(calls, _THREADS_SECONDS)
+        for call in calls:
+            if not call.done():
+                raise ModelFailedError(
+                    f"an inference thread was not free within {_THREADS_SECONDS:.0f} s"
+                )
+            call.result()
+
+    def _ask_for_attention(self) -> None:
         """Have the graph of attention opened, unless that is going on; with the queues' lock.
 
         Not on an inference thread, which would run nothing else meanwhile.
@@ -338,99 +400,93 @@ class Model(Bundled):
         Raises:
             ModelFailedError: that has just failed.
         """
-        if self._opening:
+        attention = self._attention
+        if attention.is_opening:
             return
-        if time.monotonic() < self._reopens:
-            raise _not_reopened() from BundleError(self._explain_failure)
-        self._opening = True
+        if time.monotonic() < attention.retry_at:
+            raise _not_opened() from BundleError(attention.failure)
+        attention.is_opening = True
         try:
-            self._opener = self._batcher.beside(self._open_explain, f"open-{self.name}")
+            attention.opener = self._scheduler.beside(self._open_attention, f"open-{self.name}")
         except RuntimeError as error:
-            self._opening = False
-            raise _not_reopened() from BundleError(str(error))
+            attention.is_opening = False
+            raise _not_opened() from BundleError(str(error))
 
-    def _open_explain(self) -> None:
+    def _open_attention(self) -> None:
+        attention, copy = self._attention, self._copy
         session, failure = None, ""
         # Of all models one at a time: each takes memory, and a CPU from the inference threads.
         with self._runtime.opening:
-            if not self._closed:
+            if copy is not None and copy is self._copy:
                 try:
-                    session = self._open(layout.EXPLAIN_GRAPH)
+                    session = self._open(layout.EXPLAIN_GRAPH, copy, self._test)
                     self._test.replay(session)
                 # Later memory may be free again or a file readable.
                 except Exception as error:
                     # Not the error itself, whose traceback would keep the session alive.
                     failure = str(error) or type(error).__name__
         with self._changing:
-            if session is not None and not failure and not self._closed:
-                self._sessions[layout.EXPLAIN_GRAPH], session = session, None
-        if failure:
-            self._explain_failure = failure
-            self._reopens = time.monotonic() + _REOPEN_SECONDS
-            self._opening = False
-            refusal = _not_reopened()
-            refusal.__cause__ = BundleError(failure)
-            self._queue.fail_held(refusal)
-        elif not self._closed:
-            self._queue.resume(layout.EXPLAIN_GRAPH, self._explained)
+            if copy is not None and copy is self._copy:
+                if failure:
+                    attention.fail(failure)
+                    refusal = _not_opened()
+                    refusal.__cause__ = BundleError(failure)
+                    self.queue.fail_held(refusal)
+                elif session is not None:
+                    self._sessions[layout.EXPLAIN_GRAPH], session = session, None
+                    explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
+                    self.queue.resume(layout.EXPLAIN_GRAPH, min(explained, self.max_batch))
         # Not while others wait for the lock: a GPU may be busy.
         if session is not None:
             session.close()
 
-    def _open(self, graph: str, max_batch: int | None = None) -> Session:
-        session = self._runtime.open(self._folder / graph, copy=self._copy, max_batch=max_batch)
+    def _open(
+        self, graph: str, copy: PrivateCopy, test: SelfTest, max_batch: int | None = None
+    ) -> Session:
+        session = self._runtime.open(self.folder / graph, copy=copy, max_batch=max_batch)
         # onnxruntime held the weights once more while it prepared them.
         return_free_memory()
         try:
-            self._test.check_interface(session, graph)
+            test.check_interface(session, graph)
         except BaseException:
             session.close()
             raise
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
-    def _self_test(self, proof: Proof | None, *, tuned: bool) -> None:
-        self._on_workers(self._warm)
-        self._on_workers(self._replay)
-        if proof is not None:
-            self.max_batch = proof.max_batch
-            return
-        if tuned:
-            seconds: Seconds = {}
-            self._on_workers(
-                partial(self._test.time_runs, self._sessions[layout.FORECAST_GRAPH], seconds)
-            )
-            self.max_batch = fastest_batch(seconds, self.max_batch)
-        if self.manifest.attention:
-            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
-            explain = self._open(layout.EXPLAIN_GRAPH)
-            try:
-                self._test.replay(explain)
-            finally:
-                explain.close()
-
-    def _warm(self, worker: int) -> None:
-        session = self._sessions[layout.FORECAST_GRAPH]
-        try:
-            session.warm(worker)
-        except ModelFailedError as error:
-            raise BundleError(f"{session.graph}: {error.__cause__}") from error
-
-    def _replay(self, worker: int) -> None:
-        self._test.replay(self._sessions[layout.FORECAST_GRAPH], worker)
-
-    def _on_workers(self, function: Callable[[int], None]) -> None:
-        """Call a method on the thread of every worker, between batches of whatever they run."""
-        calls = self._batcher.on_threads(function)
-        # None is left behind that still uses what its caller gives up after an error.
-        wait(calls, _WORKERS_SECONDS)
-        for call in calls:
-            if not call.done():
-                raise ModelFailedError(f"a worker was not free within {_WORKERS_SECONDS:.0f} s")
-            call.result()
+    def _close_sessions(self, copy: PrivateCopy | None, timeout: float | None) -> None:
+        with self._changing:
+            sessions = list(self._sessions.values())
+            # Whatever still holds this model holds no memory of them.
+            self._sessions.clear()
+        for session in sessions:
+            session.stop()
+        # A thread that is inside onnxruntime when Python exits would abort the process.
+        self.queue.settle(_STOP_SECONDS)
+        if self._attention.opener is not None:
+            self._attention.opener.join(timeout)
+        for session in sessions:
+            session.close()
+        if copy is not None:
+            copy.close()
 
 
-def _not_reopened() -> ModelFailedError:
+@dataclass
+class _Attention:
+    """Whether the graph of attention is being opened, and how the last attempt ended."""
+
+    is_opening: bool = False
+    opener: threading.Thread | None = None
+    failure: str = ""
+    retry_at: float = 0.0
+
+    def fail(self, failure: str) -> None:
+        self.failure = failure
+        self.retry_at = time.monotonic() + _REOPEN_SECONDS
+        self.is_opening = False
+
+
+def _not_opened() -> ModelFailedError:
     return ModelFailedError("the model's attention graph could not be opened again")
 
 

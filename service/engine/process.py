@@ -1,4 +1,4 @@
-"""From settings to loaded models, and the process that runs them for the doors of a server."""
+"""The process that runs models for the HTTP workers of a server."""
 
 from __future__ import annotations
 
@@ -8,29 +8,15 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
-from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.limits import (
-    MallocTrimmer,
-    Memory,
-    container_limit,
-    freeze_garbage_collection,
-    usable_cpus,
-)
-from foretell.service.engine.model import Capacity, Model, Proof
-from foretell.service.engine.on_demand import OnDemand
-from foretell.service.engine.registry import Loaded
+from foretell.service.engine.limits import MallocTrimmer
+from foretell.service.engine.loading import load
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.runtime import Runtime
-from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.server import EngineServer
-from foretell.service.engine.store import Policy, open_mirror
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 
@@ -38,83 +24,9 @@ _logger = logging.getLogger(__name__)
 
 # The exit status of a process that another one should take the place of: `EX_TEMPFAIL`.
 REPLACE_ME = 75
-# What a door holds of the container's memory, generously.
-_DOOR_BYTES = 96 * 1024 * 1024
 _PULSE_SECONDS = 1.0
 # A GPU captures the graphs of a large model within a minute.
 _STUCK_SECONDS = 300.0
-
-
-def load(settings: Settings, metrics: Metrics) -> Repository:
-    """Load the repository on the device of the settings.
-
-    Args:
-        settings: Device, limits and the repository's folder.
-        metrics: Told of the models.
-
-    Raises:
-        StartError: the device does not work, or no model could be loaded.
-    """
-    runtime = Runtime(settings.device)
-    metrics.build = runtime.build
-    capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
-    policy = Policy(settings.versions, settings.pin)
-    folder, mirror = open_mirror(settings, policy)
-    scheduler = Scheduler(runtime.workers(settings.threads or usable_cpus()))
-    doors = settings.workers * _DOOR_BYTES if settings.workers > 1 else 0
-    limit = settings.max_memory_bytes or container_limit(doors)
-    memory = Memory(limit)
-    cache = None
-    proofs: dict[Path, Proof] = {}
-    on_demand = settings.load == "on-demand"
-
-    def open_now(folder: Path) -> Loaded:
-        observer = metrics.observer(folder.parent.name, folder.name)
-        return Model(
-            folder, runtime, scheduler, capacity, observer, proofs=proofs if on_demand else None
-        )
-
-    open_model = open_now
-    if on_demand:
-        if limit is None and settings.max_loaded is None:
-            _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
-        metrics.loads_on_demand()
-        cache = ModelCache(
-            open_now,
-            memory,
-            metrics,
-            most=settings.max_loaded,
-            wait_seconds=settings.load_wait_seconds,
-            drain_seconds=settings.timeout_seconds,
-        )
-        open_model = partial(_list, runtime, capacity, cache, proofs, settings.keep)
-        # Whoever loads one makes room for it.
-        memory = Memory(None)
-    repository = Repository(
-        folder,
-        open_model,
-        metrics,
-        mirror=mirror,
-        policy=policy,
-        watch_seconds=settings.watch_seconds,
-        memory=memory,
-        request_seconds=settings.timeout_seconds,
-        scheduler=scheduler,
-        lost=lambda: runtime.lost,
-        cache=cache,
-    )
-    try:
-        repository.start()
-    except BaseException:
-        repository.close(0.0)
-        raise
-    known = {name for one in repository.index() for name in (one.name, f"{one.name}@{one.version}")}
-    for kept in settings.keep:
-        if kept not in known:
-            # It may come later.
-            _logger.warning("FORETELL_KEEP: %s is not in the repository", kept)
-    freeze_garbage_collection()
-    return repository
 
 
 def run_engine(
@@ -222,18 +134,3 @@ class HealthMonitor:
             seconds = 0 if self._repository.dead else self._grace_seconds
             _logger.error("ends in %d s with status %d, to be replaced", seconds, REPLACE_ME)
         return self._repository.dead or now - self._lost_at >= self._grace_seconds
-
-
-def _list(
-    runtime: Runtime,
-    capacity: Capacity,
-    cache: ModelCache,
-    proofs: dict[Path, Proof],
-    kept: Sequence[str],
-    folder: Path,
-) -> Loaded:
-    """A model that is loaded when it is asked for, or now if it is to be kept."""
-    name, version = folder.parent.name, folder.name
-    if name in kept or f"{name}@{version}" in kept:
-        return cache.keep(folder)
-    return OnDemand(folder, runtime, capacity, cache, proofs)

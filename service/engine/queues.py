@@ -293,6 +293,12 @@ class Queue(Node[GraphQueue]):
         self._root.notify()
         return failed
 
+    @property
+    def held_since(self) -> float:
+        """When the oldest run that is held was submitted; infinity if none is."""
+        with self._root.lock:
+            return min((run.submitted for run in self._held()), default=math.inf)
+
     def note_loaded(self) -> list[Run]:
         """Note in the runs that are held that their model was loaded; returns them."""
         now = time.monotonic()

@@ -126,6 +126,9 @@ class Run:
         if error is not None:
             self.outputs = {}
             self.error = own_error(error)
+            if not self.taken:
+                # No batch reads them, and its client may hold the run for longer.
+                self.feeds = {}
         self.over = True
 
     def notify(self) -> None:
@@ -154,7 +157,7 @@ def own_error(error: BaseException) -> Exception:
     the cause of a `ModelFailedError`.
     """
     if isinstance(error, CancelledError):
-        return error
+        return CancelledError()
     if isinstance(error, ServiceError):
         # Not by `copy`, which would call the constructor with the message alone.
         own = type(error).__new__(type(error), *error.args)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.engine.repository import Repository
 from foretell.service.metrics import BATCH_WINDOWS, Metrics
 from foretell.service.settings import Settings

@@ -18,6 +18,7 @@ import uvloop
 from foretell.bundle import layout
 from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
+from foretell.service.engine.run import Run
 from foretell.service.errors import NotReadyError
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
@@ -94,20 +95,20 @@ def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
     assert metric(server, 'foretell_load_wait_seconds_count{outcome="loaded"}') == 22
 
 
-def test_at_once(server: Client) -> None:
+def test_at_once(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers of all models at a time; what is in memory is counted at every load."""
-    most = 0
-    opened: list[Model] = []
-    was = server.repository._cache._open_model
+    most = loads = 0
+    models = [model for model in server.repository.models if model.on_demand]
+    was = Model.open
 
-    def count(folder: Path) -> Model:
-        nonlocal most
-        model = was(folder)
-        opened.append(model)
-        most = max(most, sum(bool(each._sessions) for each in opened))
-        return model
+    def count(model: Model) -> list[Run]:
+        nonlocal most, loads
+        waited = was(model)
+        loads += 1
+        most = max(most, sum(each.resident for each in models))
+        return waited
 
-    server.repository._cache._open_model = count
+    monkeypatch.setattr(Model, "open", count)
     registry = server.repository.registry
     random = np.random.default_rng(0)
 
@@ -121,7 +122,7 @@ def test_at_once(server: Client) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, random.integers(0, _MODELS, 200).tolist()))
     assert most == _ROOM
-    assert len(opened) > _ROOM
+    assert loads > _ROOM
 
 
 def test_by_bytes(many: Path, tmp_path: Path) -> None:
@@ -148,10 +149,9 @@ def test_by_bytes(many: Path, tmp_path: Path) -> None:
 
 def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    cache = server.repository._cache
-    was = cache._open_model
-    monkeypatch.setattr(cache, "_wait_seconds", 0.05)
-    monkeypatch.setattr(cache, "_open_model", lambda folder: gate.wait(_PATIENCE) and was(folder))
+    was = Model.open
+    monkeypatch.setattr(server.repository._cache, "_wait_seconds", 0.05)
+    monkeypatch.setattr(Model, "open", lambda model: gate.wait(_PATIENCE) and was(model))
     answer = server.forecast(body(5))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"

@@ -23,7 +23,7 @@ from foretell.service.engine import ipc
 from foretell.service.engine.client import EngineClient, _EngineConnection
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.engine.registry import IndexEntry, Model, Pending, Registry, State
 from foretell.service.engine.server import EngineServer, _load
 from foretell.service.engine.statistics import StatisticsReport

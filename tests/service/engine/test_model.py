@@ -263,7 +263,7 @@ def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
             model.submit(feeds, deadline=later()).result(30)
     # Not everybody who asks waits for another attempt.
     assert opened == [layout.EXPLAIN_GRAPH]
-    model._reopens -= 3600
+    model._attention.retry_at -= 3600
     assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
 
 
@@ -360,8 +360,8 @@ def test_closing_waits_for_the_attention_graph_that_opens(
     until(lambda: model._closed)
     opening.go_on.set()
     closing.join(30)
-    assert model._opener is not None
-    assert not model._opener.is_alive()
+    assert model._attention.opener is not None
+    assert not model._attention.opener.is_alive()
 
 
 def test_without_a_thread_to_open_it_in_attention_fails(
@@ -559,7 +559,7 @@ def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
         done.append(worker)
 
     with pytest.raises(ModelFailedError, match="the first one's"):
-        model._on_workers(call)
+        model._on_threads(call)
     assert done == [1]
     model.close(5)
     scheduler.close(5)
@@ -568,10 +568,10 @@ def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
 def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
     open_model: Open, scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.engine.model._WORKERS_SECONDS", 0.05)
+    monkeypatch.setattr("foretell.service.engine.model._THREADS_SECONDS", 0.05)
     busy = threading.Event()
     held = scheduler.on_threads(lambda worker: busy.wait(30))
-    with pytest.raises(ModelFailedError, match="a worker was not free within 0 s"):
+    with pytest.raises(ModelFailedError, match="an inference thread was not free within 0 s"):
         open_model(write_bundle(tmp_path, Spec()))
     busy.set()
     for call in held:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,10 +14,10 @@ import pytest
 from foretell.bundle import checksums, layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
+from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.limits import Memory
-from foretell.service.engine.model import Capacity, Model, Proof
-from foretell.service.engine.on_demand import OnDemand
+from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.queues import Usage
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
@@ -24,7 +25,8 @@ from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.errors import LoadFailedError, NotReadyError
 from foretell.service.metrics import Metrics
-from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
+from foretell.service.session import Session
+from tests.service.bundles import Spec, lag_stage, rewrite_manifest, softmax_stage, write_bundle
 from tests.service.conftest import Quiet
 
 _CAPACITY = Capacity(None, 64, 1 << 20)
@@ -36,20 +38,16 @@ class Scene:
 
     def __init__(self, runtime: Runtime, scheduler: Scheduler, most: int = 1) -> None:
         self._runtime = runtime
-        self._batcher = scheduler
-        self.proofs: dict[Path, Proof] = {}
-        self.opened: list[Model] = []
+        self._scheduler = scheduler
+        self.models: list[Model] = []
         self.cache = ModelCache(
-            self._open, Memory(None), Metrics(), most=most, wait_seconds=_PATIENCE, drain_seconds=1
+            Memory(None), Metrics(), most=most, wait_seconds=_PATIENCE, drain_seconds=1
         )
 
-    def _open(self, folder: Path) -> Model:
-        model = Model(folder, self._runtime, self._batcher, _CAPACITY, Quiet(), proofs=self.proofs)
-        self.opened.append(model)
-        return model
-
-    def list(self, folder: Path) -> OnDemand:
-        return OnDemand(folder, self._runtime, _CAPACITY, self.cache, self.proofs)
+    def list(self, folder: Path) -> Model:
+        given = folder, self._runtime, self._scheduler, _CAPACITY, Quiet()
+        self.models.append(Model(*given, cache=self.cache))
+        return self.models[-1]
 
 
 @pytest.fixture
@@ -64,11 +62,11 @@ def scene(
     yield scene
     scene.cache.stop()
     scene.cache.join(_PATIENCE)
-    for model in scene.opened:
+    for model in scene.models:
         model.close(1)
 
 
-def forecast(model: OnDemand, value: float = 2.0) -> list[float]:
+def forecast(model: Model, value: float = 2.0) -> list[float]:
     feeds = {"history": np.full((1, 8, 1), value, np.float32)}
     done = model.submit(feeds, deadline=time.monotonic() + _PATIENCE).result(_PATIENCE)
     return list(done["forecast"][0, :, 0])
@@ -88,11 +86,11 @@ def test_it_is_known_before_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
     found = asyncio.run(model.example())
     assert found is not None
     assert found.series == "a house"
-    assert scene.opened == []
+    assert not model.resident
+    assert usual == 8
     assert forecast(model) == [2.0] * 4
     assert model.resident
-    scene.opened[0].max_batch = usual + 1
-    assert model.max_batch == usual + 1
+    assert model.max_batch in (2, 4, 8, 16)
 
 
 def test_it_comes_and_goes(scene: Scene, tmp_path: Path) -> None:
@@ -103,45 +101,114 @@ def test_it_comes_and_goes(scene: Scene, tmp_path: Path) -> None:
         assert not other.resident
 
 
-def test_who_finds_it_as_it_goes_is_answered(
+def test_a_run_that_comes_as_it_is_evicted_is_answered(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in ("one", "two"))
     one.load()
-    found = scene.opened[0]
-    submit = found.submit
+    runs: list[Run] = []
+    settle = one.queue.settle
 
-    def late(*args: object, **given: object) -> Run:
-        two.load()
-        return submit(*args, **given)
+    def late(timeout: float) -> None:
+        if not runs:
+            feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
+            runs.append(one.submit(feeds, deadline=time.monotonic() + _PATIENCE))
+        settle(timeout)
 
-    monkeypatch.setattr(found, "submit", late)
-    assert forecast(one, 5.0) == [5.0] * 4
-    assert len(scene.opened) == 3
+    monkeypatch.setattr(one.queue, "settle", late)
+    two.load()
+    assert list(runs[0].result(_PATIENCE)["forecast"][0, :, 0]) == [5.0] * 4
+    assert one.resident
+    assert not two.resident
 
 
-def test_its_example_is_told_as_it_goes(
+def test_its_example_is_read_as_it_is_evicted(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = scene.list(write_bundle(tmp_path, Spec(name="one", example=8)))
     two = scene.list(write_bundle(tmp_path, Spec(name="two")))
     one.load()
-    found = scene.opened[0]
-    example = found.example
+    close = PrivateCopy.close
+    examples: list[Example | None] = []
 
-    async def late() -> Example | None:
-        await asyncio.to_thread(two.load)
-        return await example()
+    def late(copy: PrivateCopy) -> None:
+        close(copy)
+        if not examples:
+            examples.append(asyncio.run(one.example()))
 
-    monkeypatch.setattr(found, "example", late)
-    told = asyncio.run(one.example())
-    assert told is not None
-    assert told.series == "a house"
+    monkeypatch.setattr(PrivateCopy, "close", late)
+    two.load()
+    assert examples[0] is not None
+    assert examples[0].series == "a house"
     assert not one.resident
 
 
+def test_attention_waits_for_the_model_and_then_for_its_graph(scene: Scene, tmp_path: Path) -> None:
+    spec = Spec(name="one", stages=(lag_stage(),))
+    one = scene.list(write_bundle(tmp_path, spec))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
+
+    def explain() -> Run:
+        names = ("encoder.1.self.lags",)
+        return one.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
+
+    for _ in range(2):
+        runs = [explain() for _ in range(3)]
+        for run in runs:
+            assert "encoder.1.self.lags" in run.result(_PATIENCE)
+            assert run.loading > 0
+        again = explain()
+        assert "encoder.1.self.lags" in again.result(_PATIENCE)
+        assert again.loading == 0
+        two.load()
+        assert not one.resident
+
+
+def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
+    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    one.load()
+    opened = runtime.open
+    evicting = threading.Event()
+
+    def late(graph: Path, **options: Any) -> Session:
+        if graph.name == layout.EXPLAIN_GRAPH:
+            assert evicting.wait(_PATIENCE)
+        return opened(graph, **options)
+
+    monkeypatch.setattr(runtime, "open", late)
+    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
+    names = ("encoder.1.self.lags",)
+    run = one.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
+    settle = one.queue.settle
+    monkeypatch.setattr(one.queue, "settle", lambda timeout: (evicting.set(), settle(timeout)))
+    two.load()
+    # The model is loaded once more for it, and then its graph.
+    assert "encoder.1.self.lags" in run.result(_PATIENCE)
+    assert one.resident
+    assert not two.resident
+
+
+def test_what_is_not_finished_in_time_as_it_is_evicted(
+    scene: Scene, scheduler: Scheduler, tmp_path: Path
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one")))
+    one.load()
+    go_on = threading.Event()
+    scheduler.on_threads(lambda thread: go_on.wait(_PATIENCE))
+    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
+    run = one.submit(feeds, deadline=time.monotonic() + _PATIENCE)
+    one.evict(0.01)
+    go_on.set()
+    with pytest.raises(NotReadyError, match="closed before this was run"):
+        run.result(_PATIENCE)
+
+
 @pytest.mark.parametrize("scene", [2], indirect=True)
-def test_who_is_asked_for_stays(scene: Scene, tmp_path: Path) -> None:
+def test_the_least_recently_used_is_evicted(scene: Scene, tmp_path: Path) -> None:
     names = ("one", "two", "three")
     one, two, three = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in names)
     for model in (one, two, one, three):
@@ -217,8 +284,7 @@ def test_what_was_shown_is_not_tried_again(
     model.load()
     sums = 4 * ["compare"]
     assert tried == [*sums, "replay", "time_runs", "replay"]
-    scene.opened[0].max_batch = 5
-    scene.proofs[folder] = scene.proofs[folder]._replace(max_batch=5)
+    model.max_batch = 5
     other.load()
     tried.clear()
     model.load()
@@ -241,32 +307,11 @@ def test_a_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:
         model.load()
 
 
-def test_a_version_that_was_replaced_leaves_what_the_next_has_shown(
-    scene: Scene, tmp_path: Path
-) -> None:
-    folder = write_bundle(tmp_path, Spec(name="m"))
-    before = scene.list(folder)
-    assert forecast(before) == [2.0] * 4
-    shutil.rmtree(folder)
-    write_bundle(tmp_path, Spec(name="m", horizon=3))
-    after = scene.list(folder)
-    before.close(1)
-    assert forecast(after) == [2.0] * 3
-    (proof,) = scene.proofs.values()
-    assert proof.manifest == after.manifest
-    scene.list(folder)
-    before.close(1)
-    assert [*scene.proofs.values()] == [proof]
-
-
 def test_it_is_closed(scene: Scene, tmp_path: Path) -> None:
     model = scene.list(write_bundle(tmp_path, Spec(name="m")))
     assert forecast(model) == [2.0] * 4
-    assert scene.proofs
     model.close(1)
     assert not model.resident
-    # Or each version that ever was would leave its manifest behind.
-    assert not scene.proofs
     with pytest.raises(NotReadyError, match="the model is stopping"):
         forecast(model)
     with pytest.raises(NotReadyError, match="the model is stopping"):

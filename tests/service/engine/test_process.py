@@ -24,7 +24,8 @@ from foretell.bundle.errors import BundleError
 from foretell.service.arrays import HISTORY
 from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.process import HealthMonitor, end, load, run_engine
+from foretell.service.engine.loading import load
+from foretell.service.engine.process import HealthMonitor, end, run_engine
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics, Processes
@@ -156,12 +157,12 @@ def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
     if what == "a run":
         repository._scheduler.on_threads(hold)
     elif what == "a load on demand":
-        repository._cache._open_model = hold
+        model.open = hold
         feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}
         model.submit(feeds, deadline=time.monotonic() + PATIENCE)
     else:
         model._open = hold
-        model._reopen()
+        model._ask_for_attention()
     assert going.wait(PATIENCE)
     repository.close(0)
     until(lambda: not repository._watcher.is_alive())

@@ -1,0 +1,97 @@
+"""From settings to a repository with its models."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from foretell.service.engine.cache import ModelCache
+from foretell.service.engine.limits import (
+    Memory,
+    container_limit,
+    freeze_garbage_collection,
+    usable_cpus,
+)
+from foretell.service.engine.model import Capacity, Model
+from foretell.service.engine.repository import Repository
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.store import Policy, open_mirror
+from foretell.service.metrics import Metrics
+from foretell.service.settings import Settings
+
+_logger = logging.getLogger(__name__)
+
+# What an HTTP worker holds of the container's memory, generously.
+_HTTP_WORKER_BYTES = 96 * 1024 * 1024
+
+
+def load(settings: Settings, metrics: Metrics) -> Repository:
+    """Load the repository on the device of the settings.
+
+    Args:
+        settings: Device, limits and the repository's folder.
+        metrics: Counts what happens to the models.
+
+    Raises:
+        StartError: the device does not work, or no model could be loaded.
+    """
+    runtime = Runtime(settings.device)
+    metrics.build = runtime.build
+    capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
+    policy = Policy(settings.versions, settings.pin)
+    folder, mirror = open_mirror(settings, policy)
+    scheduler = Scheduler(runtime.workers(settings.threads or usable_cpus()))
+    others = settings.workers * _HTTP_WORKER_BYTES if settings.workers > 1 else 0
+    limit = settings.max_memory_bytes or container_limit(others)
+    memory = Memory(limit)
+    cache = None
+    if settings.load == "on-demand":
+        if limit is None and settings.max_loaded is None:
+            _logger.warning("nothing bounds the memory of models: see FORETELL_MAX_MEMORY_BYTES")
+        metrics.loads_on_demand()
+        cache = ModelCache(
+            memory,
+            metrics,
+            most=settings.max_loaded,
+            wait_seconds=settings.load_wait_seconds,
+            drain_seconds=settings.timeout_seconds,
+        )
+        # The cache checks it, and makes room.
+        memory = Memory(None)
+
+    def open_model(folder: Path) -> Model:
+        name, version = folder.parent.name, folder.name
+        observer = metrics.observer(name, version)
+        if cache is None:
+            return Model(folder, runtime, scheduler, capacity, observer)
+        if name in settings.keep or f"{name}@{version}" in settings.keep:
+            with cache.room(folder):
+                return Model(folder, runtime, scheduler, capacity, observer)
+        return Model(folder, runtime, scheduler, capacity, observer, cache=cache)
+
+    repository = Repository(
+        folder,
+        open_model,
+        metrics,
+        mirror=mirror,
+        policy=policy,
+        watch_seconds=settings.watch_seconds,
+        memory=memory,
+        request_seconds=settings.timeout_seconds,
+        scheduler=scheduler,
+        lost=lambda: runtime.lost,
+        cache=cache,
+    )
+    try:
+        repository.start()
+    except BaseException:
+        repository.close(0.0)
+        raise
+    known = {name for one in repository.index() for name in (one.name, f"{one.name}@{one.version}")}
+    for kept in settings.keep:
+        if kept not in known:
+            # It may come later.
+            _logger.warning("FORETELL_KEEP: %s is not in the repository", kept)
+    freeze_garbage_collection()
+    return repository
