@@ -180,13 +180,13 @@ def test_by_request(many: Path) -> None:
         assert server.get("/readyz").status_code == 200
 
 
-def test_through_a_door(many: Path, tmp_path: Path) -> None:
+def test_through_an_http_worker(many: Path, tmp_path: Path) -> None:
     halves = Halves(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
+        async with halves.engine() as engine, halves.worker() as worker:
             for number in [*range(_MODELS), 0, 1]:
-                model = door.registry.find(f"m{number}")
+                model = worker.registry.find(f"m{number}")
                 assert model.manifest.horizon == number + 1
                 feeds = {"history": np.full((2, 8, 1), 3.0, np.float32)}
                 going = model.submit(feeds, deadline=deadline())
@@ -197,14 +197,14 @@ def test_through_a_door(many: Path, tmp_path: Path) -> None:
                 assert going.batch >= 1
             assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
             # Whoever leaves is not waited for.
-            gone = door.registry.find("m5").submit(feeds, deadline=deadline())
+            gone = worker.registry.find("m5").submit(feeds, deadline=deadline())
             gone.cancel()
             await asyncio.sleep(0)
 
     uvloop.run(run())
 
 
-def test_doors_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> None:
+def test_http_workers_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> None:
     """Which models are in memory is none of it."""
     shutil.copytree(many, tmp_path / "models")
     weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS
@@ -213,24 +213,24 @@ def test_doors_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> Non
     feeds = {"history": np.full((1, 8, 1), 3.0, np.float32)}
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.door() as door:
-            registry = door.registry
+        async with halves.engine() as engine, halves.worker() as worker:
+            registry = worker.registry
             for number in range(_MODELS):
                 run = registry.find(f"m{number}").submit(feeds, deadline=deadline())
                 await outcome(run)
             # What a load on request has changed is known once it is answered.
-            await door.load("m2", "1")
+            await worker.load("m2", "1")
             assert sum(model.resident for model in engine.repository.models) == _ROOM
-            assert door.registry is registry
+            assert worker.registry is registry
             weights.write_bytes(b"other")
             with pytest.raises(NotReadyError):
                 await outcome(registry.find("m7").submit(feeds, deadline=deadline()))
             said = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
-            await until(lambda: door.status.models["m7@1"] == said)
-            assert door.registry.get("m7", "1").model.failure == said
-            assert {*door.status.models.values()} == {"ready", said}
+            await until(lambda: worker.status.models["m7@1"] == said)
+            assert worker.registry.get("m7", "1").model.failure == said
+            assert {*worker.status.models.values()} == {"ready", said}
             weights.write_bytes(content)
-            await door.load("m7", "1")
-            assert {*door.status.models.values()} == {"ready"}
+            await worker.load("m7", "1")
+            assert {*worker.status.models.values()} == {"ready"}
 
     uvloop.run(run())
