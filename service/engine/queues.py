@@ -301,9 +301,8 @@ class Queue(Node[GraphQueue]):
 
     def note_loaded(self) -> list[Run]:
         """Note in the runs that are held that their model was loaded; returns them."""
-        now = time.monotonic()
         with self._root.lock:
-            held = self._held()
+            held, now = self._held(), time.monotonic()
             for run in held:
                 run.loading, run.submitted = now - run.submitted, now
         return held
