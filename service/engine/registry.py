@@ -258,11 +258,12 @@ class Registry:
     def defaults(self) -> Mapping[str, Model]:
         """The model that each name means: its pinned version, or else the newest one loaded."""
         found = {}
-        for name, versions in sorted(self.versions.items()):
-            loaded = {key: each.model for key, each in versions.items() if each.model is not None}
+        for name in sorted(self.versions):
+            versions = self.versions[name]
+            loaded = [key for key, state in versions.items() if state.model is not None]
             default = self.pins.get(name) or max(loaded, key=int, default="")
-            if default in loaded:
-                found[name] = loaded[default]
+            if default in loaded and (model := versions[default].model) is not None:
+                found[name] = model
         return found
 
     @cached_property
@@ -328,11 +329,14 @@ class Registry:
 
     def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
         """A snapshot with another state of a version, or without it."""
-        versions = {key: old for key, old in self.versions.get(name, {}).items() if key != version}
+        versions, every = {**self.versions.get(name, {})}, {**self.versions}
+        versions.pop(version, None)
         if state is not None:
             versions[version] = state
-        every = {key: old for key, old in self.versions.items() if key != name}
-        return replace(self, versions={**every, name: versions} if versions else every)
+        every[name] = versions
+        if not versions:
+            del every[name]
+        return replace(self, versions=every)
 
     def entries(self) -> list[IndexEntry]:
         """Every version as the index shows it; by name, oldest first."""

@@ -37,7 +37,7 @@ def test_prometheus_reads_what_was_counted() -> None:
     ]
 
 
-def test_labels_are_told_whatever_they_hold() -> None:
+def test_labels_are_quoted() -> None:
     counts = Counts(FAMILIES)
     kinds = ["", 'a "word"', "two\nlines", "a\\b", "\\n", "{}", "é", "le"]
     for kind in kinds:
@@ -83,7 +83,7 @@ def test_many_histograms_are_read_whole() -> None:
     assert dict(counts.histograms()) == {("seconds", kind): [0.5, 0.0, 1.0, 0.0] for kind in kinds}
 
 
-def test_what_counts_may_go_on_while_histograms_are_read() -> None:
+def test_counting_goes_on_while_histograms_are_read() -> None:
     counts = Counts(FAMILIES)
     for kind in range(1000):
         counts.observe((("seconds", str(kind)), 0.5))
@@ -96,14 +96,14 @@ def test_what_counts_may_go_on_while_histograms_are_read() -> None:
     assert counts.counters() == {("calls_total", "good"): 1}
 
 
-def test_what_doors_count_adds_up() -> None:
+def test_counts_of_http_workers_add_up() -> None:
     engine, one, two = (Counts(FAMILIES) for _ in range(3))
-    for door, times in ((one, 1), (two, 2)):
+    for worker, times in ((one, 1), (two, 2)):
         for _ in range(times):
-            door.add("calls_total", "good")
-            door.observe((("seconds", "good"), 0.5))
+            worker.add("calls_total", "good")
+            worker.observe((("seconds", "good"), 0.5))
         # As they are sent.
-        engine.merge(orjson.loads(orjson.dumps(door.take())))
+        engine.merge(orjson.loads(orjson.dumps(worker.take())))
     one.add("calls_total", "bad")
     engine.merge(one.take())
     engine.merge(one.take())

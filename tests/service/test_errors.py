@@ -89,7 +89,7 @@ def test_the_inference_protocol_has_one_text(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/forecast", "/v2x", "/", ""])
-def test_other_doors_have_the_object(path: str) -> None:
+def test_other_paths_have_the_object(path: str) -> None:
     error = error_object(errors.NotReadyError("soon"))
     assert error_body(path, error) == {"error": error}
 
@@ -121,7 +121,7 @@ def raised() -> tuple[ServiceError, list[weakref.ref[Body]]]:
     raise AssertionError
 
 
-def test_an_error_lets_go_of_what_its_frames_hold_and_can_be_printed_still() -> None:
+def test_let_go_frees_the_frames_and_keeps_the_traceback() -> None:
     error, held = raised()
     assert all(each() is not None for each in held)
     let_go(error)
@@ -131,7 +131,7 @@ def test_an_error_lets_go_of_what_its_frames_hold_and_can_be_printed_still() -> 
     assert "in read" in printed
 
 
-def test_an_error_lets_go_of_a_context_that_nobody_prints() -> None:
+def test_let_go_frees_a_suppressed_context() -> None:
     try:
         try:
             raise ValueError(Body())
@@ -143,14 +143,14 @@ def test_an_error_lets_go_of_a_context_that_nobody_prints() -> None:
     assert error.__context__ is None
 
 
-def test_errors_that_led_to_each_other_are_let_go_once() -> None:
+def test_errors_that_cause_each_other_are_freed_once() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     let_go(first)
     assert (first.__cause__, second.__cause__) == (second, first)
 
 
-def test_who_caught_an_error_and_waits_goes_on() -> None:
+def test_a_coroutine_that_caught_an_error_continues() -> None:
     caught: list[ValueError] = []
 
     async def fail() -> None:

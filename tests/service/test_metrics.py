@@ -111,7 +111,7 @@ def test_loads() -> None:
 
 def test_processes() -> None:
     own, nobody = os.getpid(), 2**30
-    # Of two doors one is being replaced; the engine has gone this moment.
+    # One of two HTTP workers is being replaced, and the engine has just ended.
     numbers = (c_int64 * 8)(own, 0, nobody, own, 3, 1, 2, 0)
     names = ("worker-0", "worker-1", "engine", "supervisor")
     found = samples(Metrics(Processes(names, 2, numbers)))
@@ -132,7 +132,7 @@ def test_one_process() -> None:
     assert value(metrics, "process_open_fds", process="server") > 0
 
 
-def test_a_server_tells_them(client: Client) -> None:
+def test_a_server_has_all_of_them(client: Client) -> None:
     client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
     text = client.get("/metrics").text
     info = r'^foretell_model_info\{.*model="repeat",.*version="10"\} 1\.0$'

@@ -156,9 +156,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["FORETELL_API_KEYS", "foretell_api_keys_file"])
-def test_but_no_server_is_open_for_a_key_that_is_lost(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_empty_variable_of_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "")
     with pytest.raises(StartError, match=rf"^{name.upper()}: is empty, which would let everybody"):
         Settings.read(models="m")
@@ -172,7 +170,7 @@ def test_pins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.read(models="m").pin == {"one": "3", "wind-2": "17"}
 
 
-def test_models_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_KEEP", "one, wind-2@17")
     assert Settings.read(models="m").keep == ("one", "wind-2@17")
 

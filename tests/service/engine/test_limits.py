@@ -52,7 +52,7 @@ def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch
         Memory(109 * MIB).check(folder)
 
 
-def test_what_never_fits_is_told_from_what_does_not_now(
+def test_a_bundle_that_never_fits_is_told_from_one_that_does_not_fit_now(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [50 * MIB]
@@ -123,7 +123,7 @@ print(json.dumps(found))
 """
 
 
-def test_what_is_freed_is_kept_for_a_while() -> None:
+def test_freed_memory_is_kept_for_a_while() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
@@ -177,7 +177,7 @@ def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
         ("GLIBC_TUNABLES", "glibc.malloc.check=1", [-8, -1, -3]),
     ],
 )
-def test_what_the_environment_says_of_memory_comes_first(
+def test_malloc_settings_of_the_environment_win(
     name: str, value: str, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[object, ...]] = []
@@ -188,7 +188,7 @@ def test_what_the_environment_says_of_memory_comes_first(
     assert [given[:2] for given in told] == [("mallopt", parameter) for parameter in left]
 
 
-def test_what_is_kept_is_given_back_for_a_model(
+def test_free_memory_is_given_back_for_a_model(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [102 * MIB]

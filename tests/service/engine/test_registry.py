@@ -48,7 +48,7 @@ def test_the_newest_loaded_version_answers() -> None:
     assert found.find("one@9") is found.get("one", "9").model
 
 
-def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all() -> None:
+def test_a_failure_is_read_once_for_an_entry() -> None:
     class Recovering(Served):
         reasons = iter(["probes differ", None, None])
 
@@ -65,7 +65,7 @@ def test_a_model_that_recovers_meanwhile_has_failed_for_a_reason_or_not_at_all()
     assert replace(found).report == {"one@1": "ready"}
 
 
-def test_or_the_pinned_one() -> None:
+def test_a_pinned_version_answers() -> None:
     pinned = registry({"one": "9"}, one_9=loaded(version="9"), one_10=loaded(version="10"))
     assert pinned.find("one").version == "9"
     assert pinned.ready
@@ -83,7 +83,7 @@ def test_a_pin_to_nothing_is_not_ready() -> None:
     assert pinned.report == {"one@1": "ready", "two@3": "pinned, and not loaded"}
 
 
-def test_strangers_are_told_no_more_than_that_something_is_wrong() -> None:
+def test_public_reasons_quote_no_errors() -> None:
     pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=VersionState())
     failed = pinned.with_version("one", "4", loaded(failure="CUDA failure 719"))
     report = failed.report
@@ -177,7 +177,7 @@ def test_the_report() -> None:
     }
 
 
-def test_a_change_leaves_what_others_hold_as_it_is() -> None:
+def test_snapshots_do_not_change() -> None:
     before = registry(one_1=loaded(), one_2=loaded(version="2"), two_1=loaded("two"))
     after = before.with_version("one", "2", None).with_version("two", "1", None)
     assert [(name, version) for name, version, _ in after] == [("one", "1")]

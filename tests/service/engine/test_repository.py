@@ -85,7 +85,7 @@ def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("level", ["..", "one", "one/1", "empty"])
-def test_a_folder_one_level_off(
+def test_a_folder_one_level_off_is_hinted_at(
     tmp_path: Path, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = tmp_path / "own" / "models"
@@ -101,7 +101,7 @@ def test_a_folder_one_level_off(
     assert f"did you mean {models}?" in caplog.text
 
 
-def test_who_watches_may_start_with_nothing(tmp_path: Path) -> None:
+def test_a_watched_folder_may_be_empty_at_the_start(tmp_path: Path) -> None:
     repository = Repository(tmp_path, Opener(), Recorder(), watch_seconds=0.01)
     repository.start()
     assert not repository.snapshot.ready
@@ -181,7 +181,7 @@ def test_what_was_unloaded_is_closed_once_no_request_can_have_it(tmp_path: Path)
     assert not closers()
 
 
-def test_then_it_is_gone(scene: Scene) -> None:
+def test_a_version_that_was_unloaded_is_unavailable(scene: Scene) -> None:
     model = scene.find("one@1")
     scene.repository.unload("one", "1")
     assert model.closed.wait(30)
@@ -189,7 +189,7 @@ def test_then_it_is_gone(scene: Scene) -> None:
     assert scene.repository.snapshot.report == {"one@1": "not loaded", "one@2": "ready"}
 
 
-def test_what_is_gone_from_the_disk_too_is_forgotten(scene: Scene) -> None:
+def test_an_unloaded_version_without_a_bundle_is_forgotten(scene: Scene) -> None:
     remove(scene.folder, "one", "1")
     scene.repository.unload("one", "1")
     until(lambda: "one@1" not in scene.states)
@@ -201,14 +201,14 @@ def test_what_is_gone_from_the_disk_too_is_forgotten(scene: Scene) -> None:
     assert scene.states == {"one@2": State.READY}
 
 
-def test_what_nobody_asked_for_is_none_of_its_business(scene: Scene) -> None:
+def test_a_version_that_was_never_loaded_is_not_in_the_registry(scene: Scene) -> None:
     scene.place("one@3")
     scene.repository.unload("one")
     until(lambda: set(scene.states.values()) == {State.UNAVAILABLE})
     assert scene.states.keys() == {"one@1", "one@2"}
 
 
-def test_what_cannot_be_told_of_the_disk_does_not_stay_unloading(
+def test_an_error_of_the_disk_does_not_leave_a_version_unloading(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: str) -> bool:
@@ -219,7 +219,7 @@ def test_what_cannot_be_told_of_the_disk_does_not_stay_unloading(
     until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
 
 
-def test_a_version_that_comes_back_while_it_leaves(tmp_path: Path) -> None:
+def test_a_version_is_loaded_again_while_it_is_unloading(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
     old = scene.find("one@1")
     scene.repository.unload("one", "1")
@@ -229,7 +229,7 @@ def test_a_version_that_comes_back_while_it_leaves(tmp_path: Path) -> None:
     assert scene.told.events == ["loaded one@1"] * 2
 
 
-def test_a_version_that_is_refused_while_it_leaves(tmp_path: Path) -> None:
+def test_a_version_is_refused_while_it_is_unloading(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
     scene.place("one@1", "bad")
     scene.repository.unload("one", "1")
@@ -259,7 +259,7 @@ def test_a_changed_bundle_or_a_failed_model_is_replaced(tmp_path: Path, change: 
     assert old.closed.is_set()
 
 
-def test_what_was_replaced_is_closed_in_the_end(scene: Scene) -> None:
+def test_a_replaced_model_is_closed(scene: Scene) -> None:
     old = scene.find("one@2")
     scene.place("one@2", "better")
     scene.repository.load("one", "2")
@@ -269,7 +269,7 @@ def test_what_was_replaced_is_closed_in_the_end(scene: Scene) -> None:
     assert not scene.find("one@2").closed.is_set()
 
 
-def test_a_refused_bundle_leaves_what_was_there(scene: Scene) -> None:
+def test_a_refused_bundle_leaves_the_old_model_in_service(scene: Scene) -> None:
     old = scene.find("one@1")
     scene.place("one@1", "bad weights")
     with pytest.raises(LoadFailedError, match="one@1 was refused: bad weights"):
@@ -283,7 +283,7 @@ def test_a_refused_bundle_leaves_what_was_there(scene: Scene) -> None:
     assert scene.told.events[2:] == ["refused one@1"]
 
 
-def test_a_bundle_that_goes_before_it_is_opened(
+def test_a_bundle_that_is_removed_before_it_is_opened(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.repository._store, "find", lambda *_: ["3"])
@@ -294,7 +294,7 @@ def test_a_bundle_that_goes_before_it_is_opened(
     assert scene.states["one@3"] == State.UNAVAILABLE
 
 
-def test_a_refusal_without_a_word_has_a_reason_too(
+def test_an_error_without_a_message_has_a_reason(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(folder: Path) -> Model:
@@ -325,7 +325,7 @@ def test_loading_twice_does_nothing(scene: Scene) -> None:
     assert scene.open.opened == ["one@2", "one@1"]
 
 
-def test_the_newest_takes_the_place_of_the_older(tmp_path: Path) -> None:
+def test_the_newest_version_replaces_older_ones(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "latest")
     scene.place("one@1")
     scene.repository.start()
@@ -395,7 +395,7 @@ def test_loads_of_a_model_take_turns(scene: Scene) -> None:
     assert scene.open.opened.count("one@3") == 1
 
 
-def test_others_answer_while_one_is_loaded_and_it_once_it_is(scene: Scene) -> None:
+def test_other_models_answer_during_a_load(scene: Scene) -> None:
     scene.place("one@3")
     scene.open.gate.clear()
     loading = threading.Thread(target=scene.repository.load, args=("one", "3"))
@@ -433,7 +433,7 @@ def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
     assert scene.find("one").version == "2"
 
 
-def test_a_standing_is_the_same_until_something_changes(tmp_path: Path) -> None:
+def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", "two@1")
     repository, seen = scene.repository, [scene.repository.snapshot]
 
@@ -524,7 +524,7 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     assert given == [5.0, 0.0]
 
 
-def test_what_came_changed_or_went(scene: Scene) -> None:
+def test_a_poll_acts_on_added_changed_and_removed_bundles(scene: Scene) -> None:
     old = scene.find("one@2")
     scene.place("one@2", "better")
     scene.place("one@3")
@@ -537,7 +537,7 @@ def test_what_came_changed_or_went(scene: Scene) -> None:
     until(lambda: "one@1" not in scene.states)
 
 
-def test_what_did_not_change_is_left_as_it_is(scene: Scene) -> None:
+def test_a_poll_leaves_unchanged_bundles_alone(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.repository.poll()
     opened = list(scene.open.opened)
@@ -552,7 +552,7 @@ def test_what_did_not_change_is_left_as_it_is(scene: Scene) -> None:
     assert scene.has == ["one@3"]
 
 
-def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
+def test_a_refused_bundle_that_is_removed_is_forgotten(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.place("two@1", "bad")
     scene.repository.poll()
@@ -565,7 +565,9 @@ def test_a_bad_one_that_goes_is_forgotten(scene: Scene) -> None:
     assert scene.states.keys() == {"one@1", "one@2"}
 
 
-def test_a_refusal_goes_with_its_bundle(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_forgotten_with_its_bundle(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
     # Whether it was found or asked for.
     scene.place("one@3", "bad")
@@ -589,7 +591,7 @@ def test_a_refusal_goes_with_its_bundle(scene: Scene, monkeypatch: pytest.Monkey
     scene.repository.close(5)
 
 
-def test_no_refusal_goes_with_the_volume(scene: Scene) -> None:
+def test_refusals_stay_if_the_whole_volume_is_missing(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.repository.poll()
     for version in ("1", "2", "3"):
@@ -598,7 +600,7 @@ def test_no_refusal_goes_with_the_volume(scene: Scene) -> None:
     assert scene.repository.snapshot.report["one@3"] == "bad"
 
 
-def test_refusals_of_what_is_there_list_no_folder(
+def test_pruning_lists_no_folder_while_bundles_are_there(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be done every second, of thousands of bundles."""
@@ -635,7 +637,7 @@ def test_a_refusal_whose_folder_cannot_be_read_stays(
     assert scene.repository.snapshot.report["one@3"] == "bad"
 
 
-def test_nothing_is_forgotten_while_models_change(scene: Scene) -> None:
+def test_nothing_is_pruned_during_a_change(scene: Scene) -> None:
     scene.place("one@3", "bad")
     scene.repository.poll()
     remove(scene.folder, "one", "3")
@@ -646,7 +648,7 @@ def test_nothing_is_forgotten_while_models_change(scene: Scene) -> None:
     assert "one@3" not in scene.states
 
 
-def test_what_was_chosen_at_the_start_is_missed(tmp_path: Path) -> None:
+def test_a_refused_version_that_was_chosen_at_the_start_is_not_ready(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.place("one@1")
     scene.place("two@1", "bad")
@@ -677,7 +679,7 @@ def test_only_the_latest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["good", "bad"])
-def test_a_latest_that_goes_with_all_others_bad(tmp_path: Path, content: str) -> None:
+def test_the_latest_version_is_removed_and_others_are_bad(tmp_path: Path, content: str) -> None:
     scene = Scene(tmp_path, "latest")
     scene.place("one@2")
     scene.place("two@1")
@@ -688,7 +690,7 @@ def test_a_latest_that_goes_with_all_others_bad(tmp_path: Path, content: str) ->
     assert scene.has == (["one@1", "two@1"] if content == "good" else ["two@1"])
 
 
-def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
+def test_a_suddenly_empty_folder_unloads_nothing(scene: Scene) -> None:
     for version in ("1", "2"):
         remove(scene.folder, "one", version)
     with pytest.raises(BundleError, match="is empty; what is loaded stays"):
@@ -699,7 +701,7 @@ def test_a_folder_that_is_empty_at_once_is_no_wish(scene: Scene) -> None:
     assert scene.has == ["two@1"]
 
 
-def test_a_model_that_cannot_be_read_holds_up_no_other(
+def test_a_model_that_cannot_be_read_does_not_block_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = scene.repository._store
@@ -727,7 +729,7 @@ def test_a_model_that_cannot_be_read_holds_up_no_other(
 
 
 @pytest.mark.parametrize("back", [True, False])
-def test_what_could_not_be_loaded_is_tried_again(
+def test_a_load_that_failed_for_the_file_system_is_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -749,7 +751,7 @@ def test_what_could_not_be_loaded_is_tried_again(
     assert scene.open.opened == opened
 
 
-def test_looks_at_once_act_once(scene: Scene) -> None:
+def test_concurrent_polls_act_once(scene: Scene) -> None:
     scene.place("one@3")
     scene.place("two@1", "bad")
     scene.open.gate.clear()
@@ -763,7 +765,7 @@ def test_looks_at_once_act_once(scene: Scene) -> None:
     assert scene.open.opened[2:] == ["one@3", "two@1"]
 
 
-def test_looks_again_and_says_once_what_is_wrong(
+def test_an_error_of_polls_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors = iter(["gone", "gone", None, "gone", "denied"])
@@ -825,7 +827,7 @@ def test_nothing_is_loaded_before_it_is_asked_for(lazy: Scene) -> None:
     assert [lazy.find(f"one@{version}").loads for version in "12"] == [2, 0]
 
 
-def test_a_server_is_ready_without_what_comes_on_demand(lazy: Scene) -> None:
+def test_a_server_is_ready_without_models_on_demand(lazy: Scene) -> None:
     model = lazy.find("one@2")
     model.failure = "weights differ"
     lazy.told.changes += 1
@@ -857,7 +859,7 @@ def test_a_new_version_is_loaded_before_a_name_means_it(lazy: Scene) -> None:
     assert not [event for event in lazy.told.events if "refused" in str(event)]
 
 
-def test_what_the_model_says_of_its_load(lazy: Scene) -> None:
+def test_an_error_of_a_load_on_demand_is_passed_on(lazy: Scene) -> None:
     lazy.find("one@2").content = "late and bad"
     with pytest.raises(LoadFailedError, match=r"^late and bad$"):
         lazy.repository.load("one", "2")

@@ -28,7 +28,7 @@ def test_what_is_loaded(versions: VersionChoice, pins: dict[str, str], chosen: l
     assert Policy(versions, pins).choose("one", PRESENT) == chosen
 
 
-def test_what_is_pinned_or_all_there_is_has_nothing_to_fall_back_on() -> None:
+def test_pinned_versions_have_no_fallback() -> None:
     assert Policy("latest").may_fall_back("one")
     assert not Policy("latest", {"one": "9"}).may_fall_back("one")
     assert not Policy("all").may_fall_back("one")
@@ -61,7 +61,7 @@ def test_versions_that_are_not_there(tmp_path: Path, version: str) -> None:
         ModelStore(tmp_path).find("one", version)
 
 
-def test_a_fingerprint_tells_changes_and_how_much_was_copied(tmp_path: Path) -> None:
+def test_a_fingerprint_changes_with_the_files(tmp_path: Path) -> None:
     store = ModelStore(tmp_path)
     folder = place(tmp_path, "one", "1")
     prints = [store.fingerprint("one", "1")]

@@ -1,4 +1,4 @@
-"""A repository whose folder is filled from elsewhere."""
+"""A repository whose folder is a mirror of object storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.waiting import until
 Version = tuple[str, str]
 
 
-class Source:
+class Mirror:
     """Fills a folder with what a test says.
 
     Attributes:
@@ -56,27 +56,27 @@ class Source:
         self.stopped = True
 
 
-def scene_of(source: Source, watch_seconds: float | None = None) -> Scene:
-    return Scene(source.folder, mirror=source, watch_seconds=watch_seconds)
+def scene_of(mirror: Mirror, watch_seconds: float | None = None) -> Scene:
+    return Scene(mirror.folder, mirror=mirror, watch_seconds=watch_seconds)
 
 
 def test_the_folder_is_filled_first(tmp_path: Path) -> None:
-    source = Source(tmp_path, "one@1", "two@1")
-    scene = scene_of(source)
+    mirror = Mirror(tmp_path, "one@1", "two@1")
+    scene = scene_of(mirror)
     scene.repository.start()
     assert scene.has == ["one@1", "two@1"]
-    assert source.asked == [(None, None)]
+    assert mirror.asked == [(None, None)]
     scene.repository.close(5)
-    assert source.stopped
+    assert mirror.stopped
 
 
 def test_what_was_fetched_before_is_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place(tmp_path, "one", "1")
-    source = Source(tmp_path)
-    source.error = StorageError("s3://bucket: no answer")
-    scene = scene_of(source)
+    mirror = Mirror(tmp_path)
+    mirror.error = StorageError("s3://bucket: no answer")
+    scene = scene_of(mirror)
     scene.repository.start()
     assert scene.has == ["one@1"]
     assert scene.repository.snapshot.ready
@@ -96,67 +96,69 @@ def test_what_was_fetched_before_is_served(
 def test_with_nothing_to_serve_it_does_not_start(
     tmp_path: Path, error: Exception, said: str
 ) -> None:
-    source = Source(tmp_path)
-    source.error = error
+    mirror = Mirror(tmp_path)
+    mirror.error = error
     with pytest.raises(StartError, match=said):
-        scene_of(source, watch_seconds=3600).repository.start()
+        scene_of(mirror, watch_seconds=3600).repository.start()
 
 
-def test_when_it_was_read_is_told_where_it_is_watched(tmp_path: Path) -> None:
-    source = Source(tmp_path, "one@1")
-    assert scene_of(source).repository.read_at is None
-    assert scene_of(source, watch_seconds=3600).repository.read_at == 7.0
+def test_the_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, "one@1")
+    assert scene_of(mirror).repository.read_at is None
+    assert scene_of(mirror, watch_seconds=3600).repository.read_at == 7.0
     assert Scene(tmp_path, watch_seconds=3600).repository.read_at is None
 
 
-def test_what_is_missing_names_the_source(tmp_path: Path) -> None:
-    source = Source(tmp_path)
+def test_errors_of_an_empty_repository_name_the_mirror(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path)
     with pytest.raises(
         StartError, match="repository s3://bucket: no bundle in it; `foretell push`"
     ):
-        scene_of(source).repository.start()
-    source.holds["one@1"] = "good"
-    source.failures = {("one", "1"): "one/1/weights.bin: sha256 differs"}
+        scene_of(mirror).repository.start()
+    mirror.holds["one@1"] = "good"
+    mirror.failures = {("one", "1"): "one/1/weights.bin: sha256 differs"}
     with pytest.raises(
         StartError, match=r"(?s)repository s3://bucket: .*one/1/weights.bin: sha256"
     ):
-        scene_of(source).repository.start()
+        scene_of(mirror).repository.start()
 
 
-def test_what_comes_is_served_and_what_goes_is_not(tmp_path: Path) -> None:
-    source = Source(tmp_path, "one@1")
-    scene = scene_of(source)
+def test_added_versions_are_served_and_removed_ones_are_not(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, "one@1")
+    scene = scene_of(mirror)
     scene.repository.start()
-    source.holds = {"one@2": "good"}
+    mirror.holds = {"one@2": "good"}
     scene.repository.poll()
     assert scene.has == ["one@2"]
 
 
-def test_what_fails_later_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = Source(tmp_path, "one@1")
-    scene = scene_of(source, watch_seconds=0.01)
+def test_errors_of_the_mirror_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = Mirror(tmp_path, "one@1")
+    scene = scene_of(mirror, watch_seconds=0.01)
     scene.repository.start()
-    source.error = StorageError("s3://bucket: denied")
+    mirror.error = StorageError("s3://bucket: denied")
     until(lambda: "it is tried again: s3://bucket: denied" in caplog.text)
-    before = len(source.asked)
-    until(lambda: len(source.asked) > before + 2)
+    before = len(mirror.asked)
+    until(lambda: len(mirror.asked) > before + 2)
     assert scene.has == ["one@1"]
     assert scene.repository.snapshot.ready
     # Once, and without a trace.
     assert caplog.text.count("denied") == 1
     assert "Traceback" not in caplog.text
-    source.error = None
-    source.holds["one@2"] = "good"
+    mirror.error = None
+    mirror.holds["one@2"] = "good"
     until(lambda: scene.has == ["one@1", "one@2"])
     scene.repository.close(5)
 
 
-def test_what_cannot_be_fetched_was_refused(
+def test_versions_that_cannot_be_fetched_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = Source(tmp_path, "one@1", "one@2", "two@1")
-    source.failures = {("one", "2"): "one/2/weights.bin: differs", ("two", "1"): "two/1: differs"}
-    scene = scene_of(source)
+    mirror = Mirror(tmp_path, "one@1", "one@2", "two@1")
+    mirror.failures = {("one", "2"): "one/2/weights.bin: differs", ("two", "1"): "two/1: differs"}
+    scene = scene_of(mirror)
     scene.repository.start()
     scene.repository.poll()
     scene.repository.prune()
@@ -170,46 +172,46 @@ def test_what_cannot_be_fetched_was_refused(
     assert not scene.repository.snapshot.ready
     assert scene.told.events.count("refused one@2") == 1
     assert caplog.text.count("refused one@2: one/2/weights.bin: differs") == 1
-    source.failures = {}
-    del source.holds["two@1"]
+    mirror.failures = {}
+    del mirror.holds["two@1"]
     scene.repository.poll()
     assert scene.repository.snapshot.report == {"one@1": "ready", "one@2": "ready"}
     assert scene.repository.snapshot.ready
 
 
-def test_what_cannot_be_fetched_again_answers_as_it_was(tmp_path: Path) -> None:
-    source = Source(tmp_path, "one@1")
-    scene = scene_of(source)
+def test_a_version_that_cannot_be_fetched_again_stays_in_service(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path, "one@1")
+    scene = scene_of(mirror)
     scene.repository.start()
-    source.holds["one@1"] = "better"
-    source.failures = {("one", "1"): "differs"}
+    mirror.holds["one@1"] = "better"
+    mirror.failures = {("one", "1"): "differs"}
     scene.repository.poll()
     assert scene.find("one").content == "good"
     assert scene.repository.registry.get("one", "1").refused == "differs"
     # It is whole again, and as it was.
-    source.holds["one@1"], source.failures = "good", {}
+    mirror.holds["one@1"], mirror.failures = "good", {}
     scene.repository.poll()
     assert not scene.repository.registry.get("one", "1").refused
     assert scene.open.opened == ["one@1"]
 
 
-def test_what_is_loaded_on_request_is_fetched(
+def test_an_explicit_load_fetches_the_version(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = Source(tmp_path, "one@1")
-    scene = scene_of(source)
+    mirror = Mirror(tmp_path, "one@1")
+    scene = scene_of(mirror)
     scene.repository.start()
-    source.holds["one@2"] = "good"
+    mirror.holds["one@2"] = "good"
     scene.repository.load("one", "2")
-    assert source.asked[-1] == ("one", "2")
+    assert mirror.asked[-1] == ("one", "2")
     assert scene.has == ["one@1", "one@2"]
-    source.failures = {("one", "3"): "one/3/weights.bin: differs"}
+    mirror.failures = {("one", "3"): "one/3/weights.bin: differs"}
     with pytest.raises(LoadFailedError, match=r"one@3: one/3/weights\.bin: differs"):
         scene.repository.load("one", "3")
-    source.error = StorageError("no answer")
+    mirror.error = StorageError("no answer")
     scene.repository.unload("one", "2")
     until(lambda: scene.states["one@2"] == State.UNAVAILABLE)
-    source.failures = {}
+    mirror.failures = {}
     scene.repository.load("one", "2")
     assert scene.has == ["one@1", "one@2"]
     assert "the load takes what was fetched before: no answer" in caplog.text
