@@ -24,8 +24,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-calls bench-counts bench-dashboard bench-demo bench-door bench-exports bench-fleet bench-page bench-precision bench-server \
-	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-doors gpu-graphs gpu-overhead gpu-subjects mutants notebook \
+	bench-calls bench-counts bench-dashboard bench-demo bench-exports bench-fleet bench-page bench-precision bench-request bench-server \
+	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects gpu-workers mutants notebook \
 	package changes lowest page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -104,9 +104,9 @@ bench-page: $(TEST) demo
 	$(BIN)/python -m bench.browser $(DEMO)
 
 ## measure a request outside the model; installs a parser that it compares
-bench-door: $(TEST)
+bench-request: $(TEST)
 	$(INSTALL) msgspec
-	$(BIN)/python -m bench.door
+	$(BIN)/python -m bench.request
 
 ## count the files and calls that one request passes; a minute; BEFORE="COMMIT …" counts those, too
 bench-calls: $(TEST)
@@ -129,9 +129,9 @@ gpu-graphs: $(TEST)
 gpu-overhead: $(TEST)
 	$(BIN)/python -m bench.gpu.overhead
 
-## measure a server of two doors before that stand-in; needs wrk; BEFORE=COMMIT prints both
-gpu-doors: $(TEST)
-	$(BIN)/python -m bench.gpu.doors $(if $(BEFORE),--before $(BEFORE))
+## measure a server of two HTTP workers before that stand-in; needs wrk; BEFORE="COMMIT …" prints all
+gpu-workers: $(TEST)
+	$(BIN)/python -m bench.gpu.workers $(if $(BEFORE),--before $(BEFORE))
 
 ## measure the tests by 200 small faults in the product, drawn by SEED, at COMMIT; hours; goes on
 mutants: $(TEST)

@@ -35,9 +35,9 @@ from bench.serving.process import running
 from bench.serving.subjects import NAME, prepare
 from bench.sizes import SIZES
 from bench.timing import interleaved_medians
-from foretell.service import server
 from foretell.service.arrays import FORECAST
-from foretell.service.engine.model import Model
+from foretell.service.engine.process import load
+from foretell.service.engine.registry import Model
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec, JsonCodec
@@ -51,7 +51,7 @@ _SIZE = SIZES[0]
 _CHANNELS = tuple(f"channel-{index}" for index in range(_SIZE.config.channels))
 _CONNECTIONS = (1, 4)
 _ROUNDS = 12
-_DOOR_SECONDS = 20
+_CODEC_SECONDS = 20
 # By default no more than two thousand series wait.
 _LIMITS = {"max_queue": max(_CONNECTIONS) * SERIES}
 _TEXT = """\
@@ -63,7 +63,7 @@ Each has {context} hourly rows of {channels} channels, with 3 decimals; as JSON 
 
 {machine}
 
-### The door alone
+### Without the model and the server
 
 CPU milliseconds of one request without the model's run: *read* is from the body to batch arrays,
 *encode* from the forecasts to the answer's bytes. Medians of calls in turns.
@@ -138,12 +138,12 @@ def forms() -> dict[str, Form]:
     }
 
 
-def measure_door(repository: Path, requests: Mapping[str, Form]) -> str:
+def measure_codecs(repository: Path, requests: Mapping[str, Form]) -> str:
     """The first table."""
     settings = Settings(models=repository, device="cpu", threads=1, **_LIMITS)
-    served = server.load(settings, Metrics())
+    served = load(settings, Metrics())
     try:
-        model = served.find(NAME)
+        model = served.registry.find(NAME)
         shape = (SERIES, _SIZE.config.horizon, len(_CHANNELS))
         outputs = {FORECAST: np.random.default_rng(1).normal(20, 10, shape).astype(np.float32)}
         reads = {name: partial(form.read, model, settings) for name, form in requests.items()}
@@ -159,7 +159,7 @@ def measure_door(repository: Path, requests: Mapping[str, Form]) -> str:
                 **{(name, "read"): call for name, call in reads.items()},
                 **{(name, "encode"): call for name, call in encodes.items()},
             },
-            _DOOR_SECONDS,
+            _CODEC_SECONDS,
             time.process_time,
         )
         gc.unfreeze()
@@ -275,7 +275,7 @@ def main() -> None:
             model=_SIZE.name,
             machine=machine("pysimdjson", "orjson", "pyarrow", "onnxruntime"),
         )
-        text += measure_door(repository, requests)
+        text += measure_codecs(repository, requests)
         with serving(repository, folder) as client:
             whole, run = measure_whole(client, requests)
     text += _WHOLE.format(series=SERIES, run=run * 1e3) + whole

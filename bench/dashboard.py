@@ -1,8 +1,8 @@
 """Draw docs/dashboard.png: what the dashboard shows of a server that is asked for forecasts.
 
-`python -m bench.dashboard` serves the demo's models (`make demo`) by two doors and on demand, asks
-them for two minutes and lets Debian's `prometheus` scrape. Grafana itself is not needed, and is not
-what draws: queries, layout, units and limits are the dashboard's.
+`python -m bench.dashboard` serves the demo's models (`make demo`) by two HTTP workers and on
+demand, sends requests for two minutes and lets Debian's `prometheus` scrape. Grafana itself is not
+needed, and is not what draws: queries, layout, units and limits are the dashboard's.
 """
 
 from __future__ import annotations

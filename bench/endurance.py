@@ -1,8 +1,8 @@
 """What operators ask of our server: `python -m bench.endurance`.
 
-Start-up, overload, a long mixed load, a new version, a killed door, a killed engine and SIGTERM
-under full load. Writes its part of docs/benchmarks.md; `--quick` does everything for a moment and
-prints the part instead.
+Start-up, overload, a long mixed load, a new version, a killed HTTP worker, a killed engine and
+SIGTERM under full load. Writes its part of docs/benchmarks.md; `--quick` does everything for a
+moment and prints the part instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _SIZES = (SIZES[0], SIZES[1], SIZES[4])
 _SLOW = 1
 _ADMIN = "endurance"
 _CONNECTIONS = 64
-_DOORS = 2
+_WORKERS = 2
+_HTTP_WORKER = "HTTP worker"
 # Those who are refused try again so much later.
 _AGAIN_SECONDS = 0.02
 # For a process that was killed to be replaced.
@@ -51,7 +52,8 @@ _PAGE = """\
 ## Endurance
 
 `make bench-endurance` wrote this part: our server with three models (PatchTST d 16 and d 128,
-Autoformer d 64) and two doors, the client on the same CPUs. Memory is that of all its processes.
+Autoformer d 64) and two HTTP workers, the client on the same CPUs. Memory is that of all its
+processes.
 
 {machine}
 
@@ -96,7 +98,7 @@ def _server(repository: Path, folder: Path) -> Iterator[tuple[psutil.Process, in
         "FORETELL_ADMIN_KEYS": _ADMIN,
         "FORETELL_MAX_QUEUE": str(_QUEUE),
         "FORETELL_MAX_INPUTS": str(_QUEUE),
-        "FORETELL_WORKERS": str(_DOORS),
+        "FORETELL_WORKERS": str(_WORKERS),
         "FORETELL_LOG_LEVEL": "warning",
     }
     started = time.perf_counter()
@@ -217,7 +219,7 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
     Args:
         port: Of the server.
         process: The server's first.
-        name: Of the role whose process is killed, as `foretell.service.workers` has it.
+        name: Which of its processes is killed: "engine" or "HTTP worker".
         subject: Whom requests are for.
         scale: For how long.
     """
@@ -238,12 +240,12 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
                 with suppress(httpx.TransportError):
                     answer = await http.get(url)
                     running = answer.json()["workers"]["running"]
-                    return answer.status_code == 200 and bool(running == _DOORS)
+                    return answer.status_code == 200 and bool(running == _WORKERS)
                 return False
 
             while victim.pid in {each.pid for each in roles_of(process)}:
                 await asyncio.sleep(0.005)
-            while len(roles_of(process)) <= _DOORS or not await whole():
+            while len(roles_of(process)) <= _WORKERS or not await whole():
                 await asyncio.sleep(0.02)
         seconds = time.perf_counter() - killed
         await asyncio.sleep(scale.busy_seconds)
@@ -253,14 +255,15 @@ def kill(port: int, process: psutil.Process, name: str, subject: Subject, scale:
         return client.outcomes, seconds
 
     outcomes, seconds = uvloop.run(run())
+    article = "An" if name == _HTTP_WORKER else "The"
     return (
-        f"The {name} killed with {_CONNECTIONS} connections busy: {_shown(outcomes)}; whole again "
-        f"after {seconds:.1f} s."
+        f"{article} {name} killed with {_CONNECTIONS} connections busy: {_shown(outcomes)}; whole "
+        f"again after {seconds:.1f} s."
     )
 
 
 def _of_role(process: psutil.Process, name: str) -> psutil.Process:
-    """The child of a supervisor that has a role."""
+    """The engine of a server, or an HTTP worker."""
     engine = engine_of(process)
     for each in roles_of(process):
         if (each == engine) == (name == "engine"):
@@ -317,7 +320,7 @@ def main() -> None:
             findings.add(mixed(port, process, _mixed(subjects), scale))
             findings.add(overload(port, process, subjects[_SLOW], scale))
             findings.add(roll(port, subjects[0], repository, scale))
-            findings.add(kill(port, process, "door", subjects[0], scale))
+            findings.add(kill(port, process, _HTTP_WORKER, subjects[0], scale))
             findings.add(kill(port, process, "engine", subjects[0], scale))
             findings.add(terminate(port, process, subjects[0], scale))
     text = _PAGE.format(machine=machine("onnxruntime"), lines="".join(findings.lines))

@@ -31,27 +31,27 @@ class Device:
 
 @dataclass(frozen=True)
 class Host:
-    """A server: doors in front of a queue, from which devices take batches.
+    """A server: HTTP workers in front of a queue, from which devices take batches.
 
     Attributes:
         device: What each of its devices is.
         devices: How many it has.
-        doors: Processes that read requests and write answers, one at a time each.
-        read: Seconds of a door for a request.
-        write: Seconds of a door for an answer.
+        workers: Processes that read requests and write answers, one at a time each.
+        read: Seconds of an HTTP worker for a request.
+        write: Seconds of an HTTP worker for an answer.
         queue: Most windows that may wait; who finds no room is refused.
     """
 
     device: Device
     devices: int = 1
-    doors: int = 1
+    workers: int = 1
     read: float = 0.0
     write: float = 0.0
     queue: int = 2048
 
     @property
     def rate(self) -> float:
-        """Most requests of one window a second, of the doors or the devices."""
+        """Most requests of one window a second, of the HTTP workers or the devices."""
         devices = self.devices * self.device.rate
-        door = self.read + self.write
-        return min(devices, self.doors / door) if door else devices
+        worker = self.read + self.write
+        return min(devices, self.workers / worker) if worker else devices

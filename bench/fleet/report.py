@@ -21,7 +21,7 @@ MODEL_MB, STORE_GB = 100.0, 1.0
 GPU = Device(base=0.001, each=0.00002, batch=128)
 _SERVER = "foretell --workers 2"
 _STARTS = (1, 10, 100)
-_DOORS = (1, 4, 16, 32)
+_WORKERS = (1, 4, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ A server of one process with a device that takes {base:.0f} ms for a run and {ea
 each window, of {batch} windows at most, and room for {queue} windows that wait. The device only
 waits, so that the CPUs are left to the server and to the caller. Requests of one window come by
 chance, as those of many callers do; the simulation gets the times at which they were sent. What it
-knows of the server is from two other runs: {door:.2f} ms of a CPU for a request and its answer,
+knows of the server is from two other runs: {worker:.2f} ms of a CPU for a request and its answer,
 {network:.2f} ms to the server and back besides, and a clock that wakes the device {late:.2f} ms
 late. Each cell is measured / simulated.
 
@@ -112,9 +112,10 @@ Simulated: the 99th percentile in ms of fleets of it at {load:.0%}, by how reque
 {fleets}
 ### What fills up first
 
-Of requests of one window, JSON of {bytes:.0f} bytes with its answer. Doors are those measured
-above. The network of {gigabits:.0f} Gbit/s and the device are **assumptions**, not measurements:
-a run takes {gpu_base:.0f} ms and {gpu_each:.0f} µs more for each window, up to {gpu_batch}.
+Of requests of one window, JSON of {bytes:.0f} bytes with its answer. HTTP workers are those
+measured above. The network of {gigabits:.0f} Gbit/s and the device are **assumptions**, not
+measurements: a run takes {gpu_base:.0f} ms and {gpu_each:.0f} µs more for each window, up to
+{gpu_batch}.
 
 {limits}
 Servers that start together fetch their models together. From a store that gives {store:.0f} GB/s
@@ -150,8 +151,10 @@ def _starts() -> str:
 
 
 def _limits(host: Host, size: int) -> str:
-    door = host.read + host.write
-    rows = [(f"{count} door{'s' * (count > 1)}", f"{count / door:,.0f}") for count in _DOORS]
+    worker = host.read + host.write
+    rows = [
+        (f"{count} HTTP worker{'s' * (count > 1)}", f"{count / worker:,.0f}") for count in _WORKERS
+    ]
     rows.append(("a GPU as assumed", f"{GPU.rate:,.0f}"))
     rows.append((f"a network of {GIGABITS:.0f} Gbit/s", f"{rate_of_network(GIGABITS, size):,.0f}"))
     return table(("", "requests a second at most"), rows)
@@ -169,7 +172,7 @@ def page(findings: Findings, size: int) -> str:
         each=1000 * device.each,
         batch=device.batch,
         queue=host.queue,
-        door=1000 * (host.read + host.write),
+        worker=1000 * (host.read + host.write),
         network=2000 * findings.network,
         late=1000 * (device.base - findings.base),
         alone=table(("load", *_HEAD), map(_pairs, findings.alone)),

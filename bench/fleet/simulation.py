@@ -1,10 +1,10 @@
-"""Discrete events: requests, doors, queues and batches of a fleet.
+"""Discrete events: requests, HTTP workers, queues and batches of a fleet.
 
 Batches are put together as `service/engine/scheduler.py` does it: a device that is free takes what
 waits, the oldest first, up to its largest batch, and leaves their share to others that are free. Of
 the service's other rules (small requests before large ones, several models, deadlines) there is
-nothing here. Nobody who is refused tries again. Doors take whoever comes first; a balancer costs
-nothing.
+nothing here. No refused client tries again. HTTP workers take requests in their order; a balancer
+costs nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Server:
         self._agenda = agenda
         self._outcome = outcome
         self._network = network
-        # When each door has done what it was given so far.
-        self._doors = [0.0] * host.doors
+        # When each HTTP worker has done its work so far.
+        self._workers = [0.0] * host.workers
         self._free = host.devices
         self._waiting: deque[_Request] = deque()
         self._windows = 0
@@ -75,16 +75,16 @@ class _Server:
         """A request is on its way."""
         self.load += 1
         self._agenda.add(
-            request.sent + self._network, lambda now: self._at_door(now, request, self._admit)
+            request.sent + self._network, lambda now: self._at_worker(now, request, self._admit)
         )
 
-    def _at_door(
+    def _at_worker(
         self, now: float, request: _Request, then: Callable[[float, _Request], None]
     ) -> None:
         seconds = self._host.write if then == self._answer else self._host.read
-        door = min(range(len(self._doors)), key=self._doors.__getitem__)
-        self._doors[door] = max(now, self._doors[door]) + seconds
-        self._agenda.add(self._doors[door], lambda end: then(end, request))
+        worker = min(range(len(self._workers)), key=self._workers.__getitem__)
+        self._workers[worker] = max(now, self._workers[worker]) + seconds
+        self._agenda.add(self._workers[worker], lambda end: then(end, request))
 
     def _admit(self, now: float, request: _Request) -> None:
         if self._windows + request.windows > self._host.queue:
@@ -123,7 +123,7 @@ class _Server:
         for request, taken in batch:
             request.left -= taken
             if not request.left:
-                self._at_door(now, request, self._answer)
+                self._at_worker(now, request, self._answer)
         self._start(now)
 
     def _answer(self, now: float, request: _Request) -> None:

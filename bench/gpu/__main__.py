@@ -81,7 +81,7 @@ def _serve(report: Report, subject: Subject, workers: Sequence[int], seconds: fl
 
 
 def _form(workers: int) -> str:
-    return "one process" if workers == 1 else f"{workers} doors"
+    return "one process" if workers == 1 else f"{workers} HTTP workers"
 
 
 def examine(

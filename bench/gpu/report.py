@@ -35,7 +35,8 @@ Medians of one run in milliseconds, copies to the GPU and back included; the con
 {times}
 The server under load from {connections} connections, a window a request: requests a second; median
 and 99th percentile of the latency in milliseconds, of the slowest of the {processes} processes that
-send; windows a batch. Doors read requests and write answers; one more process runs the models.
+send; windows a batch. HTTP workers read requests and write answers; one more process runs the
+models.
 
 {rates}"""
 
@@ -76,7 +77,7 @@ class Report:
 def render(report: Report) -> str:
     """The part of docs/gpu.md, or as much of it as there is."""
     head = ("bundle", "result", "replay against plain run", "error", "allowed", "other choices")
-    said = [f"**Wrong**: {fault}" for fault in report.faults]
+    lines = [f"**Wrong**: {fault}" for fault in report.faults]
     return _TEXT.format(
         machine=machine("onnxruntime-gpu", "numpy"),
         gpus=report.gpus,
@@ -86,7 +87,7 @@ def render(report: Report) -> str:
         times=_times(report.seconds),
         connections=CLIENTS * CONNECTIONS,
         processes=CLIENTS,
-        rates=_rates(report.rates) + "".join(f"\n{line}\n" for line in said),
+        rates=_rates(report.rates) + "".join(f"\n{line}\n" for line in lines),
     )
 
 
@@ -114,10 +115,10 @@ def _traffic(answers: Mapping[str, int]) -> str:
         return ""
     good = answers.get("200", 0)
     failed = {status: count for status, count in answers.items() if status != "200"}
-    said = f"and of these failed: {failed}" if failed else "and none failed"
+    failures = f"and of these failed: {failed}" if failed else "and none failed"
     return (
         "While the other models were loaded, loaded again and unloaded, the first one answered "
-        f"{good:,} requests, {said}.\n"
+        f"{good:,} requests, {failures}.\n"
     )
 
 

@@ -62,7 +62,7 @@ def memory(process: psutil.Process) -> int:
 
 
 def roles_of(process: psutil.Process) -> list[psutil.Process]:
-    """The doors and the engine of a server of ours that are alive."""
+    """The HTTP workers and the engine of a server of ours that are alive."""
     found = []
     for each in process.children():
         with suppress(psutil.NoSuchProcess):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import bulk
-from foretell.service import server
+from foretell.service.engine.process import load
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from tests.service.bundles import Spec, write_bundle
@@ -17,10 +17,10 @@ def test_both_forms_hold_the_same_series(monkeypatch: pytest.MonkeyPatch, tmp_pa
     context = bulk._SIZE.config.context
     write_bundle(tmp_path, Spec(name=bulk.NAME, channels=bulk._CHANNELS, context=context))
     settings = Settings(models=tmp_path, device="cpu", threads=1)
-    repository = server.load(settings, Metrics())
+    repository = load(settings, Metrics())
     try:
         model = repository.registry.find(bulk.NAME)
-        jobs = [form.read(model, settings).job for form in bulk.forms().values()]
+        jobs = [form.read(model, settings) for form in bulk.forms().values()]
     finally:
         repository.close(5)
     assert [job.history.shape for job in jobs] == [(2, context, len(bulk._CHANNELS))] * 2

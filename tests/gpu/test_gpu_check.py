@@ -22,7 +22,7 @@ def test_the_first_hour(stand_in: Machine, gpu_folder: Path, tmp_path: Path) -> 
     text = page.read_text()
     assert "2 GPU: " in text
     assert "and none failed" in text
-    assert "| patchtst | 2 doors |" in text
+    assert "| patchtst | 2 HTTP workers |" in text
     assert forbidden(read(log)) == []
 
 

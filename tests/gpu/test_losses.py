@@ -173,7 +173,7 @@ def test_an_engine_that_loses_its_gpu_is_replaced(
             until(lambda: "another one takes its place" in server.log)
         until(lambda: is_ready(server))
         assert "a process of the server (engine) ended with status 75" in server.log
-        # The doors have stayed.
+        # The HTTP workers have stayed.
         assert server.log.count("Started server process") == 2
         assert server.stop() == 0
 

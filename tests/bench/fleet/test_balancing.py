@@ -51,10 +51,10 @@ def test_what_a_host_can_do() -> None:
     device = Device(base=0.02, each=0.001, batch=32)
     assert device.rate == pytest.approx(32 / 0.052)
     assert Host(device, devices=3).rate == pytest.approx(3 * device.rate)
-    # One door of a millisecond is the slower part.
+    # One HTTP worker of a millisecond is the slower part.
     host = Host(device, devices=3, read=0.0004, write=0.0006)
     assert host.rate == pytest.approx(1000)
-    assert Host(device, devices=3, doors=2, read=0.0004, write=0.0006).rate == pytest.approx(
+    assert Host(device, devices=3, workers=2, read=0.0004, write=0.0006).rate == pytest.approx(
         1846, abs=1
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.fleet.__main__ import DEVICE, calibrate, extrapolate, policies
 from bench.fleet.balancing import any_one
-from bench.fleet.hosts import Device, EngineServer
+from bench.fleet.hosts import Device, Host
 from bench.fleet.measuring import Measured, servers
 from bench.fleet.report import Compared, Findings, page
 from bench.fleet.seen import Seen
@@ -35,7 +35,7 @@ def test_a_server_is_told_from_two_runs() -> None:
 
 def found() -> Findings:
     findings = Findings(DEVICE.base, 0.7)
-    findings.host = EngineServer(Device(0.021, 0.001, 32), read=0.0002, write=0.0002, queue=64)
+    findings.host = Host(Device(0.021, 0.001, 32), read=0.0002, write=0.0002, queue=64)
     findings.network = 0.0005
     findings.alone = [
         Compared("30%", Seen(100, 0.030, 0.050, 2.5, 0), Seen(110, 0.033, 0.040, 2.4, 0)),
@@ -55,7 +55,7 @@ def test_the_page_says_what_was_found() -> None:
     assert "Off by at most 50% in the median and 0% in the 99th" in text
     assert "0.40 ms of a CPU for a request and its answer,\n1.00 ms to the server" in text
     assert "1.00 ms\nlate" in text
-    assert "| 4 doors | 10,000 |" in text
+    assert "| 4 HTTP workers | 10,000 |" in text
     assert "| a network of 10 Gbit/s | 625,000 |" in text
     assert "| servers | 1 | 2 | 10 | 100 |" in text
     assert not re.search(r"[{}]|nan", text)

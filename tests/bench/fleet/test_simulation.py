@@ -24,7 +24,7 @@ def alone(host: Host, times: list[float], **options: float) -> Outcome:
     return simulate([host], first, times, **options)
 
 
-def test_one_request_takes_doors_device_and_network() -> None:
+def test_one_request_takes_workers_device_and_network() -> None:
     host = Host(DEVICE, read=2, write=3)
     outcome = alone(host, [5.0], network=0.5)
     assert outcome == Outcome([0.5 + 2 + 11 + 3 + 0.5], 0, [1], 17.0)
@@ -68,12 +68,12 @@ def test_room_is_counted_in_windows() -> None:
     assert (outcome.refused, outcome.batches) == (1, [4, 4])
 
 
-def test_a_door_does_one_thing_at_a_time() -> None:
+def test_a_worker_does_one_thing_at_a_time() -> None:
     fast = Device(base=0, each=0, batch=1)
     # Read until 2, 4; written until 7, 10.
     outcome = alone(Host(fast, read=2, write=3), [0.0, 0.0])
     assert outcome.seconds == [5 + 2, 10]
-    assert alone(Host(fast, doors=2, read=2, write=3), [0.0, 0.0]).seconds == [5, 5]
+    assert alone(Host(fast, workers=2, read=2, write=3), [0.0, 0.0]).seconds == [5, 5]
 
 
 def test_what_was_sent_counts_before_it_arrives() -> None:
@@ -107,12 +107,12 @@ def test_a_queue_of_chance_is_as_long_as_theory_says() -> None:
 
 
 def test_nothing_is_lost() -> None:
-    hosts = [Host(DEVICE, devices=2, doors=2, read=0.1, write=0.2, queue=9)] * 3
+    hosts = [Host(DEVICE, devices=2, workers=2, read=0.1, write=0.2, queue=9)] * 3
     times = poisson(1.5, 2000, Random(2))
     outcome = simulate(hosts, any_one(Random(3)), times, windows=3, network=0.01)
     assert len(outcome.seconds) + outcome.refused == 2000
     assert sum(outcome.batches) == 3 * len(outcome.seconds)
     assert outcome.refused
     assert max(outcome.batches) == 4
-    # Door, device and network at the least.
+    # HTTP worker, device and network at the least.
     assert min(outcome.seconds) == pytest.approx(0.02 + 0.3 + 12)

@@ -85,7 +85,7 @@ def test_all_that_is_looked_at(found: list[Subject]) -> None:
     ]
     assert set(report.seconds["patchtst"][1]) == {REPLAY, PLAIN, CPU}
     assert set(report.seconds["patchtst-float16"][2]) == {REPLAY, PLAIN}
-    assert report.rates == {"patchtst": {"one process": SERVED, "2 doors": SERVED}}
+    assert report.rates == {"patchtst": {"one process": SERVED, "2 HTTP workers": SERVED}}
     assert report.passed
 
 
@@ -122,7 +122,7 @@ def test_what_fails_in_a_stage_is_told(
         "patchtst, timed: no server",
         "patchtst-float16, timed: no server",
         "patchtst, one process: no server",
-        "patchtst, 2 doors: no server",
+        "patchtst, 2 HTTP workers: no server",
     ]
     assert not report.passed
 

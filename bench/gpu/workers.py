@@ -1,8 +1,8 @@
-"""Two doors before a GPU that takes a given time: `python -m bench.gpu.doors`, about two minutes.
+"""Two HTTP workers before a GPU of a given speed: `python -m bench.gpu.workers`; two minutes.
 
 On the stand-in, under load from wrk, which shares the CPUs. Writes its part of docs/gpu.md.
-`--before` loads our server at an earlier commit, as two processes with a GPU each, in turns with it
-and prints the part instead.
+`--before` loads our server at earlier commits in turns with it, and prints the part instead. They
+run with the libraries of the stand-in, not of their own pins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bench.serving.process import engine_of, roles_of, running
 from bench.serving.subjects import NAME, SUBJECTS, Subject, prepare
 from bench.stand_in.machine import Machine, UnavailableError, build
 
-_DOORS = 2
+_WORKERS = 2
 _CONNECTIONS, _REPLAY_US = 64, 1000
 _BINARY_CONNECTIONS, _BINARY_REPLAY_US, _BINARY_WINDOWS = 32, 300, (8, 128)
 # Windows that may wait: all that the connections send at a time.
@@ -46,21 +46,21 @@ _HEAD = (
     "p50, ms",
     "windows a batch",
     "engine, µs",
-    "a door, MiB",
+    "an HTTP worker, MiB",
     "the engine, MiB",
     *(f"{windows} windows: windows/s" for windows in _BINARY_WINDOWS),
     "failed",
 )
 _TEXT = """\
-## Doors before a GPU
+## HTTP workers before a GPU
 
-`make gpu-doors` wrote this part: a server with {doors} doors on the stand-in, and wrk, which shares
-the CPUs. {machine}
+`make gpu-workers` wrote this part: a server with {workers} HTTP workers on the stand-in, and wrk,
+which shares the CPUs. {machine}
 
 First {connections} connections with a window of JSON in each request, and a GPU that takes
 {replay:,} µs for a replay: how many windows there are in a batch on average, and how long the
-engine is busy with a request, all its threads together; and what the largest door and the engine
-have resident afterwards. Then {binary} connections with tensors of
+engine is busy with a request, all its threads together; and what the largest HTTP worker and the
+engine have resident afterwards. Then {binary} connections with tensors of
 the Open Inference Protocol in binary, several windows in each request, and {binary_replay} µs a
 replay.
 
@@ -78,7 +78,7 @@ class Server:
         json: A window in JSON a request.
         batch: Windows in a batch then.
         engine: Microseconds of the engine a request then; None without one.
-        memory: Bytes of the largest door then, and of the engine, 0 without one.
+        memory: Bytes of the largest HTTP worker then, and of the engine, 0 without one.
         binary: Windows a second, by windows a request.
         failed: Requests without a forecast.
     """
@@ -115,7 +115,7 @@ def start(
             environment = stand_in.environment(graph_us=replay_us) | {
                 "PYTHONPATH": str(tree),
                 "FORETELL_DEVICE": "cuda",
-                "FORETELL_WORKERS": str(_DOORS),
+                "FORETELL_WORKERS": str(_WORKERS),
                 "FORETELL_LOG_LEVEL": "warning",
                 "FORETELL_MAX_QUEUE": str(_QUEUE),
             }
@@ -136,8 +136,8 @@ def measure_json(servers: Sequence[Server], subject: Subject, folder: Path, seco
         server.batch = windows / batches if batches else 0.0
         server.engine = 1e6 * busy / windows if busy else None
         engine = engine_of(server.process)
-        doors = [each for each in roles_of(server.process) if each != engine]
-        server.memory = max(map(_resident, doors)), _resident(engine)
+        workers = [each for each in roles_of(server.process) if each != engine]
+        server.memory = max(map(_resident, workers)), _resident(engine)
 
 
 def _observed(server: Server, body: Path, seconds: int) -> tuple[Load, tuple[float, ...]]:
@@ -195,8 +195,8 @@ def binary_request(subject: Subject, windows: int, folder: Path) -> tuple[Path, 
         "datatype": "FP32",
         "parameters": {"binary_data_size": values.nbytes},
     }
-    told = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
-    head = json.dumps(told).encode()
+    request = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    head = json.dumps(request).encode()
     path = folder / f"{windows}.bin"
     path.write_bytes(head + values.tobytes())
     return path, {
@@ -222,8 +222,8 @@ def _rows(jsons: Sequence[Server], binaries: Sequence[Server]) -> Iterator[tuple
 
 def main() -> None:
     """Measure, and write or print the part."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.doors", description=__doc__)
-    parser.add_argument("--before", metavar="COMMIT", help="our server at an earlier commit")
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.workers", description=__doc__)
+    parser.add_argument("--before", metavar="COMMIT", nargs="+", default=[])
     parser.add_argument("--seconds", type=int, default=_SECONDS, help="of each load")
     given = parser.parse_args()
     if shutil.which("wrk") is None:
@@ -231,22 +231,21 @@ def main() -> None:
     try:
         stand_in = build()
     except UnavailableError as error:
-        raise SystemExit(f"gpu-doors: {error}") from None
+        raise SystemExit(f"gpu-workers: {error}") from None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = SUBJECTS[0]
         subject = prepare(size, folder / "subject", folder / "repository", NAME)
         trees = {OURS: (ROOT, subject.repository)}
-        if given.before:
-            tree = before.checkout(given.before, ROOT / ".bench")
-            repository = before.prepare(tree, size, folder / "before")
-            trees = {f"{OURS} {given.before}": (tree, repository)} | trees
+        for commit in given.before:
+            tree = before.checkout(commit, ROOT / ".bench")
+            trees[f"{OURS} {commit}"] = tree, before.prepare(tree, size)
         with start(stand_in, trees, _REPLAY_US, folder) as jsons:
             measure_json(jsons, subject, folder, given.seconds)
         with start(stand_in, trees, _BINARY_REPLAY_US, folder) as binaries:
             measure_binary(binaries, subject, folder, given.seconds)
     text = _TEXT.format(
-        doors=_DOORS,
+        workers=_WORKERS,
         machine=machine("onnxruntime", "uvloop"),
         connections=_CONNECTIONS,
         replay=_REPLAY_US,
@@ -257,7 +256,7 @@ def main() -> None:
     if given.before:
         print(text)
     else:
-        write_part("doors", text, PAGE)
+        write_part("workers", text, PAGE)
         print(f"wrote {PAGE}")
 
 

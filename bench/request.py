@@ -1,4 +1,4 @@
-"""CPU time that a request costs outside the model: `python -m bench.door`.
+"""CPU time that a request costs outside the model: `python -m bench.request`.
 
 Writes its part of docs/benchmarks.md; `--print` only prints it. Parsers that are not installed are
 left out (`pip install msgspec`).
@@ -13,7 +13,6 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,10 @@ from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.loading import load
 from foretell.service.engine.registry import Model
+from foretell.service.engine.run import Run
 from foretell.service.forecast.encode import encode
-from foretell.service.forecast.job import decode
+from foretell.service.forecast.job import Job, decode
+from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.parse import parse
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import Metrics
@@ -42,10 +43,10 @@ CONTEXT, HORIZON = 336, 96
 _TURNS, _CALLS = 15, 100
 _NAMES = tuple(f"channel {index}" for index in range(CHANNELS))
 _TEXT = """\
-## The door
+## A request outside the model
 
-CPU microseconds of a request outside the model's run (`make bench-door`): medians of turns that all
-of them take, in one process on uvloop, as the server runs. The body is {size} bytes of JSON,
+CPU microseconds of a request outside the model's run (`make bench-request`): medians of turns, in
+one process on uvloop, as the server runs. The body is {size} bytes of JSON,
 {context} rows of {channels} channels with 3 decimals; the answer has {horizon} steps.
 
 {machine}
@@ -61,7 +62,7 @@ the service reads with orjson.
 """
 _WHOLE = """\
 
-### The whole door
+### The whole request
 
 *Read* is from the body to batch arrays, *encode* from the forecast to the answer's bytes; *whole*
 is the ASGI application with a model that answers at once: middleware, routing, both of these, and
@@ -84,7 +85,7 @@ def cpu_medians(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 
 @dataclass
-class Door:
+class Application:
     """The application in this process, with a model that answers at once."""
 
     app: Any
@@ -100,7 +101,7 @@ class Door:
             if coming:
                 return coming.pop()
             await asyncio.get_running_loop().create_future()
-            raise AssertionError("nobody hangs up")
+            raise AssertionError("the client does not disconnect")
 
         async def send(message: dict[str, Any]) -> None:
             answer.append(message)
@@ -128,7 +129,7 @@ class Door:
 
 
 @contextmanager
-def opened(spec: Spec) -> Iterator[Door]:
+def opened(spec: Spec) -> Iterator[Application]:
     with tempfile.TemporaryDirectory() as folder:
         write_bundle(Path(folder), spec)
         settings = Settings(models=Path(folder), device="cpu", threads=1)
@@ -138,22 +139,17 @@ def opened(spec: Spec) -> Iterator[Door]:
         model.submit = _answer_at_once  # type: ignore[method-assign]
         try:
             app = create_app(settings, LocalEngine(repository, metrics))
-            yield Door(app, model, settings)
+            yield Application(app, model, settings)
         finally:
             repository.close(1)
 
 
-class _Done(Future[Arrays]):
-    """A run that took no time."""
-
-    submitted = began = ended = loading = 0.0
-    batch = 1
-
-
-def _answer_at_once(feeds: Arrays, **_: object) -> _Done:
-    done = _Done()
-    done.set_result({FORECAST: feeds[HISTORY][:, -HORIZON:]})
-    return done
+def _answer_at_once(feeds: Arrays, **_: object) -> Run:
+    run = Run(lambda _: None, feeds=feeds)
+    run.began = run.ended = run.submitted
+    run.batch = 1
+    run.succeed({FORECAST: feeds[HISTORY][:, -HORIZON:]})
+    return run
 
 
 def request(spec: Spec, *, times: bool) -> bytes:
@@ -165,18 +161,24 @@ def request(spec: Spec, *, times: bool) -> bytes:
     return json.dumps({"model": spec.name, "inputs": [entry]}).encode()
 
 
-def measure(door: Door, body: bytes) -> dict[str, float]:
-    job = decode(*parse(body), door.model, door.settings)
-    outputs = door.model.submit({HISTORY: job.history}, deadline=0).result()
+def measure(application: Application, body: bytes) -> dict[str, float]:
+    settings, model = application.settings, application.model
+
+    def read() -> Job:
+        parsed = parse(body, FORECASTING, settings.max_inputs)
+        return decode(*parsed, model, settings, FORECASTING)
+
+    job = read()
+    outputs = model.submit({HISTORY: job.history}, deadline=0).result()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def many() -> None:
             for _ in range(_CALLS):
-                await door.post(body)
+                await application.post(body)
 
         found = cpu_medians(
             {
-                "read": lambda: decode(*parse(body), door.model, door.settings),
+                "read": read,
                 "encode": lambda: encode(job, outputs),
             }
         )
@@ -219,13 +221,13 @@ def main() -> None:
         ("with a start", plain, True),
         ("with calendar features", calendar, True),
     ):
-        with opened(spec) as door:
-            found = measure(door, request(spec, times=times))
+        with opened(spec) as application:
+            found = measure(application, request(spec, times=times))
         rows.append((label, *(f"{found[name]:.0f}" for name in ("read", "encode", "whole"))))
     text += _WHOLE + table(("request", "read", "encode", "whole"), rows)
     print(text)
     if not only_print:
-        write_part("door", text)
+        write_part("request", text)
 
 
 if __name__ == "__main__":
