@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, detail, report
+from bench.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, detail, report, usual
 from bench.serving.contenders import ROOT
 from tests.service.bundles import Spec, write_bundle
 
@@ -119,6 +119,13 @@ def test_details_name_files_and_functions() -> None:
     assert "    2     1  one" in text
     assert "    1  one > two" in text
     assert text.endswith("[p]\n  one: a x2\n[q]\n  two: b")
+
+
+def test_the_calls_of_most_rounds_count() -> None:
+    one, two = Call("one", "a", ""), Call("two", "b", "")
+    cut_off, usual_one, changes_more = Trace([one]), Trace([one, one, two]), Trace([one, two, one])
+    with_a_tick = Trace([one, one, two, Call("clock", "tick", "")])
+    assert usual([cut_off, with_a_tick, changes_more, usual_one]) is usual_one
 
 
 @pytest.mark.timeout(120)
