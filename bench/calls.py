@@ -193,6 +193,8 @@ def count(
                 pass
         rounds = []
         for _ in range(_ROUNDS):
+            # Until the end of the connection before is over.
+            time.sleep(_LOOP_SECONDS)
             recorders.record(ALL)
             with _asking(port, body):
                 time.sleep(_LOOP_SECONDS)
