@@ -28,7 +28,7 @@ def test_requirements_are_those_of_a_server_on_a_cpu() -> None:
     *found, last = before.requirements(ROOT)
     assert last == str(ROOT)
     names = [re.split(r"[\[>=~;]", one)[0] for one in found]
-    assert {"numpy", "fastapi", "onnxruntime"} < set(names)
+    assert {"numpy", "fastapi", "onnxruntime", "pysimdjson"} < set(names)
     assert not {"foretell", "torch", "onnxruntime-gpu"} & set(names)
 
 
