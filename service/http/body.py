@@ -203,23 +203,18 @@ TIMEOUT_HEADER = "x-timeout-ms"
 _FRAMING = 64 * 1024
 
 
-def deadline_of(headers: Mapping[str, str], timeout_seconds: float, started: float) -> float:
-    """When a request that started then must be answered, on the clock of `time.monotonic`.
-
-    The header `X-Timeout-Ms` may shorten the server's limit.
+def timeout_of(header: str) -> float:
+    """The seconds that the header `X-Timeout-Ms` says.
 
     Raises:
-        InvalidInputError: the header is no whole number from 1.
+        InvalidInputError: it is no whole number from 1.
     """
-    given = headers.get(TIMEOUT_HEADER)
-    if given is not None:
-        if not (given.isascii() and given.isdecimal() and len(given) <= 12 and int(given)):
-            raise InvalidInputError(
-                f"expected a whole number of milliseconds from 1, got {given[:40]!r}",
-                param="X-Timeout-Ms",
-            )
-        timeout_seconds = min(timeout_seconds, int(given) / 1000)
-    return started + timeout_seconds
+    if not (header.isascii() and header.isdecimal() and len(header) <= 12 and int(header)):
+        raise InvalidInputError(
+            f"expected a whole number of milliseconds from 1, got {header[:40]!r}",
+            param="X-Timeout-Ms",
+        )
+    return int(header) / 1000
 
 
 def media_type(headers: Mapping[str, str], *accepted: str) -> str:
@@ -281,7 +276,7 @@ async def read_body(
                     if len(body) + len(piece) > limit:
                         raise _too_large(limit)
                     reserve(len(piece))
-                    body = _joined(body, piece)
+                    body = _joined(body, piece) if body else piece
                     if len(piece) > len(chunk):
                         # A body that decompresses to much must not hold up other requests.
                         await asyncio.sleep(0)
@@ -305,8 +300,6 @@ def _decompressor(
 
 def _joined(body: Body, piece: bytes) -> Body:
     """A body and its next piece; it grows in place, and holds no piece besides."""
-    if not body:
-        return piece
     if isinstance(body, bytes):
         body = bytearray(body)
     body += piece

@@ -24,15 +24,17 @@ from foretell.service.engine.registry import Model, Pending, Registry
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
+    TIMEOUT_HEADER,
     MemoryBudget,
     Offload,
-    deadline_of,
+    Share,
     media_type,
     read_body,
     response_of,
+    timeout_of,
 )
 from foretell.service.http.compression import Body, choose_encoding, compress
-from foretell.service.http.middleware import RequestContext, request_context
+from foretell.service.http.middleware import RequestContext
 from foretell.service.http.protocol import ClientConnection, connection_of
 from foretell.service.settings import Settings
 
@@ -181,10 +183,12 @@ class _Pipeline:
         self._codecs = {each.media_type: each for each in codecs if each.media_type is not None}
 
     async def respond(self, request: Request) -> Response:
-        context, started = request_context(request.scope), time.monotonic()
-        headers, codec, budget = context.headers, self._codec, self._budget
-        deadline = deadline_of(headers, self._settings.timeout_seconds, started)
-        if self._codecs:
+        context: RequestContext = request.scope["state"]["context"]
+        headers, codec, started = context.headers, self._codec, time.monotonic()
+        deadline = started + self._settings.timeout_seconds
+        if TIMEOUT_HEADER in headers:
+            deadline = min(deadline, started + timeout_of(headers[TIMEOUT_HEADER]))
+        if self._codecs and headers.get("content-type", codec.media_type) != codec.media_type:
             codec = self._codecs[media_type(headers, *self._codecs)]
         client = connection_of(request)
 
@@ -193,7 +197,7 @@ class _Pipeline:
             context.ran(pending)
             return outputs
 
-        with budget.share() as share:
+        with Share(self._budget) as share:
             decoded = await self._read(codec, request, context, deadline, share.reserve)
             # Nothing else of the request is held from here on.
             share.keep(decoded.held)
@@ -220,7 +224,7 @@ class _Pipeline:
                 else:
                     answer = await self._offload.run(deadline, compress, encoding, [answer])
         context.staged("encode", began)
-        return response_of(answer, budget, described)
+        return response_of(answer, self._budget, described)
 
     async def _read(
         self,

@@ -23,7 +23,7 @@ from foretell.service.errors import (
     UnreadableError,
     UnsupportedMediaError,
 )
-from foretell.service.http.body import MemoryBudget, deadline_of, media_type, read_body
+from foretell.service.http.body import MemoryBudget, media_type, read_body, timeout_of
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import wait_for_result
 from foretell.service.http.protocol import WHOLE, ClientConnection
@@ -269,12 +269,9 @@ def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = Fals
         assert not client.watched
 
 
-def test_clients_may_only_shorten_the_time() -> None:
-    assert deadline_of({}, 30, 7) == 37
-    assert deadline_of({"x-timeout-ms": "1500"}, 30, 7) == 8.5
-    assert deadline_of({"x-timeout-ms": "900000"}, 30, 7) == 37
-    # As long as a number may be.
-    assert deadline_of({"x-timeout-ms": "9" * 12}, 30, 7) == 37
+@pytest.mark.parametrize(("given", "seconds"), [("1500", 1.5), ("9" * 12, 999999999.999)])
+def test_a_time(given: str, seconds: float) -> None:
+    assert timeout_of(given) == seconds
 
 
 @pytest.mark.parametrize(
@@ -282,5 +279,5 @@ def test_clients_may_only_shorten_the_time() -> None:
 )
 def test_a_wrong_time(given: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        deadline_of({"x-timeout-ms": given}, 30, 0)
+        timeout_of(given)
     assert error.value.param == "X-Timeout-Ms"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.errors import (
     BuffersFullError,
     DeadlineExceededError,
+    InvalidInputError,
     TooLargeError,
     UnknownModelError,
     UnsupportedMediaError,
@@ -282,6 +284,16 @@ def test_a_request_may_shorten_its_time(server: Server) -> None:
         server.post(codec)
     assert codec.decoded.deadline < usual
     assert codec.decoded.ran.cancelled()
+
+
+def test_clients_may_only_shorten_the_time(server: Server) -> None:
+    codec = Codec()
+    for given, least, most in (("1500", 0, 2), ("900000", 4, 6), ("9" * 12, 4, 6)):
+        now = time.monotonic()
+        server.post(codec, x_timeout_ms=given)
+        assert now + least <= codec.decoded.deadline < now + most
+    with pytest.raises(InvalidInputError):
+        server.post(codec, x_timeout_ms="soon")
 
 
 def test_intervals_that_were_compared_are_counted(server: Server) -> None:
