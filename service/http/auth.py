@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
 from typing import Self
@@ -126,7 +127,7 @@ class Keys:
                 "control of the repository is off: the server has no admin keys "
                 "(FORETELL_ADMIN_KEYS)"
             )
-        if not _is_any(_check(headers, self.api + self.admin), self.admin):
+        if _check(headers, self.api + self.admin) not in self.admin:
             raise ForbiddenError("expected an admin key, got one for forecasts")
 
 
@@ -137,14 +138,10 @@ def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
     if key is None:
         raise UnauthorizedError("expected a key: Authorization: Bearer <key>, or X-API-Key: <key>")
     digest = _digest(key)
-    if not _is_any(digest, keys):
+    # In constant time: all keys are compared, however early one is equal.
+    if not sum(map(partial(hmac.compare_digest, digest), keys)):
         raise UnauthorizedError("the key is not one of this server's")
     return digest
-
-
-def _is_any(digest: bytes, keys: list[bytes]) -> bool:
-    # In constant time: all keys are compared, however early one is equal.
-    return sum([hmac.compare_digest(digest, key) for key in keys]) > 0
 
 
 def _digest(key: str) -> bytes:
