@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from foretell.batch.windows import Reader, Rejected, Windows
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.model import Capacity, Model
-from foretell.service.engine.registry import Pending
+from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import ModelFailedError
@@ -155,7 +155,7 @@ class _Here:
         return self._model.run(feeds)
 
 
-async def _wait(pending: Pending) -> Arrays:
+async def _wait(pending: Run) -> Arrays:
     return cast("Arrays", pending)
 
 

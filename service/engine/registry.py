@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
@@ -14,6 +14,7 @@ from foretell.bundle.nearness import Index, listed
 from foretell.service.arrays import Arrays
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.queues import Usage
+from foretell.service.engine.run import Run
 from foretell.service.errors import (
     EngineLostError,
     InvalidInputError,
@@ -27,36 +28,6 @@ _NOT_PINNED = "pinned, and not loaded"
 LOADING = "the models are being loaded"
 # Reasons that say nothing of files and libraries.
 _PUBLIC = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PINNED, LOADING}
-
-
-class Pending(Protocol):
-    """A run of a model that was accepted.
-
-    Attributes:
-        submitted: When, on the clock of `time.monotonic`.
-        began: When the first of its batches was taken.
-        ended: When the last of them had run.
-        batch: Windows of the largest of them.
-        loading: Seconds that it waited for its model to be loaded.
-    """
-
-    submitted: float
-    began: float
-    ended: float
-    batch: int
-    loading: float
-
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """Have a function called when the run is done, from any thread; at once if it is."""
-
-    def done(self) -> bool:
-        """Whether it has its outputs or has failed."""
-
-    def result(self) -> Arrays:
-        """Its outputs, `[windows, …]` by name; raises what it failed with."""
-
-    def cancel(self) -> bool:
-        """Drop what still waits of it; returns whether it was pending."""
 
 
 class Named(Protocol):
@@ -106,7 +77,7 @@ class Model(Named, Protocol):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
-    ) -> Pending:
+    ) -> Run:
         """Queue windows.
 
         Args:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.registry import Model, Pending, Registry
+from foretell.service.engine.registry import Model, Registry
+from foretell.service.engine.run import Run
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
 
 _logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class EngineServer:
         self._numbered: WeakKeyDictionary[Model, _Numbered] = WeakKeyDictionary()
         # Also those that were unloaded and still answer requests that had found them.
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
-        self._ended: deque[tuple[_WorkerConnection, int, Pending]] = deque()
+        self._ended: deque[tuple[_WorkerConnection, int, Run]] = deque()
         self._woken = False
         self._loop = asyncio.get_running_loop()
 
@@ -124,7 +125,7 @@ class EngineServer:
             raise NotReadyError("the model was unloaded")
         return model
 
-    def ended(self, worker: _WorkerConnection, number: int, run: Pending) -> None:
+    def ended(self, worker: _WorkerConnection, number: int, run: Run) -> None:
         """A run has ended, on an inference thread or this one."""
         self._ended.append((worker, number, run))
         # Runs that end before the loop gets to it need no wake-up of their own.
@@ -255,7 +256,7 @@ class _WorkerConnection(ipc.Connection):
         super().__init__()
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
-        self.runs: dict[int, Pending] = {}
+        self.runs: dict[int, Run] = {}
         self.snapshot: ipc.Snapshot | None = None
 
     @property
@@ -287,7 +288,7 @@ class _WorkerConnection(ipc.Connection):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def send_result(self, number: int, run: Pending) -> None:
+    def send_result(self, number: int, run: Run) -> None:
         """Send the outcome of a run."""
         try:
             result = ipc.Result(number, run.submitted, run.began, run.ended, run.loading, run.batch)

@@ -20,7 +20,8 @@ from foretell.service.arrays import (
     MARGIN,
     Arrays,
 )
-from foretell.service.engine.registry import Model, Pending
+from foretell.service.engine.registry import Model
+from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.options import FORECASTING, Operation, Options
@@ -34,7 +35,7 @@ from foretell.service.validation import UnknownFields
 
 # The forecasts of backtest windows, among the outputs of graphs.
 PAST = "past"
-Wait = Callable[[Pending], Awaitable[Arrays]]
+Wait = Callable[[Run], Awaitable[Arrays]]
 
 
 @dataclass(slots=True)

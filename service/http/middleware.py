@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.service import logs
-from foretell.service.engine.registry import Pending
+from foretell.service.engine.run import Run
 from foretell.service.errors import (
     ModelFailedError,
     NotReadyError,
@@ -92,7 +92,7 @@ class RequestContext:
         if self.trace is not None:
             self.trace.stage(stage, began, ended, self.attributes)
 
-    def ran(self, pending: Pending) -> None:
+    def ran(self, pending: Run) -> None:
         """Add the stages of a run that has ended."""
         self.stages.append(("queue", pending.began - pending.submitted))
         self.stages.append(("run", pending.ended - pending.began))

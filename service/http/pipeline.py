@@ -20,7 +20,8 @@ from starlette.responses import Response
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.engine import Engine
-from foretell.service.engine.registry import Model, Pending, Registry
+from foretell.service.engine.registry import Model, Registry
+from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
@@ -38,7 +39,7 @@ from foretell.service.http.middleware import RequestContext
 from foretell.service.http.protocol import ClientConnection, connection_of
 from foretell.service.settings import Settings
 
-Wait = Callable[[Pending], Awaitable[Arrays]]
+Wait = Callable[[Run], Awaitable[Arrays]]
 # Compressing a byte takes as long as this many bytes of other work.
 _COMPRESSION = 4
 
@@ -192,7 +193,7 @@ class _Pipeline:
             codec = self._codecs[media_type(headers, *self._codecs)]
         client = connection_of(request)
 
-        async def wait(pending: Pending) -> Arrays:
+        async def wait(pending: Run) -> Arrays:
             outputs = await wait_for_result(pending, client, deadline)
             context.ran(pending)
             return outputs
@@ -263,7 +264,7 @@ class _Pipeline:
         return decoded
 
 
-async def wait_for_result(pending: Pending, client: ClientConnection, deadline: float) -> Arrays:
+async def wait_for_result(pending: Run, client: ClientConnection, deadline: float) -> Arrays:
     """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
 
     Args:

@@ -24,7 +24,8 @@ from foretell.service.engine.client import EngineClient, _EngineConnection
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.loading import load
-from foretell.service.engine.registry import IndexEntry, Model, Pending, Registry, State
+from foretell.service.engine.registry import IndexEntry, Model, Registry, State
+from foretell.service.engine.run import Run
 from foretell.service.engine.server import EngineServer, _load
 from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import (
@@ -47,7 +48,7 @@ def windows(count: int = 1, value: float = 1.0) -> dict[str, np.ndarray]:
     return {"history": np.full((count, 8, 1), value, np.float32)}
 
 
-async def outcome(run: Pending) -> dict[str, np.ndarray]:
+async def outcome(run: Run) -> dict[str, np.ndarray]:
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     run.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
