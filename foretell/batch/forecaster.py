@@ -71,10 +71,10 @@ class Forecaster:
 
     def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
         runtime = Runtime(device)
-        self._batcher = Scheduler(threads=runtime.workers(1))
+        self._scheduler = Scheduler(threads=runtime.workers(1))
         capacity = Capacity(None, _UNLIMITED, _UNLIMITED)
         observer = Metrics().observer(bundle.parent.name, bundle.name)
-        self.model = Model(bundle, runtime, self._batcher, capacity, observer, anywhere=True)
+        self.model = Model(bundle, runtime, self._scheduler, capacity, observer, anywhere=True)
         settings = unlimited(bundle)
         self.options = FORECASTING.read_options(options, 1, self.model, settings)
         self._reader = Reader(self.model, options, settings, self.options)
@@ -99,7 +99,7 @@ class Forecaster:
         """Give back what the model holds."""
         self._loop.close()
         self.model.close(_CLOSE_SECONDS)
-        self._batcher.close(_CLOSE_SECONDS)
+        self._scheduler.close(_CLOSE_SECONDS)
 
     def _run(self, windows: Windows, rejected: list[Rejected]) -> list[tuple[Windows, Arrays]]:
         """Outputs of windows; those with which a sound model fails are rejected."""
