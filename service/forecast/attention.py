@@ -1,4 +1,4 @@
-"""Attention on request: which stages, how large the answer, and the answer itself."""
+"""Attention on request: the stages that are asked for, their size, and their part of the answer."""
 
 from __future__ import annotations
 
@@ -35,49 +35,44 @@ _DURATIONS = {
 
 @dataclass(frozen=True)
 class Selection:
-    """The attention a request asks for.
-
-    Attributes:
-        stages: The stages to return.
-        heads: Every head, their mean, or some by number.
-    """
+    """The attention that a request asks for: stages, and all heads, their mean, or some of them."""
 
     stages: tuple[AttentionStage, ...]
     heads: Heads
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the graph's outputs that the answer is made of."""
+        """The outputs of the graph that the answer is made of."""
         return tuple(name for stage in self.stages for name in stage.evidence)
 
     def values(self, channels: int) -> int:
-        """At most how many weights, and keys of sparse maps, the answer for one input has."""
+        """Most weights, and keys of sparse maps, in the answer for one input."""
         return sum(_values(stage, self.heads, channels) for stage in self.stages)
 
 
-def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selection:
+def select(options: AttentionOptions, manifest: Manifest, path: str) -> Selection:
     """Resolve stage names, layer and head numbers; stages without a map must be named.
 
     Raises:
         NotSupportedError: the model has no attention stage, or none with a map and none is named.
-        InvalidInputError: a name or number is not the model's; `param` is its place.
+        InvalidInputError: a name or number is not the model's; `param` is its path.
     """
     has_maps = any(stage.form != "none" for stage in manifest.attention)
     if not manifest.attention or (options.stages is None and not has_maps):
-        raise NotSupportedError(f"{manifest.name} has no attention maps", param=place)
+        raise NotSupportedError(f"{manifest.name} has no attention maps", param=path)
     stages = {stage.name: stage for stage in manifest.attention}
     for index, name in enumerate(options.stages or ()):
         if name not in stages:
             raise InvalidInputError(
                 f"expected one of {', '.join(stages)}, got {name[:60]!r}",
-                param=f"{place}.stages[{index}]",
+                param=f"{path}.stages[{index}]",
             )
     layers = {_layer(stage) for stage in manifest.attention}
     for index, layer in enumerate(options.layers or ()):
         if layer not in layers:
             raise InvalidInputError(
                 f"expected one of the layers {', '.join(map(str, sorted(layers)))}",
-                param=f"{place}.layers[{index}]",
+                param=f"{path}.layers[{index}]",
             )
     chosen = tuple(
         stage
@@ -86,31 +81,31 @@ def select(options: AttentionOptions, manifest: Manifest, place: str) -> Selecti
         and (options.layers is None or _layer(stage) in options.layers)
     )
     if not chosen:
-        raise InvalidInputError("stages and layers together select nothing", param=place)
-    return Selection(chosen, _select_heads(options.heads, chosen, f"{place}.heads"))
+        raise InvalidInputError("stages and layers together select nothing", param=path)
+    return Selection(chosen, _select_heads(options.heads, chosen, f"{path}.heads"))
 
 
-def _select_heads(given: object, stages: tuple[AttentionStage, ...], place: str) -> Heads:
+def _select_heads(given: object, stages: tuple[AttentionStage, ...], path: str) -> Heads:
     if given == "all":
         return "all"
     if given == "mean":
         return "mean"
     if not isinstance(given, list) or not given:
         raise InvalidInputError(
-            f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=place
+            f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=path
         )
-    # A circulant map is that of all heads.
-    having = [stage.heads for stage in stages if stage.form in ("dense", "sparse")]
-    count = min(having, default=None)
+    # A circulant map is of all heads together.
+    counts = [stage.heads for stage in stages if stage.form in ("dense", "sparse")]
+    count = min(counts, default=None)
     for index, head in enumerate(given):
         if type(head) is not int or head < 0 or (count is not None and head >= count):
             heads = "" if count is None else f", of which every selected stage has {count}"
             raise InvalidInputError(
                 f"expected a head by its number from 0{heads}, got {shown(head)}",
-                param=f"{place}[{index}]",
+                param=f"{path}[{index}]",
             )
     if len(set(given)) < len(given):
-        raise InvalidInputError("a head is asked for twice", param=place)
+        raise InvalidInputError("a head is asked for twice", param=path)
     return tuple(given)
 
 
@@ -121,14 +116,14 @@ def describe(
     manifest: Manifest,
     columns: list[int] | None,
 ) -> list[dict[str, Any]]:
-    """The attention of one input, as the answer has it.
+    """The attention of one input, for the answer.
 
     Args:
-        selection: What was asked for.
+        selection: What is asked for.
         outputs: The graph's outputs for this input, without the batch axis.
-        timeline: When its steps are, if it said so.
+        timeline: The times of the input, if it has any.
         manifest: The model's.
-        columns: The model's channel of each column of the request, if not in the model's order.
+        columns: The model's channel of each column of the input, if not in the model's order.
     """
     order = columns or list(range(len(manifest.channels)))
     return [
@@ -180,7 +175,7 @@ def _circulant(stage: AttentionStage, outputs: Arrays, frequency: Frequency) -> 
 def _by_head(
     stage: AttentionStage, heads: Heads, outputs: Arrays, order: list[int]
 ) -> dict[str, Any]:
-    """A dense or sparse map of the heads, its channels in the order of the request."""
+    """A dense or sparse map of the heads, with channels in the order of the request."""
     length = stage.key.length
     weights = outputs[stage.part("weights")]
     keys = outputs[stage.part("keys")] if stage.form == "sparse" else None
@@ -189,7 +184,7 @@ def _by_head(
     found: dict[str, Any] = {}
     positions: dict[int, list[int]] = {}
     if heads == "mean":
-        # Each head of a sparse map has keys of its own: together they may have any.
+        # The heads of a sparse map have different keys: their mean may have any key.
         weights = weights.mean(axis=-3) if keys is None else mean_map(keys, weights, length)
         keys = None
         found |= {"form": "dense", "axes": ["query", "key"]}
@@ -205,7 +200,7 @@ def _by_head(
         if keys is None:
             positions[-1] = along
         else:
-            # At the end, where -1 looks, it stays one.
+            # A key of -1 is none, and indexes the end, where it stays -1.
             keys = np.append(np.argsort(along), -1)[keys]
     for axis, chosen in positions.items():
         weights = weights.take(chosen, axis)
@@ -216,22 +211,16 @@ def _by_head(
 
 
 def _ordered(axis: Axis, order: list[int]) -> list[int]:
-    """The positions of an axis, those of the channels in their order."""
+    """The positions of an axis of channels, in the order of these."""
     return [*order, *range(len(order), axis.length)]
 
 
 def circulant(
     lags: NDArray[np.int64], lag_weights: NDArray[np.float32], length: int
 ) -> NDArray[np.float32]:
-    """A circulant map.
+    """A circulant map `[query, key]` of `[k]` lags with weights, `length` positions on either axis.
 
-    Args:
-        lags: `[k]`.
-        lag_weights: `[k]`.
-        length: Positions on either axis.
-
-    Returns:
-        `[query, key]`, `lag_weights[i]` where key - query is `lags[i]` modulo the length.
+    It is `lag_weights[i]` where key - query is `lags[i]` modulo the length.
     """
     weights = np.zeros((length, length), np.float32)
     query = np.arange(length)
@@ -243,19 +232,13 @@ def circulant(
 def mean_map(
     keys: NDArray[np.int64], weights: NDArray[np.float32], length: int
 ) -> NDArray[np.float32]:
-    """The mean over the heads of a sparse map.
+    """The mean `[…, query, key]` over the heads of a sparse map.
 
-    Args:
-        keys: `[…, heads, query, k]`; -1 is none.
-        weights: The same shape.
-        length: How many keys there are.
-
-    Returns:
-        `[…, query, key]`.
+    Keys and weights are `[…, heads, query, k]`; a key is below `length`, or -1, which is none.
     """
     *lead, heads, queries, _ = keys.shape
     rows = np.arange(math.prod(lead) * queries).reshape(*lead, 1, queries, 1)
-    # What is of no key goes into a column more.
+    # Weights without a key go into one more column.
     cells = rows * (length + 1) + np.where(keys < 0, length, keys)
     sums = np.bincount(cells.ravel(), weights.ravel(), rows.size * (length + 1))
     maps = sums.reshape(*lead, queries, length + 1)[..., :length].astype(np.float32)
@@ -263,15 +246,11 @@ def mean_map(
 
 
 def labels(axis: Axis, timeline: Timeline | None, channels: Sequence[str]) -> list[Label]:
-    """What each position of an axis stands for.
+    """The label of each position of an axis.
 
-    A position of one step has one label, a patch has `start` and `end`, its first and its last
-    step; channels have names, landmarks and clusters numbers, and padding has None.
-
-    Args:
-        axis: The axis.
-        timeline: When the steps of the input are, if it said so.
-        channels: Their names, in the order of the positions.
+    A step has one label, a patch `start` and `end`, its first and last step: times if there is a
+    timeline, otherwise numbers. Channels have names, which are in the order of the positions,
+    landmarks and clusters numbers, and padding None.
     """
     count = axis.length - axis.padding
     padding = [None] * axis.padding

@@ -1,8 +1,8 @@
 """Large JSON, read in pieces: no call holds the interpreter's lock for long.
 
-A text is cut at commas. Each piece is completed with the brackets that are open around it, parsed
-by itself, and merged with those before it. Of what spans several pieces only what is read later is
-kept: see `Form`.
+A body is cut at commas. Each piece is completed with the brackets that are open around it, parsed
+by itself, and merged with the pieces before it. A list or an object that spans several pieces is
+kept only if it is read later, which `Form` tells.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from foretell.service.forecast.values import NULL, pack
 from foretell.service.http.compression import Body
 from foretell.service.validation import MOST_UNKNOWN
 
-# Bytes of a piece: it takes at most 2 ms to parse.
+# Bytes of a piece, which take at most 2 ms to parse.
 _PIECE = 64 * 1024
-# Brackets that parsers let be open at a time.
+# Most open brackets that parsers accept.
 _DEEPEST = 1024
-# Items that are freed at a time; each may be lists in lists, as long as a piece.
+# Items that are freed at a time: each may be as large as a piece.
 _FREED = 8
-# Items of a list that is neither data nor made of a request's objects: no longer one is valid.
+# Most items of a valid list that holds neither data nor objects of the request.
 _MOST_ITEMS = 64 * 1024
 
 _COMMA, _LIST, _OBJECT, _END, _QUOTE, _BACKSLASH = range(1, 7)
@@ -40,7 +40,7 @@ _KINDS = np.zeros(256, np.uint8)
 for _kind, _marks in enumerate((b",", b"[", b"{", b"]}", b'"', b"\\"), start=1):
     _KINDS[[*_marks]] = _kind
 
-# Names of members that stand for what a piece does not hold; no caller can know them.
+# Names of members that stand for what is before and after a piece; no client can know them.
 _BEFORE, _AFTER = (secrets.token_hex(8) for _ in range(2))
 _CONTINUED = {_LIST: "[", _OBJECT: f'{{"{_BEFORE}":'}
 _INTERRUPTED = {_LIST: "null]", _OBJECT: f'"{_AFTER}":null}}'}
@@ -53,15 +53,15 @@ _PLACE = re.compile(r"line (\d+) column (\d+)")
 class Form:
     """What is read of a request.
 
-    Paths are as in `Names`: `` is the request, `inputs[]` one of its inputs.
+    Paths are as the levels of `KnownFields`: `` is the request, `inputs[]` one of its inputs.
 
     Attributes:
-        objects: Names that an object may have, by its path. Of members of other names the first
-            names are kept, without values.
-        texts: Lists of any length, of what is no list and no object.
-        nested: Lists of any length, or of lists likewise.
+        objects: The fields of objects by path. Of unknown fields the first names are kept, without
+            values.
+        texts: Lists of any length, without lists and objects in them.
+        nested: Lists of any length, or of such lists.
         numbers: Lists of any length that become arrays of float64, `[time]` or `[time, channel]`,
-            if they hold nothing but numbers and nulls, which are `NULL`.
+            if they hold nothing but numbers and nulls; null becomes `NULL`.
     """
 
     objects: Mapping[str, Mapping[str, Any]]
@@ -71,19 +71,19 @@ class Form:
 
 
 def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON as far as the form has it.
+    """Read JSON, as far as the form has it.
 
-    Metadata become bytes: see `echo`. A list that is too long has its true length, but from the
-    limit on one item again and again.
+    Metadata become bytes, as by `echo`. Of a list that is too long the length is kept, but the same
+    item stands for all those beyond the limit.
 
     Args:
         body: The JSON.
         form: What is read.
-        most: Most objects in a list of objects that the form knows.
+        most: Most items of a list of the form's objects.
 
     Raises:
         ValueError: the body is no JSON.
-        InvalidInputError: the metadata have a number that JSON has not.
+        InvalidInputError: the metadata hold NaN or Infinity.
     """
     merged = _Merged(form, most, body)
     for piece in _pieces(body):
@@ -101,13 +101,7 @@ def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401
 
 
 class _Opened(NamedTuple):
-    """A bracket that a piece opens and does not close.
-
-    Attributes:
-        kind: `_LIST` or `_OBJECT`.
-        key: What is before it: its name and a colon, in an object.
-        start: Where it is in the body.
-    """
+    """A bracket that a piece opens and does not close; `key` is the text between it and a comma."""
 
     kind: int
     key: bytes
@@ -116,30 +110,20 @@ class _Opened(NamedTuple):
 
 @dataclass
 class _Piece:
-    """A part of the body, as JSON.
-
-    Attributes:
-        text: The JSON.
-        start: Where the part begins in the body.
-        added: Bytes of the text before it.
-        is_last: Whether nothing follows it.
-        kept: How many of the brackets that were open before it are open after it.
-        opened: Those that are open after it besides.
-        brackets: `[brackets]`, where they are in the part.
-        depths: `[brackets]`, how many are open after each, more than before the part.
-    """
-
+    # JSON: `added` bytes, and the part of the body from `start` on.
     text: bytes
     start: int
     added: int
     is_last: bool
+    # How many of the brackets that were open before it still are; those that it opens besides.
     kept: int
     opened: list[_Opened]
+    # `[brackets]`: their places in the part, and how many more are open after each than before it.
     brackets: NDArray[np.int64]
     depths: NDArray[np.int64]
 
     def end_of(self, depth: int) -> int:
-        """Where the bracket at this depth, of those open before the part, ends in the body."""
+        """Where in the body a bracket is closed that was open before; -1 is the innermost."""
         return self.start + int(self.brackets[np.argmax(self.depths == depth)]) + 1
 
 
@@ -154,10 +138,10 @@ def _pieces(body: memoryview) -> Iterator[_Piece]:
 
 
 def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
-    """Where the next part ends, and its structure, without the comma there.
+    """The end of the part from `start` on, and its structure without the comma at that end.
 
-    Of its bytes only the last `_PIECE` may have a comma. What is before them is one text, number or
-    blank, or too many brackets to be JSON: these are not read to their end.
+    Only its last `_PIECE` bytes have commas. Before them is one text, number or blank, or so many
+    brackets that it is no JSON.
     """
     end, is_quoted, brackets = start, False, 0
     found: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
@@ -186,14 +170,10 @@ def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray
 def _structure(
     text: NDArray[np.uint8], is_quoted: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8], bool]:
-    """Where brackets and commas are outside of strings, and of which kind each is.
+    """Places and kinds of brackets and commas outside of strings, and whether a string is open.
 
-    Args:
-        text: No longer than a piece: this takes many times its memory.
-        is_quoted: Whether it begins within a string.
-
-    Returns:
-        Also whether it ends within one.
+    `is_quoted` tells whether one is open at the start of the text, which is a piece at most: this
+    takes many times its memory.
     """
     kinds = _KINDS[text]
     at = np.flatnonzero(kinds)
@@ -222,7 +202,7 @@ def _piece(
     kinds: NDArray[np.uint8],
     stack: list[int],
 ) -> _Piece:
-    """The piece of a part, whose structure is given, and the kinds of brackets open before it."""
+    """The piece of a part; `stack` is the kinds of the brackets that are open before it."""
     ranks = np.flatnonzero(kinds != _COMMA)
     steps = np.where(kinds[ranks] == _END, -1, 1)
     depths = np.cumsum(steps)
@@ -272,7 +252,7 @@ class _Merged:
         if not self._open and not piece.opened:
             self.value = value
             return
-        # The part of each container that was open before, and then of each that is open after.
+        # The part of each container that was open before, and of each that is open after.
         parts, rest = [], value
         for container in self._open:
             parts.append(rest)
@@ -309,7 +289,7 @@ class _Merged:
                 self.value = value
 
     def _container(self, opened: _Opened) -> _Skipped:
-        """What takes the parts of a list or an object, by its path."""
+        """The container for a list or an object, by its path."""
         form, is_list = self._form, opened.kind == _LIST
         if not self._open:
             return _Items("", "", _MOST_ITEMS) if is_list else _Members("", "", form.objects[""])
@@ -338,43 +318,37 @@ class _Merged:
 
 
 def _name(key: bytes) -> str:
-    """The name of a member, of the text before its value."""
+    """The name of a member, from the text before its value."""
     name: str = orjson.loads(key.rstrip(b" \t\r\n")[:-1])
     return name
 
 
 class _Skipped:
-    """A list or an object that spans pieces, of which nothing is kept.
-
-    Args:
-        is_list: Which of both.
-        name: Its name in the object that it is in.
-        is_echoed: Whether its text is kept.
-    """
+    """A list or an object that spans pieces, of which nothing is kept but its text at most."""
 
     def __init__(self, is_list: bool, name: str = "", *, is_echoed: bool = False) -> None:
         self.name = name
         self.is_echoed = is_echoed
-        # Where a piece has what is inside, in its part of this.
+        # The key or index, in a part of this, of what is open in it.
         self.before: Any = 0 if is_list else _BEFORE
         self._value: Any = [] if is_list else {}
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - any JSON
-        """All that was kept."""
+        """What was kept."""
         return self._value
 
     def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
-        """Take what a piece has of it, without what is still open."""
+        """Take the part of a piece, without what is open in it."""
         if self.is_echoed and not is_strict:
             echoed(part)
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - any JSON
-        """Take what several pieces had of one value in it."""
+        """Take a value in it that spans pieces."""
 
 
 class _Echoed(_Skipped):
-    """Likewise, but that its text is kept, from its start in the body on."""
+    """An object whose text is kept, from its start in the body on."""
 
     def __init__(self, name: str, start: int) -> None:
         super().__init__(is_list=False, name=name, is_echoed=True)
@@ -382,7 +356,7 @@ class _Echoed(_Skipped):
 
 
 class _Members(_Skipped):
-    """An object at a path, with the names that it may have."""
+    """An object at a path, with its known fields."""
 
     def __init__(self, path: str, name: str, known: Mapping[str, Any]) -> None:
         super().__init__(is_list=False, name=name)
@@ -411,14 +385,9 @@ class _Freed(list[Any]):
 
 
 class _Items(_Skipped):
-    """A list at a path, of any length or at most so many items.
+    """A list at a path, of any length or of `most` items.
 
-    Args:
-        path: As in `Form`.
-        name: As of all.
-        most: How many.
-        wrong: Types of what it may not hold. Of such items the first stands for them all: it is
-            where the refusal looks.
+    The first item of a wrong type stands for all of them: it is the one that an error names.
     """
 
     def __init__(
@@ -450,9 +419,9 @@ class _Items(_Skipped):
 
 
 class _Numbers(_Items):
-    """A list of numbers and nulls, or of lists of as many of them each; others are refused later.
+    """A list of numbers and nulls, or of lists of them of one length.
 
-    Of such others the list is as long as up to the first of them, where the refusal looks.
+    Of any other list what is up to the first wrong item is kept: an error names that.
     """
 
     def __init__(self, path: str, name: str) -> None:
@@ -478,7 +447,7 @@ class _Numbers(_Items):
 
 
 def _array(items: list[Any]) -> NDArray[np.float64] | None:
-    """Numbers and nulls, or rows of them of one length, as an array."""
+    """Numbers and nulls, or rows of them of one length, as an array; None for anything else."""
     flat, kinds = items, set(map(type, items))
     is_nested = all(issubclass(kind, list) for kind in kinds)
     if is_nested:
@@ -502,14 +471,12 @@ _echo = msgspec.json.Decoder(_Echo)
 
 
 def echo(request: dict[str, Any], text: Body) -> None:
-    """Put the text of a request's metadata in their place, if they are an object.
+    """Replace the metadata of a request that orjson read by their text, if they are an object.
 
-    Args:
-        request: The request, as orjson has it: integers beyond 64 bits have become floats.
-        text: What it was parsed from.
+    orjson makes floats of integers beyond 64 bits.
 
     Raises:
-        ValueError: it is too deep.
+        ValueError: they are nested too deep.
     """
     if isinstance(request.get(_METADATA), dict):
         try:
@@ -522,7 +489,7 @@ def echoed(metadata: dict[str, Any] | bytes) -> bytes:
     """Metadata as JSON.
 
     Raises:
-        InvalidInputError: they have a number that JSON has not.
+        InvalidInputError: they hold NaN or Infinity.
     """
     if isinstance(metadata, bytes):
         return metadata
@@ -535,9 +502,7 @@ def echoed(metadata: dict[str, Any] | bytes) -> bytes:
 
 
 def read_leniently(text: Body) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON at half the speed, with integers of any size, and NaN and Infinity as numbers.
-
-    `read_values` knows what to make of them, or refuses them with their place.
+    """Read JSON at half the speed, with integers of any size, NaN and Infinity.
 
     Raises:
         ValueError: it is no JSON.

@@ -1,4 +1,4 @@
-"""The wire types of the time-series door: KServe's, plus what foretell adds."""
+"""The wire types of time-series requests: KServe's, and what foretell adds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from foretell.service.validation import QUERY, KnownFields, at_most, check_list
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]
 
-# What every reader of JSON keeps as it is.
+# Larger integers are floats to some readers of JSON.
 MOST_INTEGER = 2**53
 
 _Number = {"type": ["number", "null"]}
@@ -37,7 +37,7 @@ def _check_rows(value: object) -> object:
     return value
 
 
-# Numbers are checked in bulk by `foretell.service.forecast.values`, not one by one here.
+# `foretell.service.forecast.values` checks all numbers at once.
 Rows = Annotated[
     list[Any] | NDArray[np.float64],
     PlainValidator(_check_rows),
@@ -50,7 +50,7 @@ Rows = Annotated[
         }
     ),
 ]
-# As many as there are rows: checked in bulk by `check_texts`.
+# `check_texts` checks all texts at once: there is one for each row.
 Texts = Annotated[
     list[str],
     PlainValidator(check_list),
@@ -64,7 +64,7 @@ def _check_metadata(value: object) -> object:
     return value
 
 
-# As it came where that is known (see `foretell.service.forecast.pieces.echo`).
+# Its text where that is known, by `foretell.service.forecast.pieces.echo`.
 Metadata = Annotated[
     dict[str, Any] | bytes | None,
     PlainValidator(_check_metadata),
@@ -79,8 +79,7 @@ _MOST = 16 * 1024
 Strings = Annotated[list[str], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)]
 Level = Annotated[float, Field(strict=True, gt=0, lt=1)]
 Levels = Annotated[list[Level], Field(fail_fast=True, max_length=99), at_most(99)]
-# Checked by `foretell.service.forecast.attention`: pydantic would name each branch in
-# the place.
+# `foretell.service.forecast.attention` checks it: pydantic would name each branch in the path.
 Heads = Annotated[
     Any,
     WithJsonSchema(
@@ -150,7 +149,7 @@ class AttentionOptions(BaseModel):
 class ForecastOptions(BaseModel):
     """How to forecast."""
 
-    # As a default it is then not copied.
+    # pydantic does not copy a default that is frozen.
     model_config = ConfigDict(frozen=True)
 
     horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
@@ -244,7 +243,7 @@ class BacktestOptions(BaseModel):
 
 
 class _Request(BaseModel):
-    """What all requests have; their inputs are checked one by one: a bad one sinks no others."""
+    """The fields of all requests; inputs are validated later, so that a bad one sinks no others."""
 
     model: Reference = None
     inputs: Annotated[list[Any], Field(min_length=1)]
@@ -257,7 +256,7 @@ class _Request(BaseModel):
 
 
 class Envelope(_Request):
-    """A request for forecasts whose inputs are not checked yet."""
+    """A request for forecasts whose inputs are not validated yet."""
 
     options: ForecastOptions = ForecastOptions()
 
@@ -269,7 +268,7 @@ class ForecastRequest(Envelope):
 
 
 class BacktestEnvelope(_Request):
-    """A request to backtest whose inputs are not checked yet."""
+    """A request to backtest whose inputs are not validated yet."""
 
     options: BacktestOptions = BacktestOptions()
 
@@ -336,7 +335,7 @@ class ModelCard(BaseModel):
 
 
 class ModelReport(ModelCard):
-    """All that is said of a model."""
+    """All that `GET /models/{model}` tells of a model."""
 
     parameters: int
     test: TestResult | None
