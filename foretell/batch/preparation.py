@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,7 +162,7 @@ def _check_types(tables: Tables, given: pa.Schema, about: Manifest, place: str) 
     table = given.empty_table()
     try:
         read_times(table, about.step)
-        read_values(table, about.channels)
+        deque(read_values(table, about.channels), maxlen=0)
     except ServiceError as error:
         raise BatchError(
             f"{place}: column {tables.names[error.param or ID]!r}: {error.message}"

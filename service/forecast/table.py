@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -245,8 +245,8 @@ def _to_times(field: pa.Field) -> str:
     return f"; convert the column: {how}"
 
 
-def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.float64]]:
-    """The values `[rows]` of each channel, NaN where one is missing.
+def read_values(table: pa.Table, channels: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    """The values `[rows]` of each channel in turn, NaN where one is missing.
 
     The one channel of a univariate model may also be called `y`.
 
@@ -260,7 +260,8 @@ def read_values(table: pa.Table, channels: Sequence[str]) -> list[NDArray[np.flo
         and TARGET in table.column_names
     ):
         channels = (TARGET,)
-    return [_values(table, name, channels) for name in channels]
+    for name in channels:
+        yield _values(table, name, channels)
 
 
 def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.float64]:
@@ -399,7 +400,7 @@ class _Rows:
         self,
         groups: Groups,
         times: Times | None,
-        columns: list[NDArray[np.float64]],
+        columns: Iterator[NDArray[np.float64]],
         manifest: Manifest,
         reader: SeriesReader,
         *,
@@ -410,8 +411,9 @@ class _Rows:
         self._names = list(map(str, groups.ids.to_pylist()))
         self._clock = None if times is None else times.clock
         self._steps = None if times is None else groups.sort(times.steps)
-        self._values = np.empty((self._starts[-1], len(columns)))
+        self._values = np.empty((self._starts[-1], len(manifest.channels)))
         self._is_hollow = np.zeros(self._starts[-1], np.bool_)
+        # A column is freed before the next one is read.
         for channel, column in enumerate(columns):
             self._values[:, channel] = in_order = groups.sort(column)
             self._is_hollow |= np.isnan(in_order)

@@ -233,14 +233,14 @@ def test_values_of_any_number_type() -> None:
 
 
 def test_the_one_channel_may_be_called_y() -> None:
-    assert read_values(table(y=[1.0]), ("load",))[0].tolist() == [1.0]
+    assert [each.tolist() for each in read_values(table(y=[1.0]), ("load",))] == [[1.0]]
 
 
 def test_another_channel_is_not_what_was_meant() -> None:
     with pytest.raises(InvalidInputError, match=r"the table has HULL$"):
-        read_values(table(HULL=[1.0]), ("HUFL", "HULL"))
+        list(read_values(table(HULL=[1.0]), ("HUFL", "HULL")))
     with pytest.raises(InvalidInputError, match=r"the table has HULL, hufl; did you mean 'hufl'"):
-        read_values(table(HULL=[1.0], hufl=[1.0]), ("HUFL", "HULL"))
+        list(read_values(table(HULL=[1.0], hufl=[1.0]), ("HUFL", "HULL")))
 
 
 @pytest.mark.parametrize(
@@ -255,5 +255,17 @@ def test_another_channel_is_not_what_was_meant() -> None:
 )
 def test_bad_values(columns: dict[str, Any], message: str, place: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
-        read_values(table(**columns), ("load", "wind"))
+        list(read_values(table(**columns), ("load", "wind")))
     assert error.value.param == place
+
+
+def test_one_column_after_the_other_takes_memory() -> None:
+    many = [f"c{number}" for number in range(20)]
+    whole = table(**dict.fromkeys(many, pa.array(np.zeros(100_000, np.int64))))
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        assert sum(len(values) for values in read_values(whole, many)) == 2_000_000
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 4 * 100_000 * 8

@@ -37,7 +37,7 @@ def test_a_damaged_stream_is_read_or_refused(changes: dict[int, int]) -> None:
         table = read_table(body, 100)
         read_groups(table, 1024)
         read_times(table, Frequency.parse("h"))
-        read_values(table, ("load",))
+        list(read_values(table, ("load",)))
 
 
 @settings(deadline=None, max_examples=100)
