@@ -43,7 +43,7 @@ def test_parameters_are_options_of_tables() -> None:
 
 
 def test_errors_are_the_services() -> None:
-    statuses = {kind.type: kind.status for kind in errors._types(errors.ServiceError)}
+    statuses = {name: kind.status for name, kind in errors.ServiceError._types.items()}
     for status, error in EXAMPLES["errors"].items():
         assert statuses[error["type"]] == int(status)
     for error in EXAMPLES["invalid"].values():
