@@ -33,26 +33,26 @@ class Session(Protocol):
     outputs: tuple[str, ...]
 
     def warm(self, worker: int) -> None:
-        """Prepare the runs of a worker; to be called on the worker's thread.
+        """Prepare the runs of an inference thread; to be called on that thread.
 
         Raises:
             ModelFailedError: the graph does not run.
-            DeviceLostError: nothing runs any more on the worker's device.
+            DeviceLostError: nothing runs any more on the thread's device.
         """
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
-        """Run the graph; workers may do so at the same time.
+        """Run the graph; inference threads may do so at the same time.
 
         Args:
             feeds: `[batch, …]` by input name.
-            worker: Who runs it.
+            worker: Index of the inference thread.
 
         Returns:
             `[batch, …]` by output name.
 
         Raises:
             ModelFailedError: onnxruntime raised; its error is the cause.
-            DeviceLostError: nothing runs any more on the worker's device.
+            DeviceLostError: nothing runs any more on the thread's device.
         """
 
     def shrink(self, feeds: Arrays) -> None:
@@ -66,7 +66,7 @@ class Session(Protocol):
 
 
 class CpuSession:
-    """A graph on the CPU, which any worker may run; see `Session`.
+    """A graph on the CPU, which any inference thread may run; see `Session`.
 
     Args:
         session: An `onnxruntime.InferenceSession`.

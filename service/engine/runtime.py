@@ -35,7 +35,7 @@ class Runtime:
         device: `cuda` never falls back to the CPU; `auto` does when CUDA does not work.
 
     Attributes:
-        opening: To be held by whoever opens a graph beside the workers.
+        opening: A lock to hold while a graph is opened beside the inference threads.
 
     Raises:
         StartError: not exactly one onnxruntime is installed, or it lacks the device, or CUDA was
@@ -83,11 +83,11 @@ class Runtime:
 
     @property
     def lost(self) -> dict[int, str]:
-        """Why a GPU works no more, by the worker that it was of."""
+        """Why a GPU is lost, by the index of its inference thread."""
         return {} if self._gpus is None else self._gpus.lost
 
     def workers(self, threads: int) -> int:
-        """How many workers its sessions take: one a GPU, or so many threads of the CPU."""
+        """How many inference threads its sessions take: one a GPU, or `threads` on the CPU."""
         return threads if self._gpus is None else len(self._gpus.devices)
 
     @property

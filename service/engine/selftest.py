@@ -32,11 +32,11 @@ def fastest_batch(seconds: Seconds, usual: int) -> int:
     """The size of runs whose windows take the least time, or the usual one if that is near.
 
     Whatever else a machine does only makes runs slower: the faster ones of a size, not its median,
-    say what it takes. A size that did not run on one worker is too large for all.
+    say what it takes. A size that fails on one inference thread is too large for all.
 
     Args:
         seconds: What `SelfTest.time_runs` noted.
-        usual: Where nothing is known, and the largest that is taken for less than a clear gain.
+        usual: Where nothing is known, and the largest that is taken without a clear gain.
     """
     too_large = min((size for size, each in seconds.items() if inf in each), default=inf)
     took = {
@@ -91,30 +91,30 @@ class SelfTest:
         if missing := outputs - set(session.outputs):
             raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
 
-    def replay(self, session: Session, worker: int = 0) -> None:
+    def replay(self, session: Session, thread: int = 0) -> None:
         """Compare the probes' forecasts with the expected ones, many together and one alone.
 
         Args:
             session: The graph.
-            worker: Who runs it.
+            thread: The inference thread that runs it.
 
         Raises:
             BundleError: they come out different, or not at all.
         """
         count = len(self._probes[FORECAST])
         for start in range(0, count, self._max_batch):
-            self._compare(session, worker, slice(start, start + self._max_batch))
-        self._compare(session, worker, slice(1))
+            self._compare(session, thread, slice(start, start + self._max_batch))
+        self._compare(session, thread, slice(1))
 
-    def time_runs(self, session: Session, seconds: Seconds, worker: int) -> None:
-        """Note what runs of several sizes cost a CPU, while the other workers do the same.
+    def time_runs(self, session: Session, seconds: Seconds, thread: int) -> None:
+        """Note what runs of several sizes cost a CPU, while the other threads do the same.
 
         What the larger ones took of memory is given back.
 
         Args:
             session: The graph, which runs in the thread that calls it.
             seconds: Takes the seconds of CPU a window, by windows of a run; infinity if it fails.
-            worker: Who runs it.
+            thread: The inference thread that runs it.
         """
         most = _SIZES[-1]
         probes = {
@@ -125,10 +125,10 @@ class SelfTest:
         enough = time.thread_time() + _TIMING_SECONDS
         end = time.monotonic() + _MOST_TIMING_SECONDS
         for size in _SIZES * _ROUNDS:
-            # Doors that start meanwhile hold up long runs more often than short ones.
+            # HTTP workers that start meanwhile hold up long runs more often than short ones.
             began = time.thread_time()
             try:
-                session.run({name: rows[:size] for name, rows in probes.items()}, worker)
+                session.run({name: rows[:size] for name, rows in probes.items()}, thread)
             except ModelFailedError:
                 # For want of memory, say: it is not to run so many.
                 seconds.setdefault(size, []).append(inf)
@@ -140,12 +140,12 @@ class SelfTest:
                 break
         session.shrink({name: rows[:1] for name, rows in probes.items()})
 
-    def _compare(self, session: Session, worker: int, windows: slice) -> None:
+    def _compare(self, session: Session, thread: int, windows: slice) -> None:
         probes = {name: rows[windows] for name, rows in self._probes.items()}
         manifest = self._manifest
         expected = probes.pop(FORECAST)
         try:
-            outputs = session.run(probes, worker)
+            outputs = session.run(probes, thread)
         except ModelFailedError as error:
             raise BundleError(f"{session.graph}: probes: {error.__cause__}") from error
         self._check_attention(session, outputs, len(expected))
@@ -244,7 +244,7 @@ class Health:
         except RuntimeError as reason:
             _logger.error("%s cannot be tested: %s", self._name, reason)
             with self._changing:
-                # What nobody tests must not stay down: the next run that fails begins anew.
+                # Without a test it must not stay down: the next run that fails begins anew.
                 self._testing, self.failure = False, None
             self._changed()
 
@@ -278,8 +278,8 @@ class Health:
         self._changed()
 
     def _set_failure(self, error: Exception) -> None:
-        said = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
+        reason = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
         if self.failure is None:
-            _logger.error("%s has failed: %s", self._name, said)
-        self.failure = said
+            _logger.error("%s has failed: %s", self._name, reason)
+        self.failure = reason
         self._changed()
