@@ -129,11 +129,6 @@ class Root(Node["Queue"]):
         for _ in range(min(most, len(self.asleep))):
             self.asleep.pop().release()
 
-    def take(self) -> Batch:
-        """The next batch; some windows must wait."""
-        # Idle threads get their share: on the CPU two small batches beat a large one.
-        return self.next().take(math.ceil(self.waiting / (1 + self.idle)))
-
     def drain(self, queues: Iterable[Queue], timeout: float, reason: str) -> None:
         """Close queues; what still waits after so many seconds fails for that reason."""
         queues = set(queues)
@@ -250,7 +245,7 @@ class Queue(Node[GraphQueue]):
                     raise own_error(root.lost)
                 if not admitted:
                     self._admit(run)
-                self._of(graph).add(run)
+                (self._graphs.get(graph) or self._make(graph)).add(run)
                 self._bytes += run.bytes
                 self._earliest = min(self._earliest, deadline)
                 root.wake(run.windows)
@@ -269,7 +264,7 @@ class Queue(Node[GraphQueue]):
                 and not call the queue.
         """
         with self._root.lock:
-            each = self._of(graph)
+            each = self._graphs.get(graph) or self._make(graph)
             each.ask = ask
             if each.held_runs:
                 try:
@@ -281,7 +276,7 @@ class Queue(Node[GraphQueue]):
     def resume(self, graph: str, max_batch: int) -> None:
         """Run what is held of a graph, and what will come, in batches of at most `max_batch`."""
         with self._root.lock:
-            each = self._of(graph)
+            each = self._graphs.get(graph) or self._make(graph)
             each.max_batch = max_batch
             each.resume()
             self._root.wake(self.waiting)
@@ -385,13 +380,11 @@ class Queue(Node[GraphQueue]):
             self.end(run, CancelledError())
         self._root.notify()
 
-    def _of(self, graph: str) -> GraphQueue:
-        each = self._graphs.get(graph)
-        if each is None:
-            most = self._limits.batch
-            most = min(most, self._limits.graphs.get(graph, most))
-            each = self._graphs[graph] = GraphQueue(self, most)
-        return each
+    def _make(self, graph: str) -> GraphQueue:
+        most = self._limits.batch
+        most = min(most, self._limits.graphs.get(graph, most))
+        self._graphs[graph] = GraphQueue(self, most)
+        return self._graphs[graph]
 
     def _held(self) -> list[Run]:
         return [run for graph in self._graphs.values() for run in graph.held_runs]
