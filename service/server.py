@@ -33,15 +33,15 @@ from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, pro
 from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
-from foretell.service.signals import SignalDebounce, end_at_once, handled, heard
+from foretell.service.signals import SignalDebounce, end_at_once, stop_signals, stop_signals_woken
 from foretell.service.tracing import open_tracer
 
 _logger = logging.getLogger(__name__)
 
-# Loads, logs and metrics, and connections that are refused, need some besides.
+# Loads, logs and metrics, and connections that are refused, need files, too.
 _OTHER_FILES = 32 + MOST_REFUSED
 _TICKS_A_SECOND = 10
-# Without an engine after five seconds, callers are told so rather than left to wait.
+# Without an engine after five seconds, clients get an error rather than wait.
 _START_TICKS = 50
 
 
@@ -53,50 +53,31 @@ def run(settings: Settings) -> None:
     """
     with ExitStack() as stack:
         # A wrong address should fail at once.
-        sockets = _listen(settings, stack)
+        listeners = [each for port in settings.ports for each in listen(settings.host, port)]
+        sockets = [stack.enter_context(each) for each in listeners]
         metrics = Metrics()
         with _ending_at_once():
             repository = load(settings, metrics)
-            watch = HealthMonitor(repository, settings.grace_seconds, math.inf)
+            monitor = HealthMonitor(repository, settings.grace_seconds, math.inf)
             engine = LocalEngine(repository, metrics)
-            server = _Server(settings, engine, sockets, watch=watch)
+            server = _Server(settings, engine, sockets, monitor=monitor)
         server.run(sockets)
         end(engine, REPLACE_ME if server.gave_up else 0)
 
 
-@contextmanager
-def _ending_at_once() -> Iterator[None]:
-    """SIGTERM or SIGINT ends this process, within: nobody waits for anything yet.
-
-    By themselves they would not end the first process of a container, and Python's handlers run
-    only once the main thread is back from what it loads.
-    """
-    with heard(lambda *_: None) as woken:
-        own = woken.dup()
-
-        def wait() -> None:
-            with own:
-                if own.recv(1):
-                    end_at_once()
-
-        threading.Thread(target=wait, name="signals", daemon=True).start()
-        yield
-
-
-def run_door(
+def run_worker(
     settings: Settings,
     path: Path,
     sockets: list[socket.socket],
     processes: Processes,
     heartbeat: Callable[[], None],
 ) -> None:
-    """Serve from a process of several; see `run`.
+    """Serve from one of several HTTP workers, until SIGTERM.
 
     Args:
         settings: Of the server.
         path: Of the engine's socket.
-        sockets: Those of the service and, if it is another one, of the operators; they do not
-            listen yet.
+        sockets: Those of `Settings.ports`, in their order; they do not listen yet.
         processes: Of the server.
         heartbeat: Called about once a second from when it takes connections.
     """
@@ -105,15 +86,23 @@ def run_door(
     _Server(settings, engine, sockets, heartbeat=heartbeat).run(sockets)
 
 
-def _listen(settings: Settings, stack: ExitStack) -> list[socket.socket]:
-    """The socket of the service, and that of the operators if it is another one."""
-    ports = [settings.port]
-    if settings.operations_port is not None:
-        ports.append(settings.operations_port)
-    found = [one for port in ports for one in listen(settings.host, port)]
-    for one in found:
-        stack.enter_context(one)
-    return found
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """SIGTERM or SIGINT ends this process, within: it has accepted nothing yet.
+
+    Without a handler they would not end the first process of a container, and Python's handlers
+    run only once the main thread is back from what it loads.
+    """
+    with stop_signals_woken(lambda *_: None) as wakeup:
+        own = wakeup.dup()
+
+        def wait() -> None:
+            with own:
+                if own.recv(1):
+                    end_at_once()
+
+        threading.Thread(target=wait, name="signals", daemon=True).start()
+        yield
 
 
 def _configuration(
@@ -134,7 +123,7 @@ def _configuration(
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing here asks for the address of a caller.
+        # Nothing here reads the address of a client.
         proxy_headers=False,
         timeout_keep_alive=max(1, round(settings.keep_alive_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
@@ -159,21 +148,21 @@ def _allow_connections(count: int) -> int:
     return allowed
 
 
-def _give_back() -> None:
+def _free_memory() -> None:
     """Free what is kept of requests for the next ones, and return free memory to the system."""
     forget_parsers()
     return_free_memory()
 
 
 class _Server(uvicorn.Server):
-    """Ends when asked to stop, or when it has lost a GPU, and says at once that it is not ready.
+    """Ends after a signal, or when it has lost a GPU, and says at once that it is not ready.
 
     Args:
         settings: Its limits.
         engine: Runs the models.
         sockets: What it will listen on.
-        watch: Says when the engine has to be replaced, if it is this process'.
-        heartbeat: Called about once a second.
+        monitor: Of the engine, if that is in this process.
+        heartbeat: Called about once a second; None if this is the only process.
 
     Attributes:
         gave_up: Whether it ended by itself.
@@ -185,17 +174,17 @@ class _Server(uvicorn.Server):
         engine: Engine,
         sockets: list[socket.socket],
         *,
-        watch: HealthMonitor | None = None,
+        monitor: HealthMonitor | None = None,
         heartbeat: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(_configuration(settings, engine, sockets))
         self._engine = engine
-        self._watch = watch
-        self._pulse = heartbeat
-        self._trimmer = MallocTrimmer(_give_back)
+        self._monitor = monitor
+        self._heartbeat = heartbeat
+        self._trimmer = MallocTrimmer(_free_memory)
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
-        self._echoes = SignalDebounce()
+        self._debounce = SignalDebounce()
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 
@@ -218,7 +207,7 @@ class _Server(uvicorn.Server):
             _logger.info("serving on http://%s:%s", address, port)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after what takes no event to go wrong, once a second."""
+        """Check once a second what no event tells of."""
         now = asyncio.get_running_loop().time()
         if now >= self._stops_at:
             self.should_exit = True
@@ -226,21 +215,21 @@ class _Server(uvicorn.Server):
         if counter % _TICKS_A_SECOND == 0:
             for connection in cast("set[Connection]", set(self.server_state.connections)):
                 connection.check(now)
-            if self._watch is not None and not self.should_exit and self._watch.is_over(now):
+            if self._monitor is not None and not self.should_exit and self._monitor.is_over(now):
                 self.gave_up = True
                 self._engine.drain()
                 self.should_exit = True
-            if self._pulse is not None:
-                self._pulse()
+            if self._heartbeat is not None:
+                self._heartbeat()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to listen, and answer all who were connected by then."""
+        """Stop listening, and answer the requests of all connections."""
         loop = asyncio.get_running_loop()
         if self._acceptor is not None:
             await self._acceptor.close()
-        # Those whom the kernel has connected and this process has not noticed yet: to close the
-        # sockets would cut them off.
+        # The kernel may have connected clients that this process has not seen yet: closing the
+        # sockets would reset their connections.
         serving = []
         for listener in sockets or ():
             # Where no file is left, no more can be answered.
@@ -249,7 +238,7 @@ class _Server(uvicorn.Server):
                     connecting = loop.connect_accepted_socket(self._last_connection, late)
                     serving.append(asyncio.ensure_future(connecting))
         for listener in sockets or ():
-            # Of several processes another one holds it as well: to close it would not be enough.
+            # The parent holds a worker's socket, too: closing it here would not be enough.
             listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
@@ -266,27 +255,26 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handles the signals that end a server, of which uvicorn handles but two."""
-        with handled(self.handle_exit):
+        """Handle all signals that end a server; uvicorn handles two of them."""
+        with stop_signals(self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin to stop; asked a second time, stop at once."""
-        told = self.should_exit or self._stops_at < math.inf
-        if self._pulse is None:
-            if self._echoes.is_one():
+        """Begin to stop; after a second signal, stop at once."""
+        is_second = self.should_exit or self._stops_at < math.inf
+        if self._heartbeat is None:
+            if self._debounce.is_echo():
                 return
             _logger.info("stops: %s", signal.Signals(sig).name)
         else:
-            # Of several processes each may get a signal that all get, and what it means from the
-            # one that watches them.
-            if told and sig == signal.SIGTERM:
+            # The parent debounces the signals of its workers, and sends SIGINT for the second.
+            if is_second and sig == signal.SIGTERM:
                 return
-            told = sig == signal.SIGINT
+            is_second = sig == signal.SIGINT
         self._engine.drain()
-        self.force_exit = told
-        # The loop's clock, too, is this one.
+        self.force_exit = is_second
+        # The clock of the event loop is this one, too.
         self._stops_at = time.monotonic() + self._unready_seconds
-        # Before it has begun to answer nobody has to notice.
+        # Before it answers requests, no load balancer has to notice.
         at_once = not (self.started and self._unready_seconds)
         self.should_exit = self.force_exit or at_once

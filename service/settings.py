@@ -201,6 +201,11 @@ class Settings(BaseSettings):
             )
         return self
 
+    @property
+    def ports(self) -> list[int]:
+        """The port of the service, and that of probes and metrics if it is another one."""
+        return [self.port] if self.operations_port is None else [self.port, self.operations_port]
+
     @classmethod
     def unknown(cls) -> list[str]:
         """Variables of the environment that look like settings and are none."""

@@ -1,4 +1,4 @@
-"""Signals that end a server, and signals that leave it alone."""
+"""Signals that end a server, and signals that it ignores."""
 
 from __future__ import annotations
 
@@ -12,28 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-# Of a terminal that closes, and of its keys. Python ends at once by both.
-_OF_TERMINALS = (signal.SIGHUP, signal.SIGQUIT)
-# Log rotation sends these to programs that write log files. Python ends at once by both.
+# Of a terminal that closes, and of its keys. Without a handler they end Python at once.
+_TERMINAL = (signal.SIGHUP, signal.SIGQUIT)
+# Log rotation sends these to programs that write log files. They, too, would end Python.
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
-_EVERY = (signal.SIGTERM, signal.SIGINT, *_OF_TERMINALS, *_IGNORED)
+_ALL = (signal.SIGTERM, signal.SIGINT, *_TERMINAL, *_IGNORED)
 # `timeout`, for one, signals a process and then its group: that is one signal.
 _ECHO_SECONDS = 0.5
 
 
 @contextmanager
-def handled(handler: Callable[..., object]) -> Iterator[None]:
-    """Calls a function when a signal asks the server to end; for the main thread.
+def stop_signals(handler: Callable[..., object]) -> Iterator[None]:
+    """Calls a handler, as of `signal.signal`, for signals that ask the server to end.
 
-    Those of terminals stay ignored if they were, as `nohup` has it.
-
-    Args:
-        handler: As of `signal.signal`. It is called only once the main thread is back from what it
-            is at.
+    For the main thread. Signals of terminals stay ignored if they were, as `nohup` has it.
     """
     before: dict[signal.Signals, Any] = {}
-    for number in (signal.SIGTERM, signal.SIGINT, *_OF_TERMINALS):
-        if number not in _OF_TERMINALS or signal.getsignal(number) is not signal.SIG_IGN:
+    for number in (signal.SIGTERM, signal.SIGINT, *_TERMINAL):
+        if number not in _TERMINAL or signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, handler)
     for number in _IGNORED:
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -46,61 +42,60 @@ def handled(handler: Callable[..., object]) -> Iterator[None]:
 
 
 @contextmanager
-def heard(handler: Callable[..., object]) -> Iterator[socket.socket]:
-    """Handles signals as `handled` does, and tells of them at once.
+def stop_signals_woken(handler: Callable[..., object]) -> Iterator[socket.socket]:
+    """As `stop_signals`; yields a socket that gets a byte as soon as a signal comes.
 
-    Yields:
-        A socket that gets a byte, the signal's number, for each signal at once.
+    Python calls a handler only once the main thread is back from what it does.
     """
     ours, pythons = socket.socketpair()
     with ours, pythons:
         pythons.setblocking(False)
         before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
         try:
-            with handled(handler):
+            with stop_signals(handler):
                 yield ours
         finally:
             signal.set_wakeup_fd(before)
 
 
 def end_at_once(*_: object) -> NoReturn:
-    """End this process, which nobody waits for yet; may be the handler of a signal."""
+    """End this process, which nothing waits for yet; may be a signal's handler."""
     logging.shutdown()
     os._exit(0)
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Has signals wait in processes that are started within, until `let_in` is called there.
+def deferred_signals() -> Iterator[None]:
+    """Processes that are started within get no signal until they call `accept_signals`.
 
-    Whoever signals all processes of a server would end one that is not yet ready for that.
+    A signal to all processes of a server would end one that is not ready for it yet.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def let_in() -> None:
-    """Take SIGTERM alone, and what of it has waited; other signals are for the one that watches."""
-    for number in (signal.SIGINT, *_OF_TERMINALS, *_IGNORED):
+def accept_signals() -> None:
+    """Accept SIGTERM from here on, and one that was deferred; other signals are for the parent."""
+    for number in (signal.SIGINT, *_TERMINAL, *_IGNORED):
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _EVERY)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
 
 
 class SignalDebounce:
-    """Tells signals from echoes of the one before.
+    """Tells signals from echoes of the last one.
 
     Attributes:
-        last: When the last signal came that was none, on the clock of `time.monotonic`.
+        last: When the last signal came that was no echo, on the clock of `time.monotonic`.
     """
 
     def __init__(self) -> None:
         self.last = -math.inf
 
-    def is_one(self) -> bool:
-        """Whether the signal that has just come is one."""
+    def is_echo(self) -> bool:
+        """Whether the signal that has just come is an echo."""
         now = time.monotonic()
         if now - self.last < _ECHO_SECONDS:
             return True

@@ -29,9 +29,9 @@ def command(**flags: object) -> None:
     A flag wins over its variable.
     """
     # Before all that takes time: until it is loaded signals would end the process as they do any.
-    from foretell.service.signals import end_at_once, handled
+    from foretell.service.signals import end_at_once, stop_signals
 
-    with handled(end_at_once):
+    with stop_signals(end_at_once):
         _serve({name: value for name, value in flags.items() if value is not None})
 
 

@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 # The exit status of a process that another one should take the place of: `EX_TEMPFAIL`.
 REPLACE_ME = 75
-_PULSE_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 # A GPU captures the graphs of a large model within a minute.
 _STUCK_SECONDS = 300.0
 
@@ -35,34 +35,33 @@ def run_engine(
     processes: Processes,
     heartbeat: Callable[[], None],
 ) -> None:
-    """Run models for doors until SIGTERM, and until no door is left.
+    """Run models for HTTP workers until SIGTERM, and until no worker is connected.
 
     Args:
         settings: Device, limits and the repository's folder.
         listener: A Unix socket, listening.
         processes: Of the server.
-        heartbeat: Called about once a second from when doors are served.
+        heartbeat: Called about once a second from when workers are served.
 
     Raises:
         StartError: as `load`.
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
-    watch = HealthMonitor(repository, settings.grace_seconds, _STUCK_SECONDS)
-    # As uvicorn's doors have it.
+    monitor = HealthMonitor(repository, settings.grace_seconds, _STUCK_SECONDS)
+    # As uvicorn chooses it for HTTP workers.
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=factory) as runner:
         engine = LocalEngine(repository, metrics)
-        told = runner.run(_serve(engine, watch, listener, heartbeat))
-    end(engine, 0 if told else REPLACE_ME)
+        stopped = runner.run(_serve(engine, monitor, listener, heartbeat))
+    end(engine, 0 if stopped else REPLACE_ME)
 
 
 def end(engine: LocalEngine, status: int) -> None:
     """End this process, with that status: here, if Python could not.
 
-    What a load or a run is at is not interrupted: Python would wait for it, or abort where it is in
-    onnxruntime. And after the loss of a GPU CUDA's state is in no order in which its libraries
-    could be taken down.
+    A load or a run that goes on is not interrupted: Python would wait for it, or abort where it is
+    in onnxruntime. And a lost GPU leaves CUDA in no state in which it could be closed.
     """
     if engine.changing or engine.repository.going or engine.repository.lost:
         logging.shutdown()
@@ -71,30 +70,30 @@ def end(engine: LocalEngine, status: int) -> None:
 
 async def _serve(
     engine: LocalEngine,
-    watch: HealthMonitor,
+    monitor: HealthMonitor,
     listener: socket.socket,
     heartbeat: Callable[[], None],
 ) -> bool:
-    """Returns whether it was told to stop."""
-    host = EngineServer(engine)
+    """Serve HTTP workers; returns whether SIGTERM came."""
+    server = EngineServer(engine)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    pulsed = 0.0
     trimmer = MallocTrimmer()
+    beat_at = 0.0
 
     def tick() -> bool:
-        nonlocal pulsed
+        nonlocal beat_at
         now = time.monotonic()
-        if now - pulsed >= _PULSE_SECONDS and not watch.stuck:
-            pulsed = now
+        if now - beat_at >= _HEARTBEAT_SECONDS and not monitor.stuck:
+            beat_at = now
             heartbeat()
-            trimmer.trim(now, busy=host.busy)
-        if watch.is_over(now):
+            trimmer.trim(now, busy=server.busy)
+        if monitor.is_over(now):
             return False
-        # Doors are told to stop as well, and answer what they have accepted.
-        return not stopping.is_set() or host.workers > 0
+        # The workers stop first, and answer what they have accepted.
+        return not stopping.is_set() or server.workers > 0
 
-    await host.serve(listener, tick)
+    await server.serve(listener, tick)
     await engine.close()
     return stopping.is_set()
 
@@ -116,7 +115,7 @@ class HealthMonitor:
 
     @property
     def stuck(self) -> bool:
-        """Whether a worker never comes back from what it is at."""
+        """Whether an inference thread does not come back from a batch."""
         return self._repository.busy_seconds > self._stuck_seconds
 
     def is_over(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The addresses a server listens on, and how it accepts connections."""
+"""The addresses that a server listens on, and how it accepts connections."""
 
 from __future__ import annotations
 
@@ -7,43 +7,30 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 
+_logger = logging.getLogger(__name__)
+
 # Further names of `::`.
-_EVERY = {"", "*"}
-# What other programs may take between the sockets of one port.
+_ALL = {"", "*"}
+# Other programs may take a port between the sockets of its addresses.
 _TRIES = 10
+# No more files, or no more memory for sockets.
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_PAUSE_SECONDS = 1.0
+# Connections that are not served yet: each takes a file, if only until it is refused.
+_MOST_CONNECTING = 16
 
 
-@dataclass(frozen=True)
-class _Address:
+class _Address(NamedTuple):
     family: socket.AddressFamily
     host: str
-    both: bool = False
-
-    def socket(self) -> socket.socket:
-        """A socket of the address's protocol; of both protocols for `both`."""
-        opened = socket.socket(self.family)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self.family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not self.both))
-        return opened
-
-    def free_port(self) -> int:
-        """A port that nothing is bound to at the moment.
-
-        Raises:
-            OSError: the address is none of this machine.
-        """
-        with self.socket() as one:
-            one.bind((self.host, 0))
-            port: int = one.getsockname()[1]
-        return port
+    dual_stack: bool = False
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
@@ -61,20 +48,21 @@ def listen(host: str, port: int) -> list[socket.socket]:
         StartError: an address is taken, or is none of this machine, or the host can be none.
     """
     [sockets] = reserve(host, port, 1)
-    for one in sockets:
-        try:
-            one.listen()
-        except OSError as error:
-            _close(sockets)
-            raise _refusal(host, port, error) from error
+    try:
+        for each in sockets:
+            each.listen()
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise _refusal(host, port, error) from error
     return sockets
 
 
 def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
-    """Takes the addresses of a host for several processes; nobody connects until they listen.
+    """Binds the addresses of a host for several processes, which are to listen themselves.
 
-    The kernel deals connections out evenly to sockets of their own, which processes that accept
-    from one socket do not.
+    The kernel spreads connections evenly over sockets of their own, but not over processes that
+    accept from one socket.
 
     Args:
         host: As for `listen`.
@@ -91,7 +79,7 @@ def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
         addresses = _addresses(host)
         for left in reversed(range(_TRIES)):
             try:
-                return _reserve(addresses, port, count)
+                return _bind(addresses, port, count)
             except OSError as error:
                 # The port that was free at one address is taken at another one.
                 if port or error.errno != errno.EADDRINUSE or not left:
@@ -107,78 +95,66 @@ def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
 
 
 def _addresses(host: str) -> list[_Address]:
-    name = "::" if host in _EVERY else host.removeprefix("[").removesuffix("]")
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    own = []
-    for address in dict.fromkeys(_address(str(place[0])) for *_, place in found):
+    name = "::" if host in _ALL else host.removeprefix("[").removesuffix("]")
+    infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = []
+    for address in dict.fromkeys(_address(str(info[4][0])) for info in infos):
         try:
-            address.free_port()
-            own.append(address)
+            _free_port(address)
+            addresses.append(address)
         except OSError as error:
             # A name may have an address of a protocol that this machine has switched off.
-            foreign = error
-    if not own:
-        raise foreign
-    return own
+            failure = error
+    if not addresses:
+        raise failure
+    return addresses
 
 
 def _address(host: str) -> _Address:
-    """One of those that a name has, in whatever form."""
-    found = ip_address(host)
-    if isinstance(found, IPv6Address):
-        if found.is_unspecified and socket.has_dualstack_ipv6():
-            return _Address(socket.AF_INET6, "::", both=True)
-        found = IPv4Address(0) if found.is_unspecified else found.ipv4_mapped or found
-    family = socket.AF_INET if isinstance(found, IPv4Address) else socket.AF_INET6
-    return _Address(family, str(found))
+    """An address in the form of this machine: one socket may be for both protocols."""
+    ip = ip_address(host)
+    if isinstance(ip, IPv6Address):
+        if ip.is_unspecified and socket.has_dualstack_ipv6():
+            return _Address(socket.AF_INET6, "::", dual_stack=True)
+        ip = IPv4Address(0) if ip.is_unspecified else ip.ipv4_mapped or ip
+    family = socket.AF_INET if isinstance(ip, IPv4Address) else socket.AF_INET6
+    return _Address(family, str(ip))
 
 
-def _reserve(addresses: list[_Address], port: int, count: int) -> list[list[socket.socket]]:
-    # A socket that chose its port by itself gives it up when it listens no more.
-    port = port or addresses[0].free_port()
-    groups: list[list[socket.socket]] = []
-    try:
-        # Not at once: those that were bound are closed if a later one fails.
-        groups.extend(_bind(address, port, count) for address in addresses)
-    except OSError:
-        _close([one for group in groups for one in group])
-        raise
-    return [list(of_one) for of_one in zip(*groups, strict=True)]
+def _open(address: _Address) -> socket.socket:
+    opened = socket.socket(address.family)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if address.family == socket.AF_INET6:
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not address.dual_stack))
+    return opened
 
 
-def _bind(address: _Address, port: int, count: int) -> list[socket.socket]:
-    bound: list[socket.socket] = []
-    try:
-        for _ in range(count):
-            one = address.socket()
-            bound.append(one)
-            # The first one is bound without: it would share the address of another server.
-            if one is not bound[0]:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.bind((address.host, port))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    except OSError:
-        _close(bound)
-        raise
-    return bound
+def _free_port(address: _Address) -> int:
+    with _open(address) as free:
+        free.bind((address.host, 0))
+        return int(free.getsockname()[1])
 
 
-def _close(sockets: list[socket.socket]) -> None:
-    for one in sockets:
-        one.close()
+def _bind(addresses: Sequence[_Address], port: int, count: int) -> list[list[socket.socket]]:
+    # A socket that chose its port by itself gives it up when it stops listening.
+    port = port or _free_port(addresses[0])
+    groups: list[list[socket.socket]] = [[] for _ in range(count)]
+    with ExitStack() as stack:
+        for address in addresses:
+            for group in groups:
+                bound = stack.enter_context(_open(address))
+                # The first one is bound without: it would share the address of another server.
+                if group is not groups[0]:
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                bound.bind((address.host, port))
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                group.append(bound)
+        stack.pop_all()
+    return groups
 
 
 def _refusal(host: str, port: int, error: OSError) -> StartError:
     return StartError(f"cannot listen on {host}:{port}: {error.strerror or error}")
-
-
-_logger = logging.getLogger(__name__)
-
-# No more files, or no more memory for sockets.
-_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_PAUSE_SECONDS = 1.0
-# Connections that are not served yet: each takes a file, if only until it is refused.
-_MOST = 16
 
 
 def accept_all(listener: socket.socket, most: int | None = None) -> Iterator[socket.socket]:
@@ -206,14 +182,14 @@ def accept_all(listener: socket.socket, most: int | None = None) -> Iterator[soc
 
 
 class Acceptor:
-    """Accepts connections for the running loop, next to the loop itself.
+    """Accepts connections for the running loop, beside the loop itself.
 
-    uvloop accepts one connection a turn: when all are busy and a turn takes long, a new caller
-    would wait for many turns.
+    uvloop accepts one connection a turn: where a turn takes long, a new client would wait for many
+    turns.
 
     Args:
         listeners: They do not block.
-        connection: Makes what serves a connection.
+        connection: Makes the protocol of a connection.
         metrics: Counts connections that are lost before they are served.
     """
 
@@ -227,13 +203,13 @@ class Acceptor:
         self._connection = connection
         self._metrics = metrics
         self._connecting: set[asyncio.Future[Any]] = set()
-        # The loop lets nobody else look at a descriptor of its own.
+        # The loop allows no second reader of a descriptor that it reads.
         self._listeners = [listener.dup() for listener in listeners]
         for listener in self._listeners:
             self._begin(listener)
 
     async def close(self) -> None:
-        """Accept no more, and wait for those who were."""
+        """Accept no more, and wait until those that were accepted are connected."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
@@ -246,7 +222,7 @@ class Acceptor:
 
     def _accept(self, listener: socket.socket) -> None:
         try:
-            for accepted in accept_all(listener, max(0, _MOST - len(self._connecting))):
+            for accepted in accept_all(listener, max(0, _MOST_CONNECTING - len(self._connecting))):
                 connecting = asyncio.ensure_future(
                     self._loop.connect_accepted_socket(self._connection, accepted)
                 )

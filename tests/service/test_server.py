@@ -188,10 +188,10 @@ def test_who_is_still_sending_when_the_grace_period_ends_is_told(
         assert "Traceback" not in server.log
 
 
-def process(client: Client, watch: HealthMonitor | None = None, **settings: object) -> _Server:
+def process(client: Client, monitor: HealthMonitor | None = None, **settings: object) -> _Server:
     """What serves the application of a client, without its sockets."""
     given = client.settings.model_copy(update=settings)
-    return _Server(given, client.engine, [], watch=watch)
+    return _Server(given, client.engine, [], monitor=monitor)
 
 
 def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         # `timeout` says it twice.
         server.handle_exit(signal.SIGTERM, None)
         assert not server.force_exit
-        server._echoes.last -= 0.5
+        server._debounce.last -= 0.5
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
 
@@ -413,7 +413,7 @@ def test_no_more_connections_than_files(
 # Of what takes ten seconds otherwise.
 IMPATIENT = """
 from foretell.service.engine import limits
-resources._IDLE_SECONDS = 2.0
+limits._IDLE_SECONDS = 2.0
 from foretell.__main__ import main
 main()
 """

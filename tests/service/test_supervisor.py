@@ -15,7 +15,7 @@ import pytest
 from foretell.service import workers as supervisor
 from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
-from foretell.service.workers import Heartbeat, Supervisor, WorkerSpec, watched
+from foretell.service.workers import Child, Heartbeat, Supervisor, shared_processes
 from tests.service import workers
 from tests.service.process import ROOT
 from tests.service.waiting import until
@@ -46,17 +46,22 @@ def is_alive(pid: int) -> bool:
 Act = Callable[[int, Heartbeat], None]
 
 
-def two(act: Act, stuck_seconds: int = 60) -> list[WorkerSpec]:
-    return [WorkerSpec(f"role-{slot}", partial(act, slot), stuck_seconds) for slot in range(2)]
+def two(
+    act: Act, processes: Processes, stop_seconds: float = 30, stuck_seconds: int = 60
+) -> list[Child]:
+    return [
+        Child(f"role-{slot}", partial(act, slot), processes, stop_seconds, stuck_seconds)
+        for slot in range(2)
+    ]
 
 
 def of_two() -> Processes:
-    return watched(["role-0", "role-1"], 2)
+    return shared_processes(["role-0", "role-1"], 2)
 
 
 def begin(act: Act) -> None:
     """Run a supervisor that should not get far."""
-    Supervisor(two(act), stop_seconds=30, processes=of_two()).run()
+    Supervisor(two(act, of_two()), stop_seconds=30).run()
 
 
 class Scene:
@@ -72,14 +77,15 @@ class Scene:
         self.error: BaseException | None = None
 
     def run(
-        self, act: Act, *, stop_seconds: float = 30, stuck_seconds: int = 60, together: int = 2
+        self, act: Act, *, stop_seconds: float = 30, stuck_seconds: int = 60, together: bool = True
     ) -> bool:
         thread = threading.Thread(target=self._play)
-        roles = two(act, stuck_seconds)
-        found = Supervisor(roles, stop_seconds=stop_seconds, processes=self.processes)
+        children = two(act, self.processes, stop_seconds, stuck_seconds)
+        groups = [children] if together else [[child] for child in children]
+        found = Supervisor(*groups, stop_seconds=stop_seconds)
         thread.start()
         try:
-            return found.run(together=together)
+            return found.run()
         finally:
             thread.join()
             if self.error is not None:
@@ -160,7 +166,7 @@ def test_what_no_signal_is_named_after_ends_nobody_else(caplog: pytest.LogCaptur
 
 def test_the_last_role_is_told_to_stop_when_the_others_have() -> None:
     scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
-    assert scene.run(workers.until_told_to_stop, together=1)
+    assert scene.run(workers.until_told_to_stop, together=False)
     first, second = (
         next(file.stat().st_mtime_ns for file in workers.folder().glob(f"{slot}-stopped-*"))
         for slot in range(2)

@@ -17,7 +17,7 @@ import pytest
 
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
-from foretell.service.workers import _said, serve
+from foretell.service.workers import _status, serve
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
@@ -28,11 +28,11 @@ WINDOWS = 'foretell_batch_windows_sum{model="slow",version="1"}'
 
 
 def everyone(server: Server) -> bool:
-    """Whether both doors take requests."""
+    """Whether both workers take requests."""
     return bool(httpx.get(f"{server.url}/readyz").json()["workers"]["running"] == 2)
 
 
-def doors(server: Server) -> list[int]:
+def workers(server: Server) -> list[int]:
     """The processes that ever took requests."""
     return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log)]
 
@@ -84,7 +84,7 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_doors_count_and_report_as_one(server: Server) -> None:
+def test_workers_count_and_report_as_one(server: Server) -> None:
     for _ in range(20):
         # Each connection goes to one of them.
         assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
@@ -95,17 +95,17 @@ def test_doors_count_and_report_as_one(server: Server) -> None:
         server.metric('foretell_model_loads_total{model="slow",outcome="loaded",version="1"}') == 1
     )
     answer = httpx.get(f"{server.url}/readyz").json()
-    workers = {"wanted": 2, "running": 2}
-    assert answer == {"ready": True, "workers": workers, "models": {"slow@1": "ready"}}
+    both = {"wanted": 2, "running": 2}
+    assert answer == {"ready": True, "workers": both, "models": {"slow@1": "ready"}}
     assert server.stop() == 0
 
 
-def test_a_killed_door_is_replaced_and_nobody_is_refused(server: Server) -> None:
+def test_a_killed_worker_is_replaced_and_nobody_is_refused(server: Server) -> None:
     statuses: list[int] = []
     stop = ask_all_the_time(server, statuses)
     until(lambda: len(statuses) > 20)
-    os.kill(doors(server)[0], signal.SIGKILL)
-    until(lambda: len(doors(server)) == 3)
+    os.kill(workers(server)[0], signal.SIGKILL)
+    until(lambda: len(workers(server)) == 3)
     until(lambda: everyone(server))
     before = len(statuses)
     until(lambda: len(statuses) > before + 20)
@@ -118,7 +118,7 @@ def test_a_killed_door_is_replaced_and_nobody_is_refused(server: Server) -> None
 
 @pytest.fixture
 def connections(server: Server) -> Iterator[list[HTTPConnection]]:
-    """Each goes to one of the doors; it is most unlikely that all go to the same."""
+    """Each goes to one of the workers; it is most unlikely that all go to the same."""
     url = httpx.URL(server.url)
     with ExitStack() as stack:
         made = [HTTPConnection(url.host, url.port, timeout=60) for _ in range(16)]
@@ -145,7 +145,7 @@ def test_who_is_missing_is_told_at_every_moment(
 
     for connection in connections:
         status(connection)
-    kill(doors(server)[0])
+    kill(workers(server)[0])
     others = []
     for connection in connections:
         with suppress(ConnectionError):
@@ -154,7 +154,7 @@ def test_who_is_missing_is_told_at_every_moment(
             # Who is left answers: no load balancer should turn away.
             assert (told[0], told[1]["ready"]) == (200, True)
             assert told[1]["workers"]["wanted"] == 2
-            # The first one is asked long before another door can have begun.
+            # The first one is asked long before another worker can have begun.
             assert told[1]["workers"]["running"] == 1 or connection is not others[0]
     until(lambda: status(others[0])[1]["workers"]["running"] == 2)
     assert server.metric("foretell_workers_wanted") == 2
@@ -173,14 +173,14 @@ def test_who_is_missing_is_told_at_every_moment(
     assert server.stop() == 0
 
 
-def test_all_doors_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None:
+def test_all_workers_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("one\n")
     with Server(slow, tmp_path / "log", workers=2, threads=1, api_keys_file=keys) as server:
 
         def statuses(key: str) -> set[int]:
             headers = {"X-API-Key": key}
-            # Each connection goes to one of the doors.
+            # Each connection goes to one of the workers.
             asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
             return {answer.status_code for answer in asked}
 
@@ -208,7 +208,7 @@ def test_a_killed_engine_is_replaced_and_everybody_is_told(server: Server) -> No
     until(lambda: 200 in statuses[before:])
     stop()
     assert set(statuses) == {200, 503}
-    assert len(doors(server)) == 2
+    assert len(workers(server)) == 2
     assert server.stop() == 0
 
 
@@ -223,22 +223,22 @@ def test_a_stuck_engine_is_replaced(server: Server) -> None:
     assert server.stop() == 0
 
 
-def test_without_an_engine_doors_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
+def test_without_an_engine_workers_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     shutil.copytree(slow, models)
     settings = {"workers": 2, "threads": 1, "operations_port": 0}
     with Server(models, tmp_path / "log", **settings) as server:
-        until(lambda: "http://127.0.0.1" in server.log and len(doors(server)) == 2)
+        until(lambda: "http://127.0.0.1" in server.log and len(workers(server)) == 2)
         until(lambda: len(set(addresses(server))) == 2)
         ours, probes = dict.fromkeys(addresses(server))
         until(lambda: httpx.get(f"{probes}/readyz").json()["workers"]["running"] == 2)
         # The next one will not find what it should load.
         (models / "slow").rename(tmp_path / "gone")
         os.kill(engine(server), signal.SIGKILL)
-        os.kill(doors(server)[0], signal.SIGKILL)
-        until(lambda: len(doors(server)) == 3)
+        os.kill(workers(server)[0], signal.SIGKILL)
+        until(lambda: len(workers(server)) == 3)
         for _ in range(12):
-            # Each connection goes to one of the doors, one of which has never seen an engine.
+            # Each connection goes to one of the workers, one of which has never seen an engine.
             assert httpx.get(f"{probes}/healthz", timeout=30).status_code == 200
             assert httpx.get(f"{probes}/readyz", timeout=30).status_code == 503
             for answer in (
@@ -257,7 +257,7 @@ def addresses(server: Server) -> list[str]:
     return re.findall(r"http://127\.0\.0\.1:\d+", server.log)
 
 
-def test_models_come_and_go_for_all_doors(tmp_path: Path) -> None:
+def test_models_come_and_go_for_all_workers(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_bundle(models, Spec())
     with Server(models, tmp_path / "log", workers=2, threads=1, admin_keys="secret") as server:
@@ -267,7 +267,7 @@ def test_models_come_and_go_for_all_doors(tmp_path: Path) -> None:
         load = f"{server.url}/v2/repository/models/repeat/load"
         assert httpx.post(load, headers=key).status_code == 200
         for _ in range(20):
-            # Each connection goes to one of the doors, and both know.
+            # Each connection goes to one of the workers, and both know.
             answer = httpx.post(f"{server.url}/forecast", json=BODY).json()
             assert answer["model_version"] == "2"
         index = httpx.post(f"{server.url}/v2/repository/index", json={"ready": True}).json()
@@ -344,4 +344,4 @@ def test_bad_keys_are_told_before_anything_is_loaded(
     ],
 )
 def test_how_a_process_ended(status: int | None, said: str) -> None:
-    assert _said(status) == said
+    assert _status(status) == said

@@ -100,8 +100,9 @@ def fails_with_last_words(slot: int, heartbeat: Heartbeat) -> None:
 
 def supervised(act: Callable[[int, Heartbeat], None] = until_told_to_stop) -> None:
     """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
-    from foretell.service.workers import Supervisor, WorkerSpec, watched
+    from foretell.service.workers import Child, Supervisor, shared_processes
 
-    roles = [WorkerSpec(f"role-{slot}", partial(act, slot)) for slot in range(2)]
-    processes = watched([role.name for role in roles], 2)
-    Supervisor(roles, stop_seconds=5, processes=processes).run(together=2)
+    names = [f"role-{slot}" for slot in range(2)]
+    processes = shared_processes(names, 2)
+    children = [Child(name, partial(act, slot), processes, 5) for slot, name in enumerate(names)]
+    Supervisor(children, stop_seconds=5).run()

@@ -188,7 +188,7 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
         listener.bind("engine")
         listener.listen()
         settings = Settings(models=Path("models"), device="cpu")
-        run_engine(settings, listener, Processes(("door",), 1, RawArray(c_int64, 2)), heartbeat)
+        run_engine(settings, listener, Processes(("worker",), 1, RawArray(c_int64, 2)), heartbeat)
     assert [isinstance(loop, uvloop.Loop) for loop in loops] == [installed]
 
 
@@ -216,13 +216,13 @@ class Looks:
 def look_after(looks: Looks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run an engine of a folder's `models` until `looks` ends it."""
     monkeypatch.setattr("foretell.service.engine.process.MallocTrimmer", lambda: looks)
-    monkeypatch.setattr("foretell.service.engine.process._PULSE_SECONDS", 0.0)
+    monkeypatch.setattr("foretell.service.engine.process._HEARTBEAT_SECONDS", 0.0)
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("engine")
         listener.listen()
         settings = Settings(models=Path("models"), device="cpu", threads=1)
-        processes = Processes(("door",), 1, RawArray(c_int64, 2))
+        processes = Processes(("worker",), 1, RawArray(c_int64, 2))
         run_engine(settings, listener, processes, looks.heartbeat)
 
 
