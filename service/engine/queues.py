@@ -243,8 +243,12 @@ class Queue(Node[GraphQueue]):
                     raise NotReadyError("the model is stopping")
                 if root.lost is not None:
                     raise own_error(root.lost)
-                if not admitted:
-                    self._admit(run)
+                is_full = (
+                    self.waiting + self.held + run.windows > self._limits.windows
+                    or self._bytes + run.bytes > self._limits.bytes
+                )
+                if is_full and not admitted:
+                    self._make_room(run)
                 (self._graphs.get(graph) or self._make(graph)).add(run)
                 self._bytes += run.bytes
                 self._earliest = min(self._earliest, deadline)
@@ -398,10 +402,14 @@ class Queue(Node[GraphQueue]):
             self.end(run, error)
         return failed
 
-    def _admit(self, run: Run) -> None:
-        """Make sure that there is room for a run; late runs make way for it."""
+    def _make_room(self, run: Run) -> None:
+        """End late runs for a run that does not fit.
+
+        Raises:
+            QueueFullError: it still does not; `TooLargeError` if it never does.
+        """
         part = self._excess(run)
-        if part > 0 and self._earliest <= (now := time.monotonic()):
+        if self._earliest <= (now := time.monotonic()):
             for one in self._runs():
                 if one.deadline <= now:
                     self.end(one, DeadlineExceededError(_LATE))

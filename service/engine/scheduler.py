@@ -254,7 +254,7 @@ def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:
     first = 0
     for run, start, stop in slices:
         last = first + stop - start
-        wanted = _wanted(outputs, run.attention)
+        wanted = _wanted(outputs, run.attention) if run.attention else outputs
         part = {name: rows[first:last] for name, rows in wanted.items()}
         if last - first == run.windows:
             run.outputs = part
@@ -266,8 +266,6 @@ def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:
 
 def _wanted(outputs: Arrays, attention: Sequence[str]) -> Arrays:
     """The outputs that a run wants: all but attention that it does not name."""
-    if not attention:
-        return outputs
     names = (FORECAST, MARGIN, DISTRIBUTION, *attention)
     return {name: outputs[name] for name in names if name in outputs}
 
