@@ -57,17 +57,11 @@ _Found = TypeVar("_Found")
 
 @dataclass(eq=False, repr=False)
 class RemoteModel(Named):
-    """A version that the engine runs; see `registry.Model`.
+    """A `registry.Model` that the engine runs.
 
     Attributes:
         connection: To the engine that loaded it.
-        number: What that engine calls this load of it.
-        manifest: Of its bundle.
-        intervals: Its quantiles.
-        provider: The execution provider that runs it.
-        max_batch: Most windows run together.
-        on_demand: Whether it is loaded when a request asks for it.
-        failure: Why it does not work any more, as the engine last said.
+        number: Of this load, in that engine.
     """
 
     connection: _EngineConnection
@@ -300,11 +294,7 @@ class _EngineConnection(ipc.Connection):
     def received(self, message: ipc.Message, arrays: Arrays) -> None:
         if isinstance(message, ipc.Result):
             if run := self._runs.pop(message.number, None):
-                run.submitted, run.began, run.ended = (
-                    message.submitted,
-                    message.began,
-                    message.ended,
-                )
+                run.submitted, run.began, run.ended = message.times
                 run.loading, run.batch = message.loading, message.batch
                 run.succeed(arrays)
         elif isinstance(message, ipc.Failed):

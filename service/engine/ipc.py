@@ -61,9 +61,8 @@ class Result(Message, tag=5):
     """A run has ended; its outputs are the arrays."""
 
     number: int
-    submitted: float
-    began: float
-    ended: float
+    # When it was submitted, began and ended.
+    times: tuple[float, float, float]
     loading: float
     batch: int
 

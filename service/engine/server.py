@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -37,12 +37,6 @@ _LAST_RUNS_SECONDS = 5.0
 _Pieces = list[bytes | memoryview]
 
 
-class _Numbered(NamedTuple):
-    number: int
-    # A frame with a `Load`, written once for all workers.
-    frame: NDArray[np.uint8]
-
-
 class EngineServer:
     """Serves HTTP workers.
 
@@ -58,7 +52,8 @@ class EngineServer:
         self._publishing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._numbered: WeakKeyDictionary[Model, _Numbered] = WeakKeyDictionary()
+        # Number of each load, and a frame with its `ipc.Load`, written once for all workers.
+        self._loads: WeakKeyDictionary[Model, tuple[int, NDArray[np.uint8]]] = WeakKeyDictionary()
         # Also those that were unloaded and still answer requests that had found them.
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
         self._ended: deque[tuple[_WorkerConnection, int, Run]] = deque()
@@ -152,7 +147,7 @@ class EngineServer:
                 await (engine.load if method == "load" else engine.unload)(*arguments)
                 await self._publish_now()
             case "refresh":
-                if self._engine_changed:
+                if self._engine_changed or self._publishing.locked():
                     await asyncio.shield(self._start_publishing())
             case "statistics":
                 return await engine.statistics(*arguments), {}
@@ -161,11 +156,8 @@ class EngineServer:
             case "example":
                 example = await self.find(*arguments).example()
                 if example is not None:
-                    return example.series, {
-                        "history": example.history,
-                        "timestamps": example.timestamps,
-                        "actual": example.actual,
-                    }
+                    names = ("history", "timestamps", "actual")
+                    return example.series, {name: getattr(example, name) for name in names}
         return None, {}
 
     @property
@@ -211,7 +203,7 @@ class EngineServer:
         for name, version, state in registry:
             number = failure = None
             if state.model is not None:
-                number, loads[number] = self._number(state.model)
+                number, loads[number] = self._load(state.model)
                 failure = state.model.failure
             fields = state.refused, state.changing, state.wanted
             versions.append((name, version, number, failure, *fields))
@@ -225,23 +217,18 @@ class EngineServer:
             known = worker.snapshot.loads if worker.snapshot else set()
             new = frozenset(loads.keys() - known)
             if new not in written:
-                frame = b"".join(
-                    ipc.encode(snapshot, {str(each): loads[each] for each in sorted(new)})
-                )
-                written[new] = ipc.encode(
-                    ipc.Update(), {"snapshot": np.frombuffer(frame, np.uint8)}
-                )
+                arrays = {str(number): loads[number] for number in sorted(new)}
+                frame = np.frombuffer(b"".join(ipc.encode(snapshot, arrays)), np.uint8)
+                written[new] = ipc.encode(ipc.Update(), {"snapshot": frame})
             updates.append((worker, written[new]))
         return snapshot, updates
 
-    def _number(self, model: Model) -> _Numbered:
-        """The number of a model's load, and what a worker has to know of it."""
-        if model not in self._numbered:
+    def _load(self, model: Model) -> tuple[int, NDArray[np.uint8]]:
+        if model not in self._loads:
             frame = b"".join(ipc.encode(*_load(model)))
-            number = next(self._numbers)
-            self._numbered[model] = _Numbered(number, np.frombuffer(frame, np.uint8))
-            self._models[number] = model
-        return self._numbered[model]
+            self._loads[model] = next(self._numbers), np.frombuffer(frame, np.uint8)
+            self._models[self._loads[model][0]] = model
+        return self._loads[model]
 
 
 class _WorkerConnection(ipc.Connection):
@@ -291,7 +278,8 @@ class _WorkerConnection(ipc.Connection):
     def send_result(self, number: int, run: Run) -> None:
         """Send the outcome of a run."""
         try:
-            result = ipc.Result(number, run.submitted, run.began, run.ended, run.loading, run.batch)
+            times = (run.submitted, run.began, run.ended)
+            result = ipc.Result(number, times, run.loading, run.batch)
             self.send(result, run.result())
         except Exception as error:
             if isinstance(error, ModelFailedError) and error.__cause__ is not None:

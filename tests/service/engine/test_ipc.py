@@ -19,7 +19,7 @@ Came = list[tuple[Message, Arrays]]
 
 
 def result(number: int) -> Result:
-    return Result(number, 0.25, 0.5, 1.0, 0.0, 3)
+    return Result(number, (0.25, 0.5, 1.0), 0.0, 3)
 
 
 def joined(*frames: list[bytes | memoryview]) -> bytes:
