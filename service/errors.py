@@ -221,7 +221,7 @@ def to_wire(error: ServiceError) -> dict[str, Any]:
 
 
 def from_wire(fields: Mapping[str, Any]) -> ServiceError:
-    """The error that `to_wire` was given."""
+    """The error that `to_wire` was called with."""
     kind = ServiceError._types.get(fields["type"], ServiceError)  # noqa: SLF001
     error = kind.__new__(kind, fields["message"])
     error.__dict__.update({name: value for name, value in fields.items() if name != "type"})
@@ -246,12 +246,7 @@ def is_inference(path: str) -> bool:
 
 
 def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
-    """The body of an error's answer, as the clients of a path read it.
-
-    Args:
-        path: Of the request.
-        error: The error object.
-    """
+    """The body of an error's answer, as the clients of a request's path read it."""
     place = f"{error['param']}: " if error["param"] else ""
     if is_inference(path):
         # The Open Inference Protocol has one text, which its clients show as it is.

@@ -167,14 +167,9 @@ class Metrics:
         model: tuple[str, str] | None = None,
         stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
-        """A request has ended.
+        """A request of a route, by its pattern, has ended; stages are in seconds.
 
-        Args:
-            route: The route's pattern, never the raw path.
-            status: Of its answer.
-            seconds: How long it took.
-            model: Name and version of its model, if that is known.
-            stages: Its stages, and how long each took.
+        `model` is the name and version of its model, if that is known.
         """
         self.in_flight -= 1
         name, version = model or ("", "")

@@ -36,11 +36,9 @@ class Tracer:
         self._propagator = context.TraceContextTextMapPropagator()
 
     def begin(self, headers: Mapping[str, str], nanoseconds: int) -> Trace:
-        """The trace of a request.
+        """The trace of a request that came so many nanoseconds after 1970.
 
-        Args:
-            headers: The request's: of them `traceparent` and `tracestate` are read.
-            nanoseconds: When the request came, since 1970.
+        It is part of the trace that the headers `traceparent` and `tracestate` name.
         """
         parent = self._propagator.extract(headers)
         kind = self.api.SpanKind.SERVER
@@ -90,11 +88,7 @@ class Trace:
 
 
 def open_tracer() -> Tracer:
-    """A tracer that exports to where the `OTEL_*` variables say.
-
-    Raises:
-        StartError: OpenTelemetry is not installed.
-    """
+    """A tracer that exports as the `OTEL_*` variables say; StartError without OpenTelemetry."""
     try:
         resources: Any = import_module("opentelemetry.sdk.resources")
         sdk: Any = import_module("opentelemetry.sdk.trace")

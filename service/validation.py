@@ -69,11 +69,7 @@ def at_most(count: int) -> BeforeValidator:
 
 
 def check_list(value: object) -> object:
-    """Accept any list as it is: its items are checked later, all at once.
-
-    Raises:
-        PydanticKnownError: the value is no list.
-    """
+    """Accept any list as it is: its items are checked later, all at once."""
     if not isinstance(value, list):
         raise PydanticKnownError("list_type")
     return value
@@ -122,13 +118,7 @@ class KnownFields:
         self.levels = levels
 
     def check(self, level: str, given: Iterable[str], path: str, unknown: UnknownFields) -> None:
-        """Refuse unknown fields that look like a known one; collect the others.
-
-        Args:
-            level: The level of the object.
-            given: Its fields.
-            path: The object's path in the request.
-            unknown: Takes the unknown fields.
+        """Refuse unknown fields of an object that look like a known one; collect the others.
 
         Raises:
             InvalidInputError: a field is misspelt or at the wrong level, or too many are unknown.

@@ -47,8 +47,7 @@ class CudaError(Exception):
 def preload(major: str) -> None:
     """Load the libraries of a major version of CUDA from their wheels, or from the system.
 
-    Raises:
-        OSError: a library is missing; the message names it.
+    Raises OSError, which names the library, if one is missing.
     """
     wheels = find_spec("nvidia")
     roots = wheels.submodule_search_locations if wheels is not None else None

@@ -241,12 +241,7 @@ class Gpu:
 
 
 class CudaSession:
-    """A `foretell.service.session.Session`; each worker runs the graph on its own GPU.
-
-    Args:
-        gpus: One for every worker.
-        graph: The file.
-    """
+    """A `foretell.service.session.Session`; each inference thread runs the graph on its own GPU."""
 
     def __init__(self, gpus: Sequence[Gpu], graph: Path) -> None:
         self._gpus = gpus
@@ -261,14 +256,14 @@ class CudaSession:
         return all(gpu.captures for gpu in self._gpus)
 
     def warm(self, worker: int) -> None:
-        """Capture the CUDA graphs of the worker's GPU."""
+        """Capture the CUDA graphs of an inference thread's GPU, on that thread."""
         self._gpus[worker].warm()
 
     def shrink(self, feeds: Arrays) -> None:
         """Do nothing: a GPU's buffers are those of its graphs."""
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
-        """Run the graph on the worker's thread."""
+        """Run the graph on an inference thread's GPU, on that thread."""
         return self._gpus[worker].run(feeds)
 
     def stop(self) -> None:

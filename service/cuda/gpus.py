@@ -50,16 +50,9 @@ _IDENTITY = base64.b64decode(
 
 
 class Gpus:
-    """The GPUs on which a session comes up, of those that the process may use.
+    """The GPUs that the process may use and on which sessions can be opened: at least one.
 
-    Args:
-        onnxruntime: The module, built for CUDA.
-
-    Attributes:
-        devices: At least one.
-
-    Raises:
-        StartError: there is none; the log says why.
+    Raises StartError if there is none; the log says why.
     """
 
     def __init__(self, onnxruntime: Any) -> None:  # noqa: ANN401 - untyped
@@ -70,8 +63,8 @@ class Gpus:
 
     @property
     def lost(self) -> dict[int, str]:
-        """Why a GPU does not work any more, by its worker."""
-        return {worker: device.lost for worker, device in enumerate(self.devices) if device.lost}
+        """Why a GPU does not work any more, by the number of its inference thread."""
+        return {thread: device.lost for thread, device in enumerate(self.devices) if device.lost}
 
     def open(
         self, graph: Path, max_batch: int | None, copy: PrivateCopy | None = None

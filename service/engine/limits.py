@@ -32,11 +32,7 @@ _IDLE_SECONDS, _BUSY_SECONDS = 0.5, 10.0
 
 
 def usable_cpus(cgroups: Path = _CGROUPS) -> int:
-    """CPUs of the affinity mask, or of the container's quota where that is less.
-
-    Args:
-        cgroups: Where the control groups are mounted.
-    """
+    """CPUs of the affinity mask, or of the container's quota where that is less."""
     cpus = len(os.sched_getaffinity(0))
     # Without control groups there are no files, and without a quota `max` instead of a number.
     with suppress(OSError, ValueError, ZeroDivisionError):
@@ -63,33 +59,21 @@ def use_all_files() -> None:
 
 
 class Memory:
-    """Refuses bundles that would have the process killed for its memory.
-
-    Args:
-        limit: Most bytes of resident memory; None refuses nothing.
-    """
+    """Refuses bundles for which this process would need more bytes than `limit`, if it is set."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._first = resident_bytes()
 
     def check(self, folder: Path) -> None:
-        """Check that a bundle fits now.
-
-        Raises:
-            ShortageError: it does not.
-        """
+        """Check that a bundle fits now, or raise ShortageError."""
         if self._excess(folder, resident_bytes()):
             return_free_memory()
         if excess := self._excess(folder, resident_bytes()):
             raise ShortageError(f"{folder}: {excess}")
 
     def check_alone(self, folder: Path) -> None:
-        """Check that a bundle fits beside what the process held when this object was made.
-
-        Raises:
-            LoadFailedError: it does not, whatever else is closed.
-        """
+        """Check that a bundle fits once all models are closed, or raise LoadFailedError."""
         if excess := self._excess(folder, self._first):
             raise LoadFailedError(f"{folder}: {excess}")
 
@@ -120,14 +104,8 @@ def resident_bytes() -> int:
 
 
 def container_limit(others: int = 0, cgroups: Path = _CGROUPS) -> int | None:
-    """Bytes of memory that this process may use of what the container may; None without a limit.
-
-    Args:
-        others: Bytes that the container's other processes hold.
-        cgroups: Where the control groups are mounted.
-    """
+    """Bytes that the container may hold, less those of its other processes; None for no limit."""
     for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
-        # As for the CPUs.
         with suppress(OSError, ValueError):
             limit = int(file.read_text())
             return limit - others if limit < _NO_LIMIT else None
@@ -146,9 +124,6 @@ class MallocTrimmer:
     back, and the system fills the pages of the next one with zeros, which takes longer than all
     that is done to them. Settings of the environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`,
     …) are left as they are.
-
-    Args:
-        give_back: Returns free memory to the system.
     """
 
     def __init__(self, give_back: Callable[[], object] = return_free_memory) -> None:
@@ -161,15 +136,9 @@ class MallocTrimmer:
     def trim(self, now: float, *, busy: bool) -> Thread:
         """Begin to give free memory back if resident memory has changed since the last time.
 
-        Call it a few times a second. It takes about 150 ms for each free gigabyte, in which large
-        allocations of other threads wait.
-
-        Args:
-            now: On the clock of `time.monotonic`.
-            busy: Whether requests are being answered, which hold memory.
-
-        Returns:
-            The thread that does so, or did so last.
+        Call it a few times a second, with the time of `time.monotonic`; `busy` while requests,
+        which hold memory, are being answered. It takes about 150 ms for each free gigabyte, in
+        which large allocations of other threads wait. Returns the thread that does so, or did last.
         """
         is_due = now - self._last >= (_BUSY_SECONDS if busy else _IDLE_SECONDS)
         if not is_due or self._thread.is_alive():
@@ -189,10 +158,7 @@ class MallocTrimmer:
 
 
 def use_one_heap() -> None:
-    """Have all threads share a heap, so that all free memory can be given back.
-
-    Call it before other threads are started.
-    """
+    """Have all threads, started after this call, share a heap that can be given back whole."""
     _set_malloc(arena_max=_ARENA_MAX)
 
 

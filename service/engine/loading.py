@@ -29,12 +29,7 @@ _HTTP_WORKER_BYTES = 96 * 1024 * 1024
 def load(settings: Settings, metrics: Metrics) -> Repository:
     """Load the repository on the device of the settings.
 
-    Args:
-        settings: Device, limits and the repository's folder.
-        metrics: Counts what happens to the models.
-
-    Raises:
-        StartError: the device does not work, or no model could be loaded.
+    Raises StartError if the device does not work, or no model could be loaded.
     """
     runtime = Runtime(settings.device)
     metrics.build = runtime.build

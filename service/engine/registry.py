@@ -13,7 +13,6 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import Index, listed
 from foretell.service.arrays import Arrays
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.queues import Usage
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
     EngineLostError,
@@ -31,31 +30,26 @@ _PUBLIC = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PI
 
 
 class Named(Protocol):
-    """A model whose name and version are those of its manifest."""
+    """Has the name and the version of its manifest."""
 
     manifest: Manifest
 
     @property
     def name(self) -> str:
-        """The name it is served under."""
+        """The model's name."""
         return self.manifest.name
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """The model's version."""
         return self.manifest.version
 
 
 class Model(Named, Protocol):
-    """A version that answers, as HTTP workers see it.
-
-    Attributes:
-        intervals: Its quantiles.
-        on_demand: Whether it is loaded when a request asks for it, and may be evicted again; a
-            server is ready without it.
-    """
+    """A version that answers, as HTTP workers see it."""
 
     intervals: Intervals
+    # Whether requests load it and others evict it; a server is ready without it.
     on_demand: bool
 
     @property
@@ -98,36 +92,6 @@ class Model(Named, Protocol):
         """
 
 
-class Loaded(Model, Protocol):
-    """A model in the process that runs it."""
-
-    @property
-    def usage(self) -> Usage:
-        """What its queue holds."""
-
-    @property
-    def resident(self) -> bool:
-        """Whether it is in memory."""
-
-    def is_of_folder(self) -> bool:
-        """Whether the bundle in its folder still has the content that it was opened with.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
-
-    def load(self) -> None:
-        """Have it in memory when this returns.
-
-        Raises:
-            LoadFailedError: it was refused; `ShortageError` for want of memory.
-            NotReadyError: the server is stopping.
-        """
-
-    def close(self, timeout: float) -> None:
-        """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
-
-
 class State(StrEnum):
     """States of a version, as the Open Inference Protocol's repository index names them."""
 
@@ -138,18 +102,12 @@ class State(StrEnum):
 
 
 class IndexEntry(NamedTuple):
-    """One version in the index.
-
-    Attributes:
-        name: The model's name.
-        version: Its version.
-        state: Whether it answers.
-        reason: Why it does not; of a version that answers, why its changed bundle was refused.
-    """
+    """One version in the index."""
 
     name: str
     version: str
     state: State
+    # Why it does not answer; of a version that answers, why its changed bundle was refused.
     reason: str = ""
 
 
@@ -289,13 +247,13 @@ class Registry:
         raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
 
     def _only(self) -> Model:
-        if len(self.defaults) > 1:
-            raise InvalidInputError(
-                f"required when several models are served: {listed(self.names.names)}",
-                param="model",
-            )
         if not self.defaults:
             raise NotReadyError("no model is loaded; /readyz says why", param="model")
+        if len(self.defaults) > 1:
+            names = listed(self.names.names)
+            raise InvalidInputError(
+                f"required when several models are served: {names}", param="model"
+            )
         return next(iter(self.defaults.values()))
 
     def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
@@ -344,5 +302,5 @@ def unready(report: Mapping[str, str], reason: str) -> dict[str, str]:
 
 
 def public_reason(reason: str) -> str:
-    """A reason as callers without a key are told it: errors quote files and libraries."""
+    """A reason for callers without a key: errors quote files and libraries."""
     return reason if reason in _PUBLIC else "unavailable; the log says why"

@@ -15,7 +15,7 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.limits import Memory
-from foretell.service.engine.registry import IndexEntry, Loaded, Registry, VersionState
+from foretell.service.engine.registry import IndexEntry, Registry, VersionState
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.store import Fingerprints, ModelStore, Policy, fill
 from foretell.service.engine.versions import Versions
@@ -31,6 +31,7 @@ from foretell.service.metrics import Metrics
 from foretell.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from foretell.service.engine.model import Model
     from foretell.storage.mirror import Mirror
 
 _logger = logging.getLogger(__name__)
@@ -63,16 +64,12 @@ class Repository:
         scheduler: Runs the models; closed after them.
         lost: Why a GPU does not work any more, by the number of its inference thread.
         cache: Loads models on demand; stopped before them.
-
-    Attributes:
-        versions: The loaded ones.
-        draining: Whether the server is stopping.
     """
 
     def __init__(
         self,
         folder: Path,
-        open_model: Callable[[Path], Loaded],
+        open_model: Callable[[Path], Model],
         metrics: Metrics,
         *,
         mirror: Mirror | None = None,
@@ -128,7 +125,7 @@ class Repository:
         return 0 if self._scheduler is None else self._scheduler.threads - len(self.lost)
 
     @property
-    def models(self) -> list[Loaded]:
+    def models(self) -> list[Model]:
         """Every loaded version of every model."""
         return self.versions.models
 
@@ -194,12 +191,8 @@ class Repository:
 
         The bundle is checked, opened and tested before it takes traffic. It replaces a model of the
         same version that came from another bundle or has failed. Any other is left as it is, and
-        loaded into memory if it is not there.
-
-        Args:
-            name: The model's name.
-            version: Its version; None for those that the policy chooses of what is on disk, which
-                then replace all others of the model.
+        loaded into memory if it is not there. Without a version those that the policy chooses of
+        what is on disk replace all others of the model.
 
         Raises:
             UnknownModelError: there is no bundle of that name.
@@ -218,11 +211,7 @@ class Repository:
             self._load_all(name, chosen, alone=version is None, now=True)
 
     def unload(self, name: str, version: str | None = None) -> None:
-        """Take a version out of service; requests that it has accepted are finished.
-
-        Args:
-            name: The model's name.
-            version: Its version; None for all of them.
+        """Take a version, or all of a model, out of service; accepted requests are finished.
 
         Raises:
             UnknownModelError: there is no model of that name, loaded or not.

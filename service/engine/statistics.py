@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
 from foretell.service.counts import Family
-from foretell.service.engine.registry import Loaded
 from foretell.service.metrics import BATCH_WINDOWS, REQUESTS, STAGE_SECONDS, Metrics
+
+if TYPE_CHECKING:
+    from foretell.service.engine.model import Model
 
 _MODEL = ("model", "version")
 _READY = Family("1 while the server can answer.")
@@ -33,15 +36,12 @@ _SIZES = {
 
 
 def gauges(
-    models: Sequence[Loaded], threads: int, *, ready: bool, read_at: float | None = None
+    models: Sequence[Model], threads: int, *, ready: bool, read_at: float | None = None
 ) -> Iterator[bytes]:
     """Gauges of an engine, in Prometheus' text format.
 
-    Args:
-        models: Every loaded version of every model.
-        threads: The number of inference threads.
-        ready: Whether the server can answer.
-        read_at: When object storage was last read; None unless it is watched.
+    `threads` counts inference threads; `read_at` is when object storage was last read, in seconds
+    since 1970, or None unless it is watched.
     """
     yield from _READY.gauges("foretell_ready", [((), ready)])
     yield from _THREADS.gauges("foretell_inference_threads", [((), threads)])
@@ -60,7 +60,7 @@ def gauges(
         yield from family.gauges(name, zip(keys, values, strict=True))
 
 
-def _coverage(model: Loaded) -> Iterator[tuple[Sequence[str], float]]:
+def _coverage(model: Model) -> Iterator[tuple[Sequence[str], float]]:
     calibration = model.manifest.calibration
     for one in calibration.coverage if calibration else ():
         steps = f"{one.first_step}-{one.last_step}"
@@ -108,12 +108,9 @@ class ModelStatistics(BaseModel):
     https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
 
     Attributes:
-        name: The model's name.
-        version: Its version.
         last_inference: When its last batch had run, in milliseconds since 1970; or 0.
         inference_count: Windows that batches have run.
         execution_count: Batches.
-        inference_stats: Of requests and batches.
         batch_stats: Empty: the sizes of batches are in the metrics, as a histogram.
     """
 

@@ -28,12 +28,7 @@ Fingerprints = dict[str, dict[str, str]]
 
 
 class Policy:
-    """The operator's choice of versions.
-
-    Args:
-        versions: `all` loads every version; `latest` the newest of each model, or the pinned one.
-        pins: The version that a name means, for models where that is not the newest one.
-    """
+    """The operator's choice: every version, or the `latest` of each model or its pinned one."""
 
     def __init__(
         self, versions: VersionChoice = "all", pins: Mapping[str, str] | None = None
@@ -56,10 +51,7 @@ class Policy:
 
 
 class ModelStore:
-    """The bundles of a folder, `<folder>/<name>/<version>/`.
-
-    Hidden folders and those without a manifest are no bundles.
-    """
+    """The bundles `<folder>/<name>/<version>/`: folders that are not hidden, with a manifest."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,11 +61,7 @@ class ModelStore:
         return self.folder / name / version
 
     def has(self, name: str, version: str) -> bool:
-        """Whether a bundle is there.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Whether a bundle is there; raises OSError if the folder cannot be read."""
         return (self.bundle(name, version) / layout.MANIFEST).is_file()
 
     def versions(self) -> list[tuple[str, str]]:
@@ -119,13 +107,12 @@ class ModelStore:
     def fingerprint(self, name: str, version: str) -> str:
         """A text that changes when a file of a bundle is written, touched, added or removed.
 
-        Raises:
-            OSError: there is no such bundle.
+        Raises OSError if there is no such bundle.
         """
         folder = self.bundle(name, version)
         stamps = [_stamp(folder / layout.MANIFEST)]
         for file in sorted(folder.iterdir()):
-            # Programs that copy write to hidden files first, which may be gone by now.
+            # Programs that copy write to hidden files first, which may not be there any more.
             if file.name != layout.MANIFEST and not file.name.startswith("."):
                 with suppress(FileNotFoundError):
                     stamps.append(_stamp(file))
@@ -134,9 +121,7 @@ class ModelStore:
     def fingerprints(self) -> Fingerprints:
         """Fingerprints of all bundles, by name and version.
 
-        Raises:
-            BundleError: there is no such folder.
-            OSError: it cannot be read.
+        Raises BundleError without such a folder, and OSError if it cannot be read.
         """
         found: Fingerprints = {}
         for name in layout.model_names(self.folder):
@@ -162,8 +147,7 @@ def _stamp(file: Path) -> str:
 def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None]:
     """The folder of the bundles, and what fills it from object storage, if that is set.
 
-    Raises:
-        StartError: the URL is wrong, or the environment does not say enough.
+    Raises StartError if the URL is wrong, or credentials or an address are missing.
     """
     if isinstance(settings.models, Path):
         return settings.models, None
@@ -197,6 +181,6 @@ def fill(store: ModelStore, mirror: Mirror | None) -> None:
 
 
 def without_folder(text: str, folder: Path) -> str:
-    """A message with paths relative to the repository: callers need not know where it is."""
+    """A message with paths relative to the repository: clients need not know where it is."""
     paths = "|".join(re.escape(str(path)) for path in (folder.absolute(), folder))
     return re.sub(rf"(?<![\w./-])(?:{paths})/", "", text)

@@ -8,28 +8,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from foretell.bundle.errors import NoRoomError
 from foretell.service.engine.limits import Memory, return_free_memory
-from foretell.service.engine.registry import Loaded, Registry, State, VersionState
+from foretell.service.engine.registry import Registry, State, VersionState
 from foretell.service.engine.store import ModelStore, without_folder
 from foretell.service.errors import LoadFailedError, ShortageError
 from foretell.service.metrics import Metrics
+
+if TYPE_CHECKING:
+    # HTTP workers import this module, and not what opens graphs.
+    from foretell.service.engine.model import Model
 
 _logger = logging.getLogger(__name__)
 
 
 class Versions:
     """Loads and unloads single versions, for one thread at a time.
-
-    Args:
-        store: The bundles.
-        registry: The first snapshot.
-        open_model: Opens a bundle, tests it and makes it ready for traffic.
-        metrics: Counts loads.
-        memory: Refuses bundles that do not fit.
-        request_seconds: Time from when a model leaves the registry until it is closed.
 
     Attributes:
         registry: What is served now.
@@ -40,7 +36,7 @@ class Versions:
         self,
         store: ModelStore,
         registry: Registry,
-        open_model: Callable[[Path], Loaded],
+        open_model: Callable[[Path], Model],
         metrics: Metrics,
         memory: Memory,
         request_seconds: float,
@@ -52,14 +48,14 @@ class Versions:
         self._request_seconds = request_seconds
         self.registry = registry
         self.short: set[tuple[str, str]] = set()
-        self._closing: dict[Loaded, threading.Timer] = {}
+        self._closing: dict[Model, threading.Timer] = {}
         # Held to replace the registry: the timers do so, too.
         self._replacing = threading.Lock()
 
     @property
-    def models(self) -> list[Loaded]:
+    def models(self) -> list[Model]:
         """Every loaded version of every model."""
-        return cast("list[Loaded]", self.registry.models)
+        return cast("list[Model]", self.registry.models)
 
     def put(self, name: str, version: str, state: VersionState | None) -> None:
         """Replace the state of a version, or forget the version."""
@@ -69,18 +65,15 @@ class Versions:
     def load(self, name: str, version: str, *, wanted: bool = False, now: bool = False) -> None:
         """Load a version, unless it works and is loaded from the same bundle.
 
-        Args:
-            name: The model's name.
-            version: Its version.
-            wanted: Whether the server is not ready without it.
-            now: Whether a model that is loaded on demand comes into memory at once.
+        With `wanted` the server is not ready without it; with `now` a model that is loaded on
+        demand comes into memory at once.
 
         Raises:
             LoadFailedError: the bundle is refused; what was there still answers.
         """
         state = self.registry.get(name, version)
         state = replace(state, wanted=state.wanted or wanted)
-        old, model = cast("Loaded | None", state.model), None
+        old, model = cast("Model | None", state.model), None
         try:
             fingerprint = self._store.fingerprint(name, version)
             if old is None:
@@ -117,7 +110,7 @@ class Versions:
         _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
 
     def _refuse(
-        self, name: str, version: str, state: VersionState, error: Exception, model: Loaded | None
+        self, name: str, version: str, state: VersionState, error: Exception, model: Model | None
     ) -> LoadFailedError:
         """Note why a version was refused, and close its model if that was opened."""
         full = str(error) or type(error).__name__
@@ -148,7 +141,7 @@ class Versions:
             unloading = VersionState(changing=State.UNLOADING)
             with self._replacing:
                 self.registry = self.registry.with_version(name, version, unloading)
-                self._close_later(cast("Loaded", state.model), unloading)
+                self._close_later(cast("Model", state.model), unloading)
         # One that is unloading already is forgotten once it is closed.
         elif state.changing is None and version in self.registry.versions.get(name, {}):
             self.put(name, version, self._unloaded(name, version))
@@ -164,7 +157,7 @@ class Versions:
         return VersionState() if self._store.has(name, version) else None
 
     def prune_counts(self) -> None:
-        """Drop the metrics of versions that are gone, also of answers that ended later."""
+        """Drop the metrics of versions that are not served, also of answers that ended later."""
         with self._replacing:
             self._metrics.keep(self.registry.counted)
 
@@ -180,7 +173,7 @@ class Versions:
         for timer in closing.values():
             timer.join(max(0.0, end - time.monotonic()))
 
-    def _close_later(self, model: Loaded, unloading: VersionState | None = None) -> None:
+    def _close_later(self, model: Model, unloading: VersionState | None = None) -> None:
         """Close a model that is not in the registry any more, once no request can have it."""
         timer = threading.Timer(self._request_seconds, self._close, (model, unloading))
         timer.name = f"close-{model.name}@{model.version}"
@@ -188,7 +181,7 @@ class Versions:
         timer.start()
         self._closing[model] = timer
 
-    def _close(self, model: Loaded, unloading: VersionState | None) -> None:
+    def _close(self, model: Model, unloading: VersionState | None) -> None:
         name, version = model.name, model.version
         # The deadlines of all its requests have passed.
         model.close(0.0)
@@ -205,7 +198,7 @@ class Versions:
         _logger.info("closed a model of %s@%s", name, version)
 
 
-def _is_current(model: Loaded, opened: str, fingerprint: str) -> bool:
+def _is_current(model: Model, opened: str, fingerprint: str) -> bool:
     """Whether opening the bundle again would make nothing better."""
     works = model.on_demand or not model.failure
     return works and (opened == fingerprint or model.is_of_folder())
