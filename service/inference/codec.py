@@ -7,8 +7,8 @@ The body of a request is JSON, or JSON and binary tensors after it: the header
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,6 +32,7 @@ from foretell.service.inference.wire import (
     MOST_OUTPUTS,
     NAMES,
     InferRequest,
+    RequestedOutput,
 )
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields, shown, validate
@@ -43,39 +44,26 @@ _TENSOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Output:
-    """An output to answer.
-
-    Attributes:
-        name: The graph's.
-        values: At most how many it has of a window.
-        attention: Whether only the graph with attention has it.
-        binary: Whether it follows the JSON.
-    """
+    """An output to answer."""
 
     name: str
+    # Most values of one window.
     values: int
+    # Whether only the graph with attention has it.
     attention: bool
+    # Whether it follows the JSON.
     binary: bool
 
 
 @dataclass(frozen=True)
 class Inference:
-    """A decoded request; see `pipeline.Decoded`.
-
-    Attributes:
-        model: Runs it.
-        id: To be echoed.
-        feeds: `[windows, …]` by input name, perhaps views of the body.
-        outputs: What to answer.
-        timeout: Seconds the whole request may take, if it says so.
-        held: Bytes of the body.
-        warnings: Warnings of unknown fields.
-    """
+    """A decoded request: a `pipeline.Decoded`."""
 
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
     model: Model
     id: str | None
+    # `[windows, …]` by input name, perhaps views of the body, which has `held` bytes.
     feeds: Arrays
     outputs: list[Output]
     timeout: float | None = None
@@ -108,7 +96,7 @@ class _Content(NamedTuple):
 
 
 class InferenceCodec:
-    """Tensors; see `pipeline.Codec`."""
+    """Tensors: a `pipeline.Codec`."""
 
     # Clients send no content type, or any.
     media_type = None
@@ -159,10 +147,11 @@ class InferenceCodec:
         inputs = Inputs(model.manifest, self._settings.max_inputs, tensors)
         name, timeout = None, None
         if request is None:
-            feeds, outputs = inputs.read_raw(), _defaults(model.manifest, binary=True)
+            feeds, outputs = inputs.read_raw(), _outputs([], model.manifest, binary=True)
         else:
             name, timeout = request.id, request.parameters.timeout / 1e6 or None
-            outputs = _requested(request, model.manifest)
+            binary = request.parameters.binary_data_output
+            outputs = _outputs(request.outputs, model.manifest, binary=binary)
             feeds = inputs.read(request.inputs)
         decoded = Inference(model, name, feeds, outputs, timeout, len(body), warnings)
         _check_size(decoded, self._settings)
@@ -217,7 +206,7 @@ def _is_length(given: str) -> bool:
 
 
 def _objects(request: object) -> Iterator[tuple[str, object, str]]:
-    """What should be objects: the level and the place of each."""
+    """The parts of a request that should be objects: the level and the place of each."""
     if not isinstance(request, dict):
         return
     yield "", request, ""
@@ -232,28 +221,21 @@ def _objects(request: object) -> Iterator[tuple[str, object, str]]:
                 yield f"{name}[].parameters", tensor.get("parameters"), f"{place}.parameters"
 
 
-def _defaults(manifest: Manifest, *, binary: bool) -> list[Output]:
-    return [
-        Output(name, values, attention=False, binary=binary)
-        for name, values in _forecast_values(manifest).items()
-    ]
-
-
-def _forecast_values(manifest: Manifest) -> dict[str, int]:
-    return {name: math.prod(shape) for name, shape in output_shapes(manifest).items()}
-
-
-def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
-    """What to answer."""
-    binary = request.parameters.binary_data_output
-    if not request.outputs:
-        return _defaults(manifest, binary=binary)
-    attention = {
-        name: values for stage in manifest.attention for name, values in stage.sizes.items()
+def _outputs(
+    requested: Sequence[RequestedOutput], manifest: Manifest, *, binary: bool
+) -> list[Output]:
+    """The outputs to answer, the forecast's if none is requested; `binary` is the default."""
+    known = {
+        name: Output(name, math.prod(shape), attention=False, binary=binary)
+        for name, shape in output_shapes(manifest).items()
     }
-    known = _forecast_values(manifest) | attention
+    if not requested:
+        return list(known.values())
+    for stage in manifest.attention:
+        for name, values in stage.sizes.items():
+            known[name] = Output(name, values, attention=True, binary=binary)
     outputs: dict[str, Output] = {}
-    for index, wanted in enumerate(request.outputs):
+    for index, wanted in enumerate(requested):
         place = f"outputs[{index}]"
         if wanted.name not in known:
             raise InvalidInputError(
@@ -268,13 +250,9 @@ def _requested(request: InferRequest, manifest: Manifest) -> list[Output]:
                     f"{extension.removesuffix('_region').replace('_', ' ')} is not supported",
                     param=f"{place}.parameters.{extension}",
                 )
-        own = wanted.parameters.binary_data
-        outputs[wanted.name] = Output(
-            wanted.name,
-            known[wanted.name],
-            attention=wanted.name in attention,
-            binary=binary if own is None else own,
-        )
+        outputs[wanted.name] = known[wanted.name]
+        if (is_binary := wanted.parameters.binary_data) is not None:
+            outputs[wanted.name] = replace(known[wanted.name], binary=is_binary)
     return list(outputs.values())
 
 

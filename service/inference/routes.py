@@ -94,16 +94,10 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
-    """The routes of the server.
-
-    Args:
-        engine: Runs the models.
-        controllable: Whether clients may load and unload models.
-    """
+    """The routes of the server; `controllable` is whether clients may load and unload models."""
     router = APIRouter(tags=["inference"])
     extensions = ["binary_tensor_data", "model_configuration", "statistics"]
-    if controllable:
-        extensions.append("model_repository")
+    extensions += ["model_repository"] if controllable else []
 
     @router.get("/v2")
     async def server() -> ServerMetadata:
@@ -172,12 +166,7 @@ def models_router(shared: Shared) -> APIRouter:
 
 
 def control_router(shared: Shared, keys: Keys) -> APIRouter:
-    """The routes of the repository.
-
-    Args:
-        shared: What all routes that run models share.
-        keys: Keys that may load and unload models.
-    """
+    """The routes of the repository, with the keys that may load and unload models."""
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
     @router.post(

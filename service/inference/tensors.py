@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from foretell.service.validation import shown
 Floats = NDArray[np.float32]
 
 _BF16 = "BF16"
-# By the names of the protocol, those of `struct` and numpy.
+# The codes of `struct` and numpy, by the protocol's names.
 _CODES = {
     "INT8": "b",
     "INT16": "h",
@@ -32,22 +32,16 @@ _CODES = {
     "FP16": "e",
     "FP32": "f",
     "FP64": "d",
-    # The upper half of a float32, which neither of them has: read as one.
+    # The upper half of a float32. Neither has a code for it: it is read as float32.
     _BF16: "f",
 }
-# Items of a list that one call looks at.
+# Items of a list that are checked by one call.
 _PIECE = 64 * 1024
 _NAMES = {np.dtype(code): name for name, code in _CODES.items() if name != _BF16}
 
 
 class Inputs:
-    """Reads the inputs of one request.
-
-    Args:
-        manifest: The model's.
-        most: Most windows.
-        data: The bytes after the JSON.
-    """
+    """Reads the inputs of one request, of at most `most` windows; `data` follows the JSON."""
 
     def __init__(self, manifest: Manifest, most: int, data: memoryview) -> None:
         self._shapes = input_shapes(manifest)
@@ -100,14 +94,13 @@ class Inputs:
         return {HISTORY: from_binary(self._data, "FP32", shape, HISTORY)}
 
     def _tensor(self, tensor: InputTensor, place: str) -> Floats:
-        parameters = tensor.parameters
-        if parameters.shared_memory_region is not None:
+        if tensor.parameters.shared_memory_region is not None:
             raise NotSupportedError(
                 "shared memory is not supported", param=f"{place}.parameters.shared_memory_region"
             )
         check_datatype(tensor.datatype, place)
         shape = self._shape(tensor, place)
-        size = parameters.binary_data_size
+        size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
             raise InvalidInputError(
                 "expected either data or parameters.binary_data_size", param=place
@@ -134,8 +127,9 @@ class Inputs:
         expected = self._shapes[tensor.name]
         windows, *rest = tensor.shape or [0]
         if tuple(rest) != expected or windows < 1:
+            given = str(tensor.shape) if len(str(tensor.shape)) < 60 else shown(tensor.shape)
             raise InvalidInputError(
-                f"expected [batch, {', '.join(map(str, expected))}], got {_short(tensor.shape)}",
+                f"expected [batch, {', '.join(map(str, expected))}], got {given}",
                 param=f"{place}.shape",
             )
         first = next(iter(self._feeds.values()), None)
@@ -153,10 +147,6 @@ class Inputs:
                 f"expected a batch of at most {self._most} (max_inputs), got {shown(windows)}",
                 param=place,
             )
-
-
-def _short(shape: list[int]) -> str:
-    return str(shape) if len(str(shape)) < 60 else shown(shape)
 
 
 def check_datatype(datatype: str, place: str) -> None:
@@ -179,16 +169,10 @@ def binary_size(datatype: str, shape: tuple[int, ...]) -> int:
 
 
 def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a tensor of `binary_size` bytes, without a copy if it is float32 and aligned.
-
-    Args:
-        data: The bytes, row-major.
-        datatype: One of numbers.
-        shape: As the model has it.
-        place: Where the tensor stands in the request, for errors.
+    """Read a row-major tensor of `binary_size` bytes; float32 that is aligned is not copied.
 
     Raises:
-        InvalidInputError: a value is not finite in float32.
+        InvalidInputError: a value is not finite in float32; `place` is the tensor's.
     """
     if datatype == _BF16:
         values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -198,28 +182,28 @@ def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: 
 
 
 def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a tensor.
-
-    Args:
-        data: Parsed JSON: every value in one list, row-major, or lists nested as the shape says.
-        datatype: One of numbers.
-        shape: As the model has it.
-        place: Where the tensor stands in the request, for errors.
+    """Read a tensor whose values are one row-major list, or lists nested as the shape says.
 
     Raises:
         InvalidInputError: the lists are not of the shape, or a value is no number of the datatype
-            or not finite in float32.
+            or not finite in float32; `place` is the tensor's.
     """
-    flat = _flattened(data, shape)
-    if flat is None:
+    is_nested, code = bool(data) and isinstance(data[0], list), _CODES[datatype]
+    flat = _flattened(data, shape) if is_nested else data
+    if flat is None or len(flat) != math.prod(shape):
         raise InvalidInputError(
             f"expected a list of {math.prod(shape)} numbers, or lists nested as {list(shape)}, got "
-            f"{shown(data)}{' lists' if _is_nested(data) else ''}",
+            f"{shown(data)}{' lists' if is_nested else ''}",
             param=f"{place}.data",
         )
-    values = pack(flat, _CODES[datatype])
+    values = pack(flat, code)
     if values is None:
-        _refuse(data, flat, datatype, shape, place)
+        index = _first_refused(flat, code)
+        where = _position(index, shape) if is_nested else [index]
+        raise InvalidInputError(
+            f"expected a number of {datatype}, got {shown(flat[index])}",
+            param=f"{place}.data" + "".join(f"[{part}]" for part in where),
+        )
     return _checked(values.reshape(shape), place)
 
 
@@ -229,42 +213,25 @@ def _dtype(datatype: str) -> np.dtype[Any]:
 
 
 def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
-    """Every value in one list; None if the lists are not of the shape."""
+    """Every value of nested lists in one list; None if the lists are not of the shape."""
+    if len(data) != shape[0]:
+        return None
     flat = data
-    if _is_nested(data):
-        if len(data) != shape[0]:
-            return None
-        for size in shape[1:]:
-            inner: list[Any] = []
-            for start in range(0, len(flat), _PIECE):
-                part = flat[start : start + _PIECE]
-                kinds = set(map(type, part))
-                if not all(issubclass(kind, list) for kind in kinds):
-                    return None
-                if set(map(len, part)) != {size}:
-                    return None
-                inner.extend(chain.from_iterable(part))
-            flat = inner
-    return flat if len(flat) == math.prod(shape) else None
+    for size in shape[1:]:
+        inner: list[Any] = []
+        for start in range(0, len(flat), _PIECE):
+            part = flat[start : start + _PIECE]
+            if not all(issubclass(kind, list) for kind in set(map(type, part))):
+                return None
+            if set(map(len, part)) != {size}:
+                return None
+            inner.extend(chain.from_iterable(part))
+        flat = inner
+    return flat
 
 
-def _is_nested(data: list[Any]) -> bool:
-    return bool(data) and isinstance(data[0], list)
-
-
-def _refuse(
-    data: list[Any], flat: list[Any], datatype: str, shape: tuple[int, ...], place: str
-) -> NoReturn:
-    index = _first_of_another(flat, _CODES[datatype])
-    where = _position(index, shape) if _is_nested(data) else [index]
-    raise InvalidInputError(
-        f"expected a number of {datatype}, got {shown(flat[index])}",
-        param=f"{place}.data" + "".join(f"[{part}]" for part in where),
-    )
-
-
-def _first_of_another(flat: list[Any], code: str) -> int:
-    """Where the first value is that is not of a type; there is one."""
+def _first_refused(flat: list[Any], code: str) -> int:
+    """The index of the first value that is not of a type; there is one."""
     start, end = 0, len(flat)
     while end - start > 1:
         middle = (start + end) // 2

@@ -230,19 +230,13 @@ class InferenceError(BaseModel):
 
 
 PLATFORM = "onnxruntime_onnx"
-
 # An axis whose length may vary.
 _FREE = -1
 _DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
 
 
 def describe(model: Model, versions: list[str]) -> ModelMetadata:
-    """The metadata of a model.
-
-    Args:
-        model: The model.
-        versions: Those of its name that are loaded.
-    """
+    """The metadata of a model, of whose name these versions are loaded."""
     manifest = model.manifest
     # Only runs with attention have these.
     attention = [
@@ -264,21 +258,14 @@ def _tensor(name: str, shape: Sequence[int], datatype: str = "FP32") -> TensorMe
 
 
 def configuration(model: Model, settings: Settings) -> dict[str, Any]:
-    """The fields of Triton's ModelConfig that are true of a model.
+    """The fields of Triton's ModelConfig that are true of a model."""
 
-    Args:
-        model: The model.
-        settings: Limits.
-    """
+    def entry(tensor: TensorMetadata) -> dict[str, Any]:
+        # The batch axis is left out where there is a largest batch.
+        shape, datatype = tensor.shape[1:], f"TYPE_{tensor.datatype}"
+        return {"name": tensor.name, "data_type": datatype, "dims": shape}
+
     described = describe(model, [model.version])
-    # The batch axis is left out where there is a largest batch.
-    inputs, outputs = (
-        [
-            {"name": each.name, "data_type": f"TYPE_{each.datatype}", "dims": each.shape[1:]}
-            for each in tensors
-        ]
-        for tensors in (described.inputs, described.outputs)
-    )
     return {
         "name": model.name,
         "platform": PLATFORM,
@@ -286,8 +273,8 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
         "version_policy": {"specific": {"versions": [int(model.version)]}},
         # Of a request: larger ones than fit a batch are split.
         "max_batch_size": settings.max_inputs,
-        "input": inputs,
-        "output": outputs,
+        "input": [*map(entry, described.inputs)],
+        "output": [*map(entry, described.outputs)],
         "dynamic_batching": {
             "preferred_batch_size": [model.max_batch],
             "max_queue_delay_microseconds": 0,

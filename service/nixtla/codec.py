@@ -114,7 +114,7 @@ _Run = TypeVar("_Run", bound=Job | Backtest)
 
 
 class _Decoded(Generic[_Run]):
-    """A decoded request: what it runs, and its quantiles by their names in the answer (`lo-80`)."""
+    """A decoded request: its job, and its quantiles by their names in the answer (`lo-80`)."""
 
     timeout: ClassVar[float | None] = None
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
@@ -129,7 +129,7 @@ class _Decoded(Generic[_Run]):
 
 
 class _Codec(ABC, JsonBody):
-    """What both codecs share; see `pipeline.Codec`."""
+    """What both codecs share."""
 
     kind: type[ForecastRequest]
 
