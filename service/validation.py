@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticKnownError
 
 from foretell.bundle.nearness import nearest, plain
@@ -54,6 +54,11 @@ def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
         for part in first["loc"]:
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
         raise InvalidInputError(_message(first), param=path or None) from None
+
+
+def optional(description: str) -> Any:  # noqa: ANN401 - the default of a field of any type
+    """A field of a wire type that may be absent, or null."""
+    return Field(default=None, description=description)
 
 
 def at_most(count: int) -> BeforeValidator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
@@ -38,8 +37,6 @@ from foretell.service.nixtla.routes import nixtla_router
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 
-_logger = logging.getLogger(__name__)
-
 # CORS: headers that a page of another origin may send, and read in answers.
 _SENT_HEADERS = [
     *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
@@ -61,12 +58,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
-    """Build the application.
-
-    Args:
-        settings: Limits.
-        engine: Runs the models; closed when the application shuts down.
-        tracer: Begins the traces of requests; closed when the application shuts down.
+    """Build the application, which closes the engine and the tracer when it shuts down.
 
     Raises:
         StartError: a file of keys cannot be used.
@@ -173,13 +165,7 @@ class Compressed(GZipMiddleware):
 
 
 class ByPort:
-    """Sends requests to one of the server's ports to another application.
-
-    Args:
-        app: Answers all other requests.
-        port: One of the server's ports.
-        other: Answers requests to that port.
-    """
+    """Sends requests to one of the server's ports to the `other` application."""
 
     def __init__(self, app: ASGIApp, port: int, other: ASGIApp) -> None:
         self._app = app
@@ -245,12 +231,7 @@ def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
 
 
 def probes_router(engine: Engine, keys: Keys) -> APIRouter:
-    """The routes for probes and metrics.
-
-    Args:
-        engine: Runs the models.
-        keys: Clients with one of them get to know why a model does not answer.
-    """
+    """The routes for probes and metrics; clients with a key learn why a model does not answer."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")

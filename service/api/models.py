@@ -61,10 +61,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     @router.get(
         "/models/{model}/example",
         response_class=Response,
-        responses={
-            200: {"model": ModelExample},
-            **refusals(ErrorResponse, 404, 503),
-        },
+        responses={200: {"model": ModelExample}, **refusals(ErrorResponse, 404, 503)},
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def example(request: Request) -> Response:
@@ -79,9 +76,8 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
                 f"{model.name}@{model.version} carries no example: it was exported without data, "
                 "or by a release that wrote none; export it again with its data"
             )
-        accepted = request.headers.get("accept-encoding", "")
         # An example with hundreds of channels has megabytes.
-        return await asyncio.to_thread(_respond, _example(model, found), accepted)
+        return await asyncio.to_thread(_example, model, found, request)
 
     return router
 
@@ -118,17 +114,11 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
 
 
 def _cards(registry: Registry, settings: Settings) -> bytes:
-    cards: list[ModelCard] = [
-        _card(model, registry, settings) for model in registry.defaults.values()
-    ]
-    return _CARDS.dump_json(cards)
+    models = registry.defaults.values()
+    return _CARDS.dump_json([_card(model, registry, settings) for model in models])
 
 
-def _respond(document: dict[str, object], accepted: str) -> Response:
-    return respond(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), accepted, JSON)
-
-
-def _example(model: Model, example: Example) -> dict[str, object]:
+def _example(model: Model, example: Example, request: Request) -> Response:
     manifest, reference = model.manifest, f"{model.name}@{model.version}"
     series = {
         "name": example.series or "example",
@@ -137,10 +127,12 @@ def _example(model: Model, example: Example) -> dict[str, object]:
         "frequency": manifest.frequency,
         "timestamps": example.timestamps.tolist(),
     }
-    return {
+    document = {
         "model": reference,
         "request": {"model": reference, "inputs": [series]},
         "actual": example.actual,
         "channels": manifest.channels,
         "targets": manifest.targets,
     }
+    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return respond(text, request.headers.get("accept-encoding", ""), JSON)

@@ -72,17 +72,12 @@ def examples() -> dict[str, Any]:
 
     The demo's models (`foretell demo`) answer the requests as they are.
     """
-    found: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
-    return found
+    values: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
+    return values
 
 
 def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
-    """The route of the application's OpenAPI document.
-
-    Args:
-        app: The application.
-        keys: Whether requests need a key.
-    """
+    """The route of the application's OpenAPI document; `keys` is whether requests need one."""
 
     @cache
     def document() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from foretell.bundle.attention import Form
 from foretell.service.forecast.requests import ForecastRequest, SeriesType
+from foretell.service.validation import optional
 
 Status = Literal["completed", "partial", "error"]
 
@@ -53,32 +54,23 @@ class Attention(BaseModel):
         "and the lags they come from; `sparse`, weights of some keys of each query; `none`, not."
     )
     shape: list[int] | None = None
-    axes: list[Literal["channel", "head", "query", "key", "kept"]] | None = Field(
-        default=None, description="Axes of `weights`."
+    axes: list[Literal["channel", "head", "query", "key", "kept"]] | None = optional(
+        "Axes of `weights`."
     )
-    weights: list[Any] | None = Field(default=None, description="Nested lists of that shape.")
-    keys: list[Any] | None = Field(
-        default=None,
-        description="Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of "
-        "`weights`.",
+    weights: list[Any] | None = optional("Nested lists of that shape.")
+    keys: list[Any] | None = optional(
+        "Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of `weights`."
     )
-    channels: list[str] | None = Field(default=None, description="Along the channel axis.")
-    heads: list[int] | None = Field(default=None, description="Along the head axis.")
-    query: list[int | str | PatchLabel | None] | None = Field(
-        default=None, description="Along the query axis."
-    )
-    key: list[int | str | PatchLabel | None] | None = Field(
-        default=None, description="Of every key, in order."
-    )
-    lags: list[int] | None = Field(
-        default=None, description="Circulant maps: chosen lags, in positions of the axes."
-    )
-    lag_durations: list[str | None] | None = Field(
-        default=None,
-        description="The lags as ISO 8601 durations; null for business days, which have none.",
+    channels: list[str] | None = optional("Along the channel axis.")
+    heads: list[int] | None = optional("Along the head axis.")
+    query: list[int | str | PatchLabel | None] | None = optional("Along the query axis.")
+    key: list[int | str | PatchLabel | None] | None = optional("Of every key, in order.")
+    lags: list[int] | None = optional("Circulant maps: chosen lags, in positions of the axes.")
+    lag_durations: list[str | None] | None = optional(
+        "The lags as ISO 8601 durations; null for business days, which have none."
     )
     lag_weights: list[float] | None = None
-    correlation: list[float] | None = Field(default=None, description="Mean correlation by lag.")
+    correlation: list[float] | None = optional("Mean correlation by lag.")
 
 
 class Correction(BaseModel):
@@ -95,46 +87,37 @@ class Forecast(BaseModel):
     name: str
     mean_forecast: list[float] | list[list[float]]
     frequency: Literal["S", "T", "H", "D", "W", "M", "Q", "Y"]
-    frequency_multiple: int | None = Field(default=None, description="Units a step, where not 1.")
-    frequency_alias: str | None = Field(
-        default=None, description="The pandas alias, where the letter alone does not say it."
+    frequency_multiple: int | None = optional("Units a step, where not 1.")
+    frequency_alias: str | None = optional(
+        "The pandas alias, where the letter alone does not say it."
     )
     start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
     timestamps: list[str] | None = None
-    channels: list[str] | None = Field(
-        default=None,
-        description="Columns, if the input named them, or if the model does not forecast all "
-        "channels that it reads.",
+    channels: list[str] | None = optional(
+        "Columns, if the input named them, or if the model does not forecast all channels that it "
+        "reads."
     )
-    quantiles: dict[str, list[float] | list[list[float]]] | None = Field(
-        default=None, description="By level, such as `0.9`; each in the shape of `mean_forecast`."
+    quantiles: dict[str, list[float] | list[list[float]]] | None = optional(
+        "By level, such as `0.9`; each in the shape of `mean_forecast`."
     )
-    calibration: Correction | None = Field(
-        default=None, description="Where `options.calibration` was `history`."
+    calibration: Correction | None = optional("Where `options.calibration` was `history`.")
+    rolled_from: int | None = optional(
+        "Where the horizon is over the model's: the first step, from 0, that was forecast from "
+        "forecasts."
     )
-    rolled_from: int | None = Field(
-        default=None,
-        description="Where the horizon is over the model's: the first step, from 0, that was "
-        "forecast from forecasts.",
+    filled: dict[str, int] | None = optional(
+        "How many missing values were filled in what the model read, by channel."
     )
-    filled: dict[str, int] | None = Field(
-        default=None,
-        description="How many missing values were filled in what the model read, by channel.",
+    masked: dict[str, int] | None = optional(
+        "Where `options.missing` was `mask`: how many missing values were left out of what the "
+        "model read, by channel."
     )
-    masked: dict[str, int] | None = Field(
-        default=None,
-        description="Where `options.missing` was `mask`: how many missing values were left out of "
-        "what the model read, by channel.",
+    ill_conditioned: bool | None = optional(
+        "Rounding may decide what the model chooses for this history, such as the lags that count "
+        "(in a constant or exactly periodic one, say), or what little moves is made so large that "
+        "rounding shows: another machine may forecast otherwise."
     )
-    ill_conditioned: bool | None = Field(
-        default=None,
-        description="Rounding may decide what the model chooses for this history, such as the lags "
-        "that count (in a constant or exactly periodic one, say), or what little moves is made so "
-        "large that rounding shows: another machine may forecast otherwise.",
-    )
-    attention: list[Attention] | None = Field(
-        default=None, description="Of the first pass, where there are several."
-    )
+    attention: list[Attention] | None = optional("Of the first pass, where there are several.")
 
 
 class _Output(BaseModel):
@@ -180,7 +163,7 @@ class _Response(BaseModel):
     model: str
     model_version: str
     outputs: list[Any]
-    warnings: list[Warned] | None = Field(default=None, description="Where there are any.")
+    warnings: list[Warned] | None = optional("Where there are any.")
     metadata: dict[str, Any] | None = None
 
 
@@ -244,11 +227,11 @@ class ChannelResult(Errors):
     seasonal_naive: SeasonalBaseline | None = Field(
         description="Repeating the last season, if the context holds one."
     )
-    below: dict[str, float | None] | None = Field(
-        default=None, description="By quantile: the share of values that were at most as large."
+    below: dict[str, float | None] | None = optional(
+        "By quantile: the share of values that were at most as large."
     )
-    intervals: list[IntervalResult] | None = Field(
-        default=None, description="One for each pair of quantiles such as 0.1 and 0.9."
+    intervals: list[IntervalResult] | None = optional(
+        "One for each pair of quantiles such as 0.1 and 0.9."
     )
 
 
@@ -264,10 +247,9 @@ class Backtest(BaseModel):
         "number, counted from 0."
     )
     last_origin: int | str = Field(description="Likewise of the last one.")
-    calibration: Correction | None = Field(
-        default=None,
-        description="Where `options.calibration` was `history`: how many forecasts, the latest of "
-        "those that have enough before them, have their quantiles looked at.",
+    calibration: Correction | None = optional(
+        "Where `options.calibration` was `history`: how many forecasts, the latest of those that "
+        "have enough before them, have their quantiles looked at."
     )
     channels: list[ChannelResult]
 

@@ -47,7 +47,7 @@ _MOST_ERRORS = 32_000_000
 
 
 def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Options:
-    """Read the options of a request; as `options.read_options` does."""
+    """Read the options of a request to backtest; otherwise as `options.read_options`."""
     manifest = model.manifest
     horizon, passes, quantiles = check_options(asked, model, settings)
     most = max_origins(inputs, horizon, passes, len(quantiles), manifest, settings)
@@ -86,16 +86,10 @@ def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Se
 
 
 class Backtest:
-    """A decoded request to backtest, run and answered.
+    """A decoded request to backtest: the job of forecasting the windows of a request.
 
-    Args:
-        request: What it would be as a request for forecasts; its backtest windows are forecast.
-
-    Attributes:
-        job: The forecasts of the windows.
-        past: The windows, and what followed.
-        coverage: Once the answer is written, of each level of intervals: how many values were in
-            them, and how many there were.
+    Once the answer is written, `coverage` has how many values were in the intervals of each level,
+    and how many there were.
     """
 
     timeout: ClassVar[float | None] = None
@@ -120,7 +114,7 @@ class Backtest:
         return respond(self._request, "backtest", content, self.warnings(outputs))
 
     def warnings(self, outputs: Arrays) -> list[AnswerWarning]:
-        """The warnings of the answer; those of windows and forecasts are of the latest origins."""
+        """The warnings of the answer; those of forecasts are of each series' latest origin."""
         job, past = self.job, self.past
         latest = [span.stop - 1 for span in past.spans]
         forecast = outputs[FORECAST][latest, : job.options.horizon]
@@ -143,7 +137,6 @@ class Backtest:
         return warnings
 
     def _place(self, index: int, series: Series) -> str:
-        """Where a series stands in the request."""
         if self._request.table is not None:
             return f"unique_id={series.name[:60]}"
         return f"inputs[{index}].series"
@@ -176,7 +169,10 @@ class Backtest:
         names, order = manifest.targets, series.columns
         if order is None or manifest.columns is not None:
             order = [*range(len(names))]
-        first, last = self._named(series, origins)
+        # An origin is named by its time, or the number of its row.
+        first, last = ends = [int(origins[0]), int(origins[-1])]
+        if (timeline := series.timeline) is not None:
+            first, last = (timeline.labels(row - timeline.rows, 1)[0] for row in ends)
         return {
             "name": series.name,
             "horizon": job.options.horizon,
@@ -201,11 +197,9 @@ class Backtest:
     def _corrected(
         self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
     ) -> Floats:
-        """Quantiles of the latest origins, corrected by the errors that were known at each.
+        """Quantiles `[levels, origins, horizon, targets]`, corrected by what was known at each.
 
-        Returns:
-            `[levels, latest origins, horizon, targets]`: of origins with enough others before them,
-            as many as do not take too long.
+        The origins are those with enough others before them: the latest, as far as time allows.
         """
         options, intervals = self.job.options, self.job.model.intervals
         assert options.rolling is not None  # noqa: S101 - as above
@@ -222,58 +216,47 @@ class Backtest:
             options.rolling.stride,
         )
 
-    def _named(self, series: Series, origins: NDArray[np.int64]) -> list[str | int]:
-        """The first and the last origin: its time, or the number of its row."""
-        ends = [int(origins[0]), int(origins[-1])]
-        if series.timeline is None:
-            return [*ends]
-        rows = series.timeline.rows
-        return [series.timeline.labels(row - rows, 1)[0] for row in ends]
-
 
 def _results(
     history: Floats, forecast: Floats, future: Floats, quantiles: Floats | None, job: Job
 ) -> list[dict[str, Any]]:
     """The errors of each channel.
 
-    Args:
-        history: `[origins, context, channels]`; NaN where a value is missing.
-        forecast: `[origins, horizon, targets]`.
-        future: `[origins, horizon, channels]`, what followed; NaN where it is missing.
-        quantiles: `[levels, latest origins, horizon, targets]`, if any are asked for.
-        job: The forecasts.
+    `history` is `[origins, context, channels]` and `future` `[origins, horizon, channels]`, NaN
+    where a value is missing; `forecast` `[origins, horizon, targets]`; `quantiles` `[levels, latest
+    origins, horizon, targets]`.
     """
     manifest, steps = job.model.manifest, np.arange(job.options.horizon)
     season = season_of(manifest.step, manifest.context)
     if manifest.columns is not None:
         history, future = history[..., manifest.columns], future[..., manifest.columns]
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     # One after the other: all at once would take several times the memory of the forecasts.
     for channel, name in enumerate(manifest.targets):
         known, actual = _filled(history[..., channel]), future[..., channel].astype(np.float64)
         error = forecast[..., channel] - actual
-        own = _errors(error)
-        result = {"name": name, **own, "steps": _errors(error, axis=0)}
-        result["last_value"] = _beside(own, known[:, -1:] - actual)
+        mean = _errors(error)
+        result = {"name": name, **mean, "steps": _errors(error, axis=0)}
+        result["last_value"] = _baseline(mean, known[:, -1:] - actual)
         result["seasonal_naive"] = None
         if season is not None:
-            seasonal = _beside(own, known[:, steps % season - season] - actual)
+            seasonal = _baseline(mean, known[:, steps % season - season] - actual)
             result["seasonal_naive"] = {**seasonal, "season": season}
         if quantiles is not None:
             latest = actual[-quantiles.shape[1] :]
-            result |= _held(quantiles[..., channel], latest, job.options.quantiles)
-        found.append(result)
-    return found
+            result |= _coverage(quantiles[..., channel], latest, job.options.quantiles)
+        results.append(result)
+    return results
 
 
 def _filled(history: Floats) -> Floats:
     """Histories `[origins, context]` as baselines read them: gaps are interpolated."""
     if not (holes := np.isnan(history).any(axis=1)).any():
         return history
-    found = history.astype(np.float64)
+    filled = history.astype(np.float64)
     for row in np.flatnonzero(holes):
-        fill(found[row], np.flatnonzero(np.isnan(found[row])), "interpolate")
-    return found
+        fill(filled[row], np.flatnonzero(np.isnan(filled[row])), "interpolate")
+    return filled
 
 
 def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
@@ -281,13 +264,13 @@ def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
     return {"mse": _mean(np.square(error), axis), "mae": _mean(np.abs(error), axis)}
 
 
-def _beside(model: dict[str, Any], error: Floats) -> dict[str, Any]:
-    """The errors of a baseline, next to those of a model."""
-    found = _errors(error)
-    return {**found, "relative_mae": model["mae"] / found["mae"] if found["mae"] else None}
+def _baseline(model: dict[str, Any], error: Floats) -> dict[str, Any]:
+    """The mean errors of a baseline, and how the model's compare."""
+    errors = _errors(error)
+    return {**errors, "relative_mae": model["mae"] / errors["mae"] if errors["mae"] else None}
 
 
-def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
+def _coverage(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
     """How often the future `[origins, horizon]` was below each quantile and within intervals."""
     is_missing = np.isnan(future)
     below = {
@@ -299,14 +282,14 @@ def _held(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[st
         if abs(levels[low] + levels[high] - 1) > _ROUNDING:
             continue
         inside = (quantiles[low] <= future) & (future <= quantiles[high])
-        held = np.where(is_missing, np.nan, inside)
+        inside = np.where(is_missing, np.nan, inside)
         width = quantiles[high].astype(np.float64) - quantiles[low]
         intervals.append(
             {
                 "level": round(levels[high] - levels[low], 9),
-                "coverage": _mean(held),
+                "coverage": _mean(inside),
                 "width": _mean(width),
-                "steps": {"coverage": _mean(held, axis=0), "width": _mean(width, axis=0)},
+                "steps": {"coverage": _mean(inside, axis=0), "width": _mean(width, axis=0)},
             }
         )
     return {"below": below, "intervals": intervals}

@@ -20,7 +20,7 @@ from pydantic_core import PydanticKnownError
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
-from foretell.service.validation import QUERY, KnownFields, at_most, check_list
+from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]
@@ -96,38 +96,29 @@ Heads = Annotated[
 class SeriesInput(BaseModel):
     """One history to forecast."""
 
-    name: str | None = Field(
-        default=None, description="Unique in the request; `series-<index>` if absent."
-    )
-    type: SeriesType | None = Field(
-        default=None, description="Given by the shape of `series` if absent."
-    )
+    name: str | None = optional("Unique in the request; `series-<index>` if absent.")
+    type: SeriesType | None = optional("Given by the shape of `series` if absent.")
     series: Rows = Field(
         description="`[time]` for a model of one channel, `[time][channel]` otherwise, oldest "
         "first; of a longer history than the model reads, the latest part is used."
     )
-    channels: Strings | None = Field(
-        default=None, description="Names of the columns of `series`, if not in the model's order."
+    channels: Strings | None = optional(
+        "Names of the columns of `series`, if not in the model's order."
     )
-    frequency: str | None = Field(
-        default=None,
-        description="S T H D W M Q Y or second … year, which name the unit, or a pandas alias; the "
-        "model's if absent.",
+    frequency: str | None = optional(
+        "S T H D W M Q Y or second … year, which name the unit, or a pandas alias; the model's if "
+        "absent."
     )
-    frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="Units a step, as in answers; the model's if absent."
+    frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = optional(
+        "Units a step, as in answers; the model's if absent."
     )
-    start_timestamp: str | None = Field(
-        default=None,
-        description="ISO 8601 time of the first row; models with calendar features need it.",
+    start_timestamp: str | None = optional(
+        "ISO 8601 time of the first row; models with calendar features need it."
     )
-    timestamps: Texts | None = Field(
-        default=None, description="ISO 8601 time of every row, instead of `start_timestamp`."
-    )
-    time_zone: str | None = Field(
-        default=None,
-        description="IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset "
-        "are about, and calendar features and answered times follow, over clock changes too.",
+    timestamps: Texts | None = optional("ISO 8601 time of every row, instead of `start_timestamp`.")
+    time_zone: str | None = optional(
+        "IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset are about, and "
+        "calendar features and answered times follow, over clock changes too."
     )
 
 
@@ -136,13 +127,12 @@ class AttentionOptions(BaseModel):
 
     layers: (
         Annotated[list[StrictInt], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)] | None
-    ) = Field(default=None, description="Layer numbers, from 0; all if absent.")
+    ) = optional("Layer numbers, from 0; all if absent.")
     heads: Heads = Field(
         default="all", description="Every head's weights, their mean, or some heads by number."
     )
-    stages: Strings | None = Field(
-        default=None,
-        description="Names as in `GET /models`, such as `encoder.0.self`; all if absent.",
+    stages: Strings | None = optional(
+        "Names as in `GET /models`, such as `encoder.0.self`; all if absent."
     )
 
 
@@ -152,14 +142,12 @@ class ForecastOptions(BaseModel):
     # pydantic does not copy a default that is frozen.
     model_config = ConfigDict(frozen=True)
 
-    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None,
-        description="Steps to forecast; the model's horizon if absent. More are forecast in "
-        "further passes, each on the forecasts before it, up to `max_horizon` of `GET /models`.",
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = optional(
+        "Steps to forecast; the model's horizon if absent. More are forecast in further passes, "
+        "each on the forecasts before it, up to `max_horizon` of `GET /models`."
     )
-    quantiles: Levels | None = Field(
-        default=None,
-        description="Levels of quantiles to answer, in any order; of models that are calibrated.",
+    quantiles: Levels | None = optional(
+        "Levels of quantiles to answer, in any order; of models that are calibrated."
     )
     calibration: Calibrated = Field(
         default="stored",
@@ -172,8 +160,8 @@ class ForecastOptions(BaseModel):
         "to the one after, or the nearest at either end; the value before; or `mask`, which leaves "
         "them out, for models that read gaps (`reads_gaps` of `GET /models`).",
     )
-    attention: AttentionOptions | None = Field(
-        default=None, description="Whether, and which, attention weights are returned."
+    attention: AttentionOptions | None = optional(
+        "Whether, and which, attention weights are returned."
     )
 
     @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
@@ -188,9 +176,9 @@ class TableOptions(BaseModel):
     """How to forecast a table, as parameters of the URL."""
 
     model: Reference = None
-    horizon: int | None = Field(default=None, description="As `options.horizon` of JSON.")
-    quantiles: list[float] | None = Field(
-        default=None, description="Levels, separated by commas: columns `<channel>_q<level>`."
+    horizon: int | None = optional("As `options.horizon` of JSON.")
+    quantiles: list[float] | None = optional(
+        "Levels, separated by commas: columns `<channel>_q<level>`."
     )
     calibration: Calibrated = Field(
         default="stored", description="As `options.calibration` of JSON."
@@ -206,8 +194,8 @@ class TableOptions(BaseModel):
 class TableBacktestOptions(TableOptions):
     """How to backtest on a table, as parameters of the URL."""
 
-    stride: int | None = Field(default=None, description="As `options.stride` of JSON.")
-    origins: int | None = Field(default=None, description="As `options.origins` of JSON.")
+    stride: int | None = optional("As `options.stride` of JSON.")
+    origins: int | None = optional("As `options.origins` of JSON.")
 
 
 @final
@@ -216,19 +204,18 @@ class BacktestOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    horizon: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="Steps of each forecast; the model's horizon if absent."
+    horizon: Annotated[int, Field(strict=True, ge=1)] | None = optional(
+        "Steps of each forecast; the model's horizon if absent."
     )
-    stride: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
-        default=None,
-        description="Rows from an origin to the next; the horizon if absent, so that every row is "
-        "forecast once, and half of it where `calibration` is `history`.",
+    stride: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = optional(
+        "Rows from an origin to the next; the horizon if absent, so that every row is forecast "
+        "once, and half of it where `calibration` is `history`."
     )
-    origins: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = Field(
-        default=None, description="At most how many, the latest; as many as there are if absent."
+    origins: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = optional(
+        "At most how many, the latest; as many as there are if absent."
     )
-    quantiles: Levels | None = Field(
-        default=None, description="Levels of quantiles to look at; of models that are calibrated."
+    quantiles: Levels | None = optional(
+        "Levels of quantiles to look at; of models that are calibrated."
     )
     calibration: Calibrated = Field(
         default="stored",
@@ -247,7 +234,7 @@ class _Request(BaseModel):
 
     model: Reference = None
     inputs: Annotated[list[Any], Field(min_length=1)]
-    metadata: Metadata = Field(default=None, description="Echoed in the answer.")
+    metadata: Metadata = optional("Echoed in the answer.")
 
     @field_validator("options", mode="before", check_fields=False)
     @classmethod

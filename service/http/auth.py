@@ -28,10 +28,6 @@ class Keys:
         api: Keys for forecasts; without any, requests need no key.
         admin: Keys for everything; without any, nobody may load or unload models.
         settings: Where the keys are from, if their files are to be read again.
-
-    Attributes:
-        api: Digests of the keys for forecasts.
-        admin: Digests of the keys for everything.
     """
 
     def __init__(
@@ -66,10 +62,7 @@ class Keys:
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files again.
-
-        If one is invalid, that is logged once, and all keys stay as they are.
-        """
+        """Read the files again; if one is invalid, that is logged once and all keys stay."""
         if self._settings is None:
             return
         try:
@@ -132,7 +125,7 @@ class Keys:
 
 
 def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
-    """The digest of the request's key, which is one of `keys`."""
+    """The digest of the request's key, which must be one of `keys`."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     key = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
     if key is None:
@@ -145,8 +138,8 @@ def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
 
 
 def _digest(key: str) -> bytes:
-    # The secret is shared by all processes of a server, and by no other server: the log has the
-    # beginning of digests, which must not help to guess a key.
+    # All processes of a server, and no other server, share the secret: the log holds beginnings of
+    # digests, which must not help to guess a key.
     return hmac.digest(current_process().authkey, key.encode(), "sha256")
 
 

@@ -47,7 +47,7 @@ def unreadable(message: str, body: Body | memoryview, param: str | None = None) 
 
 
 class _Zlib:
-    """zlib's decompressor with the interface of zstd's."""
+    """zlib's decompressor, with the interface of zstd's."""
 
     def __init__(self, bits: int) -> None:
         self._object = zlib.decompressobj(bits)
@@ -80,7 +80,7 @@ class Decompressor:
 
     Args:
         encoding: The request's `Content-Encoding`.
-        reserve: Called with about how many bytes more, or fewer, this holds itself.
+        reserve: Called with about how many bytes more, or fewer, the decompressor holds.
 
     Raises:
         UnsupportedMediaError: the encoding is unknown.
@@ -143,12 +143,7 @@ class Decompressor:
 
 
 def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
-    """How to compress an answer; None if it is to stay as it is.
-
-    Args:
-        accepted: The request's header Accept-Encoding.
-        offered: Some of `NAMES`; the first of those with the largest weight is taken.
-    """
+    """The first of the encodings on offer that Accept-Encoding gives the largest weight, if any."""
     weights = accepted_weights(accepted)
     best = max(offered, key=lambda encoding: weights.get(encoding, 0.0))
     return best if weights.get(best, 0.0) > 0 else None
@@ -174,21 +169,17 @@ def respond(body: bytes, accepted: str, media_type: str) -> Response:
 
 
 def accepted_weights(header: str) -> dict[str, float]:
-    """The names in a header such as Accept or Accept-Encoding, and their weights.
+    """The names in a header such as Accept, `name;q=weight, …`, and their weights (1 if absent).
 
-    Args:
-        header: `name;q=weight, …` (RFC 9110, 12.4.2); a name without a weight has 1.
+    RFC 9110, 12.4.2. A weight that is no number counts as 0.
     """
     weights = {}
     for entry in header.split(","):
         name, *parameters = entry.split(";")
-        found = dict(parameter.strip().lower().partition("=")[::2] for parameter in parameters)
-        weights[name.strip().lower()] = _weight(found["q"]) if "q" in found else 1.0
+        given = dict(parameter.strip().lower().partition("=")[::2] for parameter in parameters)
+        try:
+            weight = float(given.get("q", "1"))
+        except ValueError:
+            weight = 0.0
+        weights[name.strip().lower()] = weight
     return weights
-
-
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

@@ -72,11 +72,7 @@ def _headers(file: Path) -> dict[str, str]:
 
 
 class Pages:
-    """The files for browsers, and no others.
-
-    Attributes:
-        paths: Paths of their URLs, which need no key.
-    """
+    """The files for browsers, and no others; their URLs' `paths` need no key."""
 
     def __init__(self) -> None:
         files = (file for file in FOLDER.rglob("*") if file.suffix in _TYPES.keys() - {".html"})
@@ -100,12 +96,7 @@ class Pages:
 
 
 def page_router(pages: Pages, root_path: str) -> APIRouter:
-    """The routes of the page, of its files, and of an index for programs.
-
-    Args:
-        pages: The files.
-        root_path: Prefix of the service's paths.
-    """
+    """The routes of the page, its files and an index for programs, with links under `root_path`."""
     router = APIRouter(tags=["models"])
     links = {name: root_path + path for name, path in _LINKS.items()}
     document = {"service": "foretell", "links": links}

@@ -21,7 +21,7 @@ from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.pieces import Form
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, KnownFields, at_most, check_list
+from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
 
 # Most outputs of a request.
 MOST_OUTPUTS = 1024
@@ -37,16 +37,16 @@ Data = Annotated[
 class SharedMemory(BaseModel):
     """Parameters of an extension that does not work here."""
 
-    shared_memory_region: str | None = Field(default=None, description="Not supported.")
-    shared_memory_byte_size: Any = Field(default=None, description="Not supported.")
-    shared_memory_offset: Any = Field(default=None, description="Not supported.")
+    shared_memory_region: str | None = optional("Not supported.")
+    shared_memory_byte_size: Any = optional("Not supported.")
+    shared_memory_offset: Any = optional("Not supported.")
 
 
 class InputParameters(SharedMemory):
     """How a tensor comes."""
 
-    binary_data_size: Whole | None = Field(
-        default=None, description="Bytes of the tensor after the JSON, instead of `data`."
+    binary_data_size: Whole | None = optional(
+        "Bytes of the tensor after the JSON, instead of `data`."
     )
 
 
@@ -57,19 +57,16 @@ class InputTensor(BaseModel):
     shape: Annotated[list[Whole], Field(fail_fast=True, max_length=1024), at_most(1024)]
     datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, BF16, FP16, FP32 or FP64.")
     parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
-    data: Data | None = Field(
-        default=None, description="Numbers, row-major in one list, or nested as the shape says."
-    )
+    data: Data | None = optional("Numbers, row-major in one list, or nested as the shape says.")
 
 
 class OutputParameters(SharedMemory):
     """How an output is to be answered."""
 
-    binary_data: StrictBool | None = Field(
-        default=None,
-        description="Whether after the JSON; if absent, as `binary_data_output` of the request.",
+    binary_data: StrictBool | None = optional(
+        "Whether after the JSON; if absent, as `binary_data_output` of the request."
     )
-    classification: Any = Field(default=None, description="Not supported.")
+    classification: Any = optional("Not supported.")
 
 
 class RequestedOutput(BaseModel):
@@ -90,19 +87,17 @@ class RequestParameters(BaseModel):
         description="Microseconds for the whole request; may only shorten the server's limit. 0 "
         "is no limit of its own.",
     )
-    sequence_id: Any = Field(default=None, description="Taken, and not read.")
-    sequence_start: Any = Field(default=None, description="Taken, and not read.")
-    sequence_end: Any = Field(default=None, description="Taken, and not read.")
-    priority: Any = Field(default=None, description="Taken, and not read.")
+    sequence_id: Any = optional("Taken, and not read.")
+    sequence_start: Any = optional("Taken, and not read.")
+    sequence_end: Any = optional("Taken, and not read.")
+    priority: Any = optional("Taken, and not read.")
 
 
 class InferRequest(BaseModel):
     """A request for one run of the model."""
 
-    id: str | None = Field(default=None, description="Echoed.")
-    model_name: Any = Field(
-        default=None, description="Taken, and not read: the URL names the model."
-    )
+    id: str | None = optional("Echoed.")
+    model_name: Any = optional("Taken, and not read: the URL names the model.")
     parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
     inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64), at_most(64)]
     outputs: Annotated[
@@ -145,8 +140,8 @@ class InferResponse(BaseModel):
     id: str | None = None
     model_name: str
     model_version: str
-    parameters: dict[str, str] | None = Field(
-        default=None, description="`warnings`, where there are any: a list of them, as JSON."
+    parameters: dict[str, str] | None = optional(
+        "`warnings`, where there are any: a list of them, as JSON."
     )
     outputs: list[OutputTensor]
 
@@ -213,8 +208,8 @@ class ChangeParameters(BaseModel):
 
     version: Annotated[
         str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)
-    ] = Field(default=None, description="A version; those that the server would choose if absent.")
-    config: Any = Field(default=None, description="Not supported.")
+    ] = optional("A version; those that the server would choose if absent.")
+    config: Any = optional("Not supported.")
 
 
 class ChangeRequest(BaseModel):
