@@ -41,12 +41,6 @@ def parse(
 ) -> Parsed[tuple[pa.Table, TableOptions]]:
     """Read the options in the URL, and the table as far as it can be read without the model.
 
-    Args:
-        body: The stream.
-        query: The URL's parameters.
-        settings: Limits.
-        operation: What is asked for.
-
     Raises:
         UnreadableError: the body is no Arrow stream.
         TooLargeError: it has too many rows.
@@ -81,20 +75,14 @@ def decode(
     table, query = parsed.release()
     given = query.model_dump(exclude={"model"}, exclude_unset=True)
     options = validate(operation.options, given, "query")
-    request = read_request(table, operation, options, model, settings)
-    job = request.job
+    job = read_request(table, operation, options, model, settings)
     if not len(job.history):
         raise next(entry for entry in job.entries if isinstance(entry, ServiceError))
-    job.table = request.ids, request.times
     return job
 
 
 def encode(job: Job, outputs: Arrays) -> bytes:
     """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`.
-
-    Args:
-        job: The request.
-        outputs: `[windows, …]` by output name.
 
     Raises:
         ServiceError: no series has a forecast; it is the first one's error.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,10 +86,8 @@ def select(options: AttentionOptions, manifest: Manifest, path: str) -> Selectio
 
 
 def _select_heads(given: object, stages: tuple[AttentionStage, ...], path: str) -> Heads:
-    if given == "all":
-        return "all"
-    if given == "mean":
-        return "mean"
+    if given in ("all", "mean"):
+        return cast("Heads", given)
     if not isinstance(given, list) or not given:
         raise InvalidInputError(
             f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=path
@@ -116,14 +114,9 @@ def describe(
     manifest: Manifest,
     columns: list[int] | None,
 ) -> list[dict[str, Any]]:
-    """The attention of one input, for the answer.
+    """The attention of one input, for the answer; the outputs have no batch axis.
 
-    Args:
-        selection: What is asked for.
-        outputs: The graph's outputs for this input, without the batch axis.
-        timeline: The times of the input, if it has any.
-        manifest: The model's.
-        columns: The model's channel of each column of the input, if not in the model's order.
+    `columns` is the model's channel of each column of the input, if not in the model's order.
     """
     order = columns or list(range(len(manifest.channels)))
     return [

@@ -170,16 +170,16 @@ class Backtest:
         if order is None or manifest.columns is not None:
             order = [*range(len(names))]
         # An origin is named by its time, or the number of its row.
-        first, last = ends = [int(origins[0]), int(origins[-1])]
+        ends: list[str | int] = [int(origins[0]), int(origins[-1])]
         if (timeline := series.timeline) is not None:
-            first, last = (timeline.labels(row - timeline.rows, 1)[0] for row in ends)
+            ends = [timeline.labels(row - timeline.rows, 1)[0] for row in origins[[0, -1]].tolist()]
         return {
             "name": series.name,
             "horizon": job.options.horizon,
             "stride": job.options.rolling and job.options.rolling.stride,
             "origins": len(origins),
-            "first_origin": first,
-            "last_origin": last,
+            "first_origin": ends[0],
+            "last_origin": ends[1],
             "channels": [{"name": names[at]} | results[at] for at in order],
             **notes,
         }

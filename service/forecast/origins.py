@@ -22,18 +22,14 @@ LIMITS = "max_origins, max_queue, max_queue_bytes, max_answer_values"
 
 @dataclass(frozen=True, slots=True)
 class RollingOrigins:
-    """Which rows of a history are forecast again.
+    """Which rows of a history are forecast again."""
 
-    Attributes:
-        stride: Rows from an origin to the next.
-        least: Fewest origins of a series.
-        most: Most origins of a series, the latest.
-        is_asked: Whether the request names the number of origins.
-    """
-
+    # Rows from an origin to the next.
     stride: int
+    # Fewest and most origins of a series, the latest.
     least: int
     most: int
+    # Whether the request names the number of origins.
     is_asked: bool = False
 
 
@@ -46,16 +42,9 @@ def max_origins(
     settings: Settings,
     beside: int = 0,
 ) -> int:
-    """Most origins of each series of a request.
+    """Most origins of each of `inputs` series; a forecast takes `passes` runs of the model.
 
-    Args:
-        inputs: Series of the request.
-        horizon: Steps of each forecast.
-        passes: Runs of the model that a forecast takes.
-        quantiles: Quantiles of each forecast.
-        manifest: The model's.
-        settings: Limits.
-        beside: Other windows of each series that are in the queue at the same time.
+    `beside` is how many other windows of each series are in the queue at the same time.
     """
     channels = len(manifest.channels)
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
@@ -69,24 +58,20 @@ def max_origins(
 
 @dataclass(frozen=True, slots=True)
 class BacktestWindows:
-    """Windows whose future is known.
+    """Windows whose future is known, series by series, each from its oldest origin on."""
 
-    Attributes:
-        history: `[windows, context, channels]`, series by series, each from its oldest origin on.
-        calendar: `[windows, context + passes * horizon, features]`, if the model reads them.
-        future: `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing.
-        spans: For each series that was read, its windows.
-        origins: For each series that was read, the row that each window forecasts first.
-        left_out: Origins of the rows that are over the limits.
-        filled: Missing values of the rows that the windows read.
-    """
-
+    # `[windows, context, channels]`.
     history: Floats
+    # `[windows, context + passes * horizon, features]`, if the model reads them.
     calendar: Floats | None
+    # `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing.
     future: Floats
+    # For each series that was read: its windows, and the row that each of them forecasts first.
     spans: list[slice]
     origins: list[NDArray[np.int64]]
+    # Origins that are over the limits.
     left_out: int
+    # Missing values of the rows that the windows read.
     filled: int
 
     def __len__(self) -> int:
@@ -96,12 +81,8 @@ class BacktestWindows:
 class WindowCutter:
     """Cuts the windows of rolling origins out of histories.
 
-    Args:
-        manifest: The model's.
-        horizon: Steps of each forecast.
-        steps: Steps of a window and its future for which the model reads calendar features.
-        rolling: Which rows are forecast again.
-        missing: How gaps are filled: from the rows before each origin alone.
+    Gaps are filled from the rows before each origin alone. The model reads calendar features for
+    the `steps` of a window and its future.
     """
 
     def __init__(
@@ -127,12 +108,7 @@ class WindowCutter:
         self._left_out = self._filled = 0
 
     def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
-        """Cut the windows of the next series.
-
-        Args:
-            values: `[rows, channels]` in the model's order, NaN where a value is missing.
-            timeline: The times of the rows, if there are any.
-            path: Path of the series in the request.
+        """Cut the windows of the next series: `[rows, channels]` in the model's order, NaN as gaps.
 
         Raises:
             InvalidInputError: there are too few rows, or too many gaps, or a time is outside the
@@ -196,10 +172,7 @@ class WindowCutter:
         values: NDArray[np.float64],
         last_known: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
-        """The origins whose windows can be read.
-
-        Every channel has a value where it needs one, and with `ffill` one before each gap.
-        """
+        """The origins before which every channel has the values that it needs."""
         if last_known is None or not len(origins):
             return origins
         sound = (last_known[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)

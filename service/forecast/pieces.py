@@ -71,15 +71,10 @@ class Form:
 
 
 def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON, as far as the form has it.
+    """Read JSON, as far as the form has it, with at most `most` items in a list of its objects.
 
     Metadata become bytes, as by `echo`. Of a list that is too long the length is kept, but the same
     item stands for all those beyond the limit.
-
-    Args:
-        body: The JSON.
-        form: What is read.
-        most: Most items of a list of the form's objects.
 
     Raises:
         ValueError: the body is no JSON.

@@ -63,17 +63,13 @@ _MOST_COMPARED = 64
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows of a table belong to which series.
+    """Which rows of a table belong to which series."""
 
-    Attributes:
-        ids: `[series]`, in order of appearance.
-        rows: `[rows]`, the table's rows series by series, each in the table's order; None if the
-            table has them so.
-        starts: `[series + 1]`, where each series begins in `rows`, and its end.
-    """
-
+    # `[series]`, in order of appearance.
     ids: pa.Array
+    # `[rows]`, series by series, each in the table's order; None if the table has them so.
     rows: NDArray[np.int64] | None
+    # `[series + 1]`, where each series begins in `rows`, and its end.
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -95,14 +91,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class Times:
-    """The column of timestamps.
+    """The column of timestamps, of type `kind`."""
 
-    Attributes:
-        steps: `[rows]`, as the clock counts them; NaT where one is missing.
-        clock: Tells their wall-clock times.
-        kind: The type of the column.
-    """
-
+    # `[rows]`, as the clock counts them; NaT where one is missing.
     steps: Timestamps
     clock: Clock
     kind: pa.DataType
@@ -119,7 +110,8 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     if not table.num_rows:
         raise InvalidInputError("expected at least one row", param=ID)
     if column.null_count:
-        raise InvalidInputError("expected a value in every row, got null", param=_null(column, ID))
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise InvalidInputError("expected a value in every row, got null", param=f"{ID}[{row}]")
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_it(kind) for is_it in _NAMES):
         raise InvalidInputError(f"expected strings or integers, got {kind}", param=ID)
@@ -208,17 +200,14 @@ def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     if isinstance(clock, FixedClock):
         if clock.offset:
             moments = moments + np.timedelta64(clock.offset)
-        return Times(moments, clock, kind)
-    assert isinstance(clock, ZoneClock)  # noqa: S101 - the only other
-    if clock.in_utc:
-        return Times(moments, clock, kind)
-    known = ~np.isnat(moments)
-    steps = moments.copy()
-    try:
-        steps[known] += offsets_at(moments[known], clock.zone)
-    except TimestampError as error:
-        raise InvalidInputError(str(error), param=TIME) from None
-    return Times(steps, clock, kind)
+    elif not clock.in_utc:
+        known = ~np.isnat(moments)
+        moments = moments.copy()
+        try:
+            moments[known] += offsets_at(moments[known], clock.zone)
+        except TimestampError as error:
+            raise InvalidInputError(str(error), param=TIME) from None
+    return Times(moments, clock, kind)
 
 
 def moments_of(timeline: Timeline, horizon: int, kind: pa.DataType) -> Timestamps:
@@ -284,25 +273,21 @@ def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.f
 
 
 def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.ChunkedArray:
-    """The column of a name; none of the `channels` is suggested in its place."""
+    """The column of a name; an error suggests none of the `channels` in its place."""
     if table.column_names.count(name) != 1:
-        found = listed(table.column_names) or "none"
+        columns = listed(table.column_names) or "none"
         others = set(table.column_names[:1000]) - {name, *channels}
         meant = nearest(name, sorted(others))
         hint = f"; did you mean {meant!r}?" if meant else ""
         if name == ID and ID not in table.column_names:
             hint += f"; {_ADD_ID}"
         raise InvalidInputError(
-            f"expected one column of this name; the table has {found}{hint}", param=name
+            f"expected one column of this name; the table has {columns}{hint}", param=name
         )
     return table.column(name)
 
 
-def _null(column: pa.ChunkedArray, name: str) -> str:
-    return f"{name}[{pc.index(pc.is_null(column), True).as_py()}]"
-
-
-def _clock(zone: str | None, frequency: Frequency) -> Clock:
+def _clock(zone: str | None, frequency: Frequency) -> FixedClock | ZoneClock:
     if zone is None:
         return FixedClock(None)
     if zone[:1] in "+-":
@@ -313,32 +298,12 @@ def _clock(zone: str | None, frequency: Frequency) -> Clock:
     return ZoneClock(find_zone(zone, TIME), in_utc=frequency.sub_daily)
 
 
-@dataclass(frozen=True)
-class Request:
-    """A table, checked.
-
-    Attributes:
-        job: What to do.
-        ids: `[series]`, one for every entry of the job.
-        times: The type of the table's timestamps, if it has any.
-    """
-
-    job: Job
-    ids: pa.Array
-    times: pa.DataType | None
-
-
 def read_request(
     table: pa.Table, operation: Operation, options: BaseModel, model: Model, settings: Settings
-) -> Request:
+) -> Job:
     """Read a table of which any series, and all of them, may be bad.
 
-    Args:
-        table: Rows of every series in order of time; the series may be mixed.
-        operation: The operation.
-        options: Its options.
-        model: The model.
-        settings: Limits.
+    The rows of a series are in order of time; the series may be mixed.
 
     Raises:
         InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.
@@ -356,19 +321,20 @@ def read_request(
     rows = reader.read(_Rows(groups, times, columns, manifest, reader, has_gaps=has_gaps).read)
     # The job keeps nothing of the table, which may be the body itself.
     job = Job(model, checked, rows.entries, rows.history, rows.calendar, None, warnings, rows.past)
-    return Request(job, groups.ids, None if times is None else times.kind)
+    job.table = groups.ids, None if times is None else times.kind
+    return job
 
 
 def _unread(
     table: pa.Table, channels: tuple[str, ...], operation: Operation
 ) -> list[AnswerWarning]:
-    """Warnings of what is not read; refuses times and options where none are read."""
-    found = table.column_names
+    """Warnings of what is not read; refuses times and options in places where none are read."""
+    names = table.column_names
     is_read = {ID, TIME, *channels}
-    if len(channels) == 1 and channels[0] not in found:
+    if len(channels) == 1 and channels[0] not in names:
         is_read.add(TARGET)
     others = [field for field in table.schema if field.name not in is_read]
-    for field in others if TIME not in found else ():
+    for field in others if TIME not in names else ():
         is_time = pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         if is_time or field.name.lower() in _TIMES:
             raise InvalidInputError(
@@ -380,8 +346,8 @@ def _unread(
     others = [field for field in others if not field.name.startswith("__index_level_")]
     warnings = []
     if others:
-        names = listed([field.name[:60] for field in others])
-        warnings.append(warning("ignored_field", f"columns that are not read: {names}", None))
+        unread = listed([field.name[:60] for field in others])
+        warnings.append(warning("ignored_field", f"columns that are not read: {unread}", None))
     metadata = table.schema.metadata or {}
     known = KnownFields({_METADATA: {}, "the URL": operation.query.model_fields})
     for name in islice(metadata, _MOST_COMPARED):
