@@ -196,7 +196,9 @@ class Reader:
         every = np.concatenate(rows)
         table = chunk.take(pa.array(every))
         try:
-            request = read_request(table, FORECASTING, self._options, self._model, self._settings)
+            job, _, kind = read_request(
+                table, FORECASTING, self._options, self._model, self._settings
+            )
         except InvalidInputError as error:
             # Of one of them: requests have all or none of what is too large for their numbers.
             if len(rows) == 1:
@@ -207,16 +209,15 @@ class Reader:
             return
         good: list[int] = []
         moments: list[Timestamps] = []
-        for at, entry in zip([int(own[0]) for own in rows], request.job.entries, strict=True):
+        for at, entry in zip([int(own[0]) for own in rows], job.entries, strict=True):
             if isinstance(entry, ServiceError):
                 rejected.append(_rejected(at, entry, every))
                 continue
             good.append(at)
-            if entry.timeline is not None and request.times is not None:
-                moments.append(moments_of(entry.timeline, self._checked.horizon, request.times))
+            if entry.timeline is not None and kind is not None:
+                moments.append(moments_of(entry.timeline, self._checked.horizon, kind))
         if good:
             stacked = np.stack(moments) if moments else None
-            job = request.job
             found.append(Windows(np.array(good), job.history, job.calendar, stacked))
 
 

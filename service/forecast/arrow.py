@@ -75,9 +75,10 @@ def decode(
     table, query = parsed.release()
     given = query.model_dump(exclude={"model"}, exclude_unset=True)
     options = validate(operation.options, given, "query")
-    job = read_request(table, operation, options, model, settings)
+    job, ids, times = read_request(table, operation, options, model, settings)
     if not len(job.history):
         raise next(entry for entry in job.entries if isinstance(entry, ServiceError))
+    job.table = ids, times
     return job
 
 

@@ -300,10 +300,13 @@ def _clock(zone: str | None, frequency: Frequency) -> FixedClock | ZoneClock:
 
 def read_request(
     table: pa.Table, operation: Operation, options: BaseModel, model: Model, settings: Settings
-) -> Job:
+) -> tuple[Job, pa.Array, pa.DataType | None]:
     """Read a table of which any series, and all of them, may be bad.
 
     The rows of a series are in order of time; the series may be mixed.
+
+    Returns:
+        The job, the ids of its entries `[series]`, and the type of the times, if there are any.
 
     Raises:
         InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.
@@ -321,8 +324,7 @@ def read_request(
     rows = reader.read(_Rows(groups, times, columns, manifest, reader, has_gaps=has_gaps).read)
     # The job keeps nothing of the table, which may be the body itself.
     job = Job(model, checked, rows.entries, rows.history, rows.calendar, None, warnings, rows.past)
-    job.table = groups.ids, None if times is None else times.kind
-    return job
+    return job, groups.ids, None if times is None else times.kind
 
 
 def _unread(
