@@ -119,37 +119,24 @@ def describe(
     `columns` is the model's channel of each column of the input, if not in the model's order.
     """
     order = columns or list(range(len(manifest.channels)))
-    return [
-        _describe(stage, selection.heads, outputs, timeline, manifest, order)
-        for stage in selection.stages
-    ]
-
-
-def _describe(
-    stage: AttentionStage,
-    heads: Heads,
-    outputs: Arrays,
-    timeline: Timeline | None,
-    manifest: Manifest,
-    order: list[int],
-) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": stage.name, "kind": stage.mechanism, "form": stage.form}
-    if stage.form == "none":
-        return answer
     names = [manifest.channels[channel] for channel in order]
-    if stage.form == "circulant":
-        found = _circulant(stage, outputs, manifest.step)
-    else:
-        found = _by_head(stage, heads, outputs, order)
-        if stage.per_channel:
-            found["channels"] = names
-            found["axes"].insert(0, "channel")
-    return answer | {
-        "shape": found["weights"].shape,
-        **found,
-        "query": labels(stage.query, timeline, names),
-        "key": labels(stage.key, timeline, names),
-    }
+    described: list[dict[str, Any]] = []
+    for stage in selection.stages:
+        answer: dict[str, Any] = {"name": stage.name, "kind": stage.mechanism, "form": stage.form}
+        described.append(answer)
+        if stage.form == "none":
+            continue
+        if stage.form == "circulant":
+            weighted = _circulant(stage, outputs, manifest.step)
+        else:
+            weighted = _by_head(stage, selection.heads, outputs, order)
+            if stage.per_channel:
+                weighted["channels"] = names
+                weighted["axes"].insert(0, "channel")
+        answer |= {"shape": weighted["weights"].shape, **weighted}
+        answer["query"] = labels(stage.query, timeline, names)
+        answer["key"] = labels(stage.key, timeline, names)
+    return described
 
 
 def _circulant(stage: AttentionStage, outputs: Arrays, frequency: Frequency) -> dict[str, Any]:

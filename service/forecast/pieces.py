@@ -276,7 +276,7 @@ class _Merged:
             container = self._open.pop()
             container.add(parts[index], is_strict=is_strict)
             value = container.value
-            if isinstance(container, _Echoed):
+            if container.start is not None:
                 value = bytes(self._body[container.start : piece.end_of(index - count)])
             if self._open:
                 self._open[-1].put(container.name, value)
@@ -300,7 +300,7 @@ class _Merged:
             if path in form.objects:
                 return _Members(path, name, form.objects[path])
             if path == _METADATA and path in form.objects[""]:
-                return _Echoed(name, opened.start)
+                return _Skipped(is_list, name, is_echoed=True, start=opened.start)
             return _Skipped(is_list, name)
         if path in form.numbers:
             return _Numbers(path, name)
@@ -319,11 +319,17 @@ def _name(key: bytes) -> str:
 
 
 class _Skipped:
-    """A list or an object that spans pieces, of which nothing is kept but its text at most."""
+    """A list or an object that spans pieces and is not kept.
 
-    def __init__(self, is_list: bool, name: str = "", *, is_echoed: bool = False) -> None:
+    Where it has a start in the body, its text is kept.
+    """
+
+    def __init__(
+        self, is_list: bool, name: str = "", *, is_echoed: bool = False, start: int | None = None
+    ) -> None:
         self.name = name
         self.is_echoed = is_echoed
+        self.start = start
         # The key or index, in a part of this, of what is open in it.
         self.before: Any = 0 if is_list else _BEFORE
         self._value: Any = [] if is_list else {}
@@ -340,14 +346,6 @@ class _Skipped:
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - any JSON
         """Take a value in it that spans pieces."""
-
-
-class _Echoed(_Skipped):
-    """An object whose text is kept, from its start in the body on."""
-
-    def __init__(self, name: str, start: int) -> None:
-        super().__init__(is_list=False, name=name, is_echoed=True)
-        self.start = start
 
 
 class _Members(_Skipped):

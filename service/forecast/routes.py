@@ -77,12 +77,7 @@ def timeseries_router(shared: Shared) -> APIRouter:
 
 
 class JsonCodec(JsonBody):
-    """Forecasts in JSON; see `Codec`.
-
-    Args:
-        operation: What is asked for.
-        settings: Limits.
-    """
+    """Forecasts in JSON."""
 
     encoding_work = staticmethod(encoding_work)
 
@@ -132,14 +127,10 @@ def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
 
 
 class ArrowCodec:
-    """Forecasts of a table in Arrow's format, whose options are in the URL; see `Codec`.
+    """Forecasts of a table in Arrow's format, whose options are in the URL.
 
-    Arrow takes its time and memory to load, and many servers never see a table: the three functions
-    are loaded when the first one comes.
-
-    Args:
-        operation: What is asked for.
-        settings: Limits.
+    Arrow takes time and memory to load, and many servers never see a table: the three functions are
+    loaded with the first one.
     """
 
     media_type = ARROW
@@ -181,11 +172,7 @@ def _arrow() -> Any:  # noqa: ANN401 - a module
 
 
 class BacktestCodec:
-    """Backtests, whose requests another codec reads, and whose answers are JSON; see `Codec`.
-
-    Args:
-        codec: Reads the requests.
-    """
+    """Backtests, whose requests another codec reads, and whose answers are JSON."""
 
     encodings = ("zstd", "gzip")
     compress_from = COMPRESS_FROM

@@ -50,13 +50,15 @@ class Parameters(BaseModel):
     calibration: Calibrated = "stored"
 
 
-class Request(BaseModel):
-    """What all requests have. Unknown fields are kept, for a warning."""
+class ForecastRequest(BaseModel):
+    """A request to `v2/forecast`. Unknown fields are kept, for a warning."""
 
     model_config = ConfigDict(extra="allow")
 
     series: Series
     freq: str
+    h: Positive
+    level: Annotated[list[Level], Field(fail_fast=True, max_length=49), at_most(49)] | None = None
     model: str = "timegpt"
     model_parameters: Parameters = Parameters()
     finetune_steps: StrictInt = 0
@@ -70,13 +72,6 @@ class Request(BaseModel):
     finetune_loss: Any = None
     hist_exog: Any = None
     refit: Any = None
-
-
-class ForecastRequest(Request):
-    """A request to `v2/forecast`."""
-
-    h: Positive
-    level: Annotated[list[Level], Field(fail_fast=True, max_length=49), at_most(49)] | None = None
 
 
 class CrossValidationRequest(ForecastRequest):
@@ -137,7 +132,7 @@ def _check_names(names: Iterable[str], known: Container[str], place: str = "") -
         )
 
 
-def _check_supported(request: Request) -> None:
+def _check_supported(request: ForecastRequest) -> None:
     series = request.series
     check_texts(series.start_datetime or [], "series.start_datetime")
     if any(value is not None for value in (series.X, series.X_future, series.categorical_exog)):
@@ -154,7 +149,7 @@ def _check_supported(request: Request) -> None:
         raise NotSupportedError("series are forecast each by itself", param="multivariate")
 
 
-def inputs_of(request: Request) -> list[dict[str, Any]]:
+def inputs_of(request: ForecastRequest) -> list[dict[str, Any]]:
     """The series as inputs of `POST /forecast`, if the lists fit each other."""
     series, ends = request.series, [*accumulate(request.series.sizes)]
     starts, count = series.start_datetime, len(series.sizes)
@@ -180,11 +175,7 @@ _POLARS = {"m": "min", "q": "Q", "y": "Y"}
 
 
 def frequency_of(text: str) -> Frequency:
-    """The frequency that the client names, in pandas' words or polars'.
-
-    Raises:
-        InvalidInputError: there is none of that name.
-    """
+    """The frequency that the client names, in pandas' words or polars'."""
     count, letters = re.fullmatch(r"(\d*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     try:
         return Frequency.parse(count + _POLARS.get(letters, letters))
