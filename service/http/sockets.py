@@ -34,7 +34,7 @@ class _Address(NamedTuple):
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Listen on every address of a host.
+    """Listens on every address of a host.
 
     Args:
         host: Name or address. `::` in any form, `*` and nothing stand for all addresses of IPv4 and
