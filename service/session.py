@@ -66,13 +66,7 @@ class Session(Protocol):
 
 
 class CpuSession:
-    """A graph on the CPU, which any inference thread may run; see `Session`.
-
-    Args:
-        session: An `onnxruntime.InferenceSession`.
-        options: An `onnxruntime.RunOptions` for its runs alone.
-        graph: Where it came from.
-    """
+    """A `Session` on the CPU, of an `onnxruntime.InferenceSession` with `RunOptions` of its own."""
 
     def __init__(
         self,
@@ -91,11 +85,11 @@ class CpuSession:
         """There is nothing to prepare."""
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:  # noqa: ARG002 - see Session
-        """See `Session.run`."""
+        """Run the graph; `[batch, …]` by name in and out."""
         return self._run(feeds, self._options)
 
     def shrink(self, feeds: Arrays) -> None:
-        """See `Session.shrink`."""
+        """Run once more, and give back memory that larger runs took."""
         options = type(self._options)()
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._run(feeds, options)
@@ -110,11 +104,11 @@ class CpuSession:
             raise failure from error.with_traceback(None)
 
     def stop(self) -> None:
-        """See `Session.stop`."""
+        """Make the runs that are going on fail at their next node."""
         self._options.terminate = True
 
     def close(self) -> None:
-        """See `Session.close`."""
+        """Drop the session."""
         self._session = None
 
 
@@ -142,13 +136,7 @@ def open_session(
 ) -> Any:  # noqa: ANN401
     """An `InferenceSession`, which holds all that it was opened with.
 
-    Args:
-        onnxruntime: The module.
-        graph: The graph.
-        options: Of the session.
-        copy: Of its bundle, which is read in place of the folder.
-        providers: As onnxruntime takes them.
-        disabled_optimizers: Likewise.
+    A copy of the bundle is read in place of its folder.
 
     Raises:
         BundleError: onnxruntime refuses the graph.

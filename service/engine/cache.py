@@ -37,16 +37,11 @@ _DECAY = 0.8
 
 
 class Evictable(Named, Protocol):
-    """A model that a cache loads and evicts.
-
-    Attributes:
-        folder: Its bundle.
-        queue: The runs that wait for it.
-        used: When it was last asked for, on the clock of `time.monotonic`.
-    """
+    """A model that a cache loads and evicts."""
 
     folder: Path
     queue: Queue
+    # When a run last wanted it, on the clock of `time.monotonic`.
     used: float
 
     @property
@@ -71,9 +66,6 @@ class Evictable(Named, Protocol):
 
 class CacheEntry:
     """What a cache knows of a model; it changes under the cache's lock alone.
-
-    Args:
-        model: The model.
 
     Attributes:
         load: Is done once the load that waits or goes on has ended; its result is what is wrong.
@@ -102,10 +94,10 @@ class CacheEntry:
 
 
 class ModelCache:
-    """The models in memory; a thread loads those that are asked for, one after another.
+    """The models in memory; a thread loads those that runs wait for, one after another.
 
-    Before a load the models are evicted that were used the longest time ago, idle ones first. What
-    a model has accepted it finishes before it goes.
+    Before a load the models are evicted that were used the longest time ago, idle ones first. A
+    model that is evicted finishes what it has accepted.
 
     Args:
         memory: Says whether a bundle fits.
@@ -144,11 +136,7 @@ class ModelCache:
 
     @contextmanager
     def room(self, folder: Path) -> Iterator[None]:
-        """Evict models for one that is opened in this context, to stay.
-
-        Raises:
-            LoadFailedError: it does not fit.
-        """
+        """Evict models for one that is opened in this context, to stay; LoadFailedError if full."""
         with self._opening:
             self._make_room(folder)
             yield
@@ -220,7 +208,7 @@ class ModelCache:
 
     @property
     def going(self) -> bool:
-        """Whether its thread is still at something."""
+        """Whether its thread still runs."""
         return self._loader.is_alive()
 
     def join(self, timeout: float) -> None:
@@ -338,11 +326,7 @@ class ModelCache:
             load.set_result(reason)
 
     def _make_room(self, folder: Path) -> None:
-        """Evict models until a bundle fits; while `_opening` is held.
-
-        Raises:
-            LoadFailedError: it does not fit though nothing is left to evict.
-        """
+        """Evict models until a bundle fits, or raise LoadFailedError; with `_opening` held."""
         self._memory.check_alone(folder)
         while True:
             with self._changed:
@@ -366,7 +350,7 @@ class ModelCache:
                 _logger.info("evicted %s", last)
 
     def _evict(self, entry: CacheEntry) -> None:
-        """Evict a model, unless it was closed meanwhile; while `_opening` is held."""
+        """Evict a model, unless it was closed meanwhile; with `_opening` held."""
         with self._changed:
             if entry not in self._present:
                 return

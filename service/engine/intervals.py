@@ -17,26 +17,17 @@ from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 
-# Why a level is not told, without and with levels that the model was trained for.
+# Why a level has no quantile, without and with levels that the model was trained for.
 _FURTHER_OUT = (
     "further out a distribution tells of itself alone",
     "it forecasts no quantile that is further out",
 )
-# Of counts each is searched for, which takes a few microseconds.
+# Each quantile of counts is searched for, which takes a few microseconds.
 _MOST_SEARCHED = 100_000
 
 
 class Intervals:
-    """The quantiles a model can tell.
-
-    Args:
-        manifest: The model's.
-        calibration: Its bundle's; without one and without distributions `check` refuses every
-            request.
-
-    Attributes:
-        calibration: As given.
-    """
+    """The quantiles of a model; without calibration and distributions `check` refuses all."""
 
     def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
         self._manifest = manifest
@@ -70,12 +61,7 @@ class Intervals:
         return self._manifest.distribution.extremes
 
     def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
-        """Refuse what `quantiles` cannot answer.
-
-        Args:
-            levels: Of the quantiles.
-            horizon: Steps of the forecast.
-            place: Where the levels stand in the request.
+        """Refuse what `quantiles` cannot answer, of levels that stand at a place in the request.
 
         Raises:
             NotSupportedError: there are no quantiles, or none for so many steps.
@@ -172,14 +158,9 @@ class Intervals:
         errors: Sequence[NDArray[np.float64]],
         stride: int,
     ) -> Floats:
-        """Quantiles of forecasts, corrected by errors of late; see `quantiles`.
+        """As `quantiles`, corrected by late errors of each window.
 
-        Args:
-            history: As there.
-            forecast: As there.
-            levels: As there.
-            errors: Of each window its own, from rolling origins before its history's end.
-            stride: Steps from an origin to the next.
+        Those are of rolling origins, `stride` steps apart, before the end of its history.
         """
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
         stored = Recalibration.of(self.calibration, forecast.shape[1])

@@ -72,23 +72,17 @@ class Model(Named):
     sums is the same, the graph of attention and the best batch are not tried again.
 
     Args:
-        folder: The bundle.
+        folder: The bundle; `<name>/<version>` unless it may be `anywhere`.
         runtime: Opens its sessions.
         scheduler: Runs it.
         capacity: Batch and queue.
         observer: Of waits and batches.
         cache: Loads and evicts it.
-        anywhere: Whether the folder need not be `<name>/<version>`.
 
     Attributes:
-        folder: As given.
-        manifest: Of the bundle.
-        intervals: Its quantiles.
         queue: The runs that wait for it.
-        used: When it was last asked for, on the clock of `time.monotonic`.
-        on_demand: Whether it has a cache.
+        used: When a run last wanted it, on the clock of `time.monotonic`.
         max_batch: Most windows run together; what is usual before the first load.
-        provider: The execution provider that runs it.
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
@@ -167,7 +161,7 @@ class Model(Named):
         return without_folder(failure, self.folder.parent.parent)
 
     def is_of_folder(self) -> bool:
-        """See `registry.Loaded.is_of_folder`."""
+        """Whether its folder still has the content it was opened with; OSError if unreadable."""
         try:
             if manifest.read(self.folder) != self.manifest:
                 return False
@@ -177,7 +171,7 @@ class Model(Named):
         return True
 
     async def example(self) -> Example | None:
-        """See `registry.Model.example`.
+        """The example window of the bundle, if it has one.
 
         Raises:
             NotReadyError: the model is not in memory, and its bundle is another one by now.
@@ -195,7 +189,7 @@ class Model(Named):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """See `registry.Model.submit`; the run may wait for the model to be loaded.
+        """Queue windows, as `registry.Model`; the run may wait for the model to be loaded.
 
         Raises:
             ModelFailedError: the model has failed, or its graph of attention cannot be opened.
@@ -248,18 +242,23 @@ class Model(Named):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def load(self) -> None:
-        """See `registry.Loaded.load`."""
+        """Have it in memory when this returns.
+
+        Raises:
+            LoadFailedError: it was refused; `ShortageError` for want of memory.
+            NotReadyError: the server is stopping.
+        """
         if self._cache is not None:
             self._cache.load(self._entry)
 
     def open(self) -> list[Run]:
-        """See `cache.Evictable.open`."""
+        """Load it for the cache, and have the runs that are held run; returns them."""
         if manifest.read(self.folder) != self.manifest:
             raise BundleError(f"{self.folder}: was changed since it was read; load it again")
         return self._load(PrivateCopy(self.folder, self.manifest.files))
 
     def evict(self, timeout: float) -> None:
-        """See `cache.Evictable.evict`."""
+        """Finish what was accepted, within `timeout` seconds, and close the sessions."""
         with self._changing:
             copy = self._hold()
         self._health.close()

@@ -29,17 +29,14 @@ CPU_BATCH = 8
 
 
 class Runtime:
-    """Opens sessions on the device that was asked for.
-
-    Args:
-        device: `cuda` never falls back to the CPU; `auto` does when CUDA does not work.
+    """Opens sessions on a device: `auto` falls back to the CPU when CUDA does not work.
 
     Attributes:
         opening: A lock to hold while a graph is opened beside the inference threads.
 
     Raises:
-        StartError: not exactly one onnxruntime is installed, or it lacks the device, or CUDA was
-            asked for and does not work.
+        StartError: not exactly one onnxruntime is installed, or it lacks the device, or the device
+            is `cuda` and does not work.
     """
 
     def __init__(self, device: DeviceChoice) -> None:
@@ -101,7 +98,7 @@ class Runtime:
         """Open a session.
 
         Args:
-            graph: The graph.
+            graph: The file.
             copy: Of its bundle, which is read in place of the folder.
             max_batch: Most windows of a run; prepares a GPU for batches up to it, which replay CUDA
                 graphs where these can be captured. Without it runs may have any size, and take
@@ -110,7 +107,7 @@ class Runtime:
         Raises:
             StartError: CUDA does not work any more.
             BundleError: onnxruntime refuses the graph, or would run parts of it on the CPU although
-                CUDA was asked for.
+                the device is `cuda`.
         """
         if self._gpus is not None:
             return self._gpus.open(graph, max_batch, copy)
@@ -146,11 +143,7 @@ class Runtime:
 
 
 def check_distributions() -> None:
-    """Make sure that exactly one distribution of onnxruntime is installed.
-
-    Raises:
-        StartError: there is none, or there are both and each has overwritten files of the other.
-    """
+    """Raise StartError unless exactly one distribution of onnxruntime is installed."""
     installed = [name for name in _DISTRIBUTIONS if any(metadata.distributions(name=name))]
     if not installed:
         raise StartError("no onnxruntime is installed; install foretell with the extra cpu or gpu")

@@ -19,12 +19,17 @@ from foretell.service.arrays import FORECAST, HISTORY, Arrays, input_shapes, out
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape
 
+_logger = logging.getLogger(__name__)
+
 # Windows of a run that a CPU is tried with, and the least that a size must gain on the usual one:
 # less may be chance.
 _SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 12, 1.05
 # Of CPU, and by the clock: what holds it up is not to end it at the smallest size.
 _TIMING_SECONDS, _MOST_TIMING_SECONDS = 0.3, 1.0
+# Runs in a row that fail before a model is tested, and the pauses between tests that fail.
+_FAILURES, _FIRST_SECONDS, _LONGEST_SECONDS = 3, 1.0, 60.0
 
+# The CPU seconds for each window, of every run, by windows of a run.
 Seconds = dict[int, list[float]]
 
 
@@ -32,11 +37,8 @@ def fastest_batch(seconds: Seconds, usual: int) -> int:
     """The size of runs whose windows take the least time, or the usual one if that is near.
 
     Whatever else a machine does only makes runs slower: the faster ones of a size, not its median,
-    say what it takes. A size that fails on one inference thread is too large for all.
-
-    Args:
-        seconds: What `SelfTest.time_runs` noted.
-        usual: Where nothing is known, and the largest that is taken without a clear gain.
+    say what it takes. A size that fails on one inference thread is too large for all. Larger sizes
+    than the usual one are only taken for a clear gain.
     """
     too_large = min((size for size, each in seconds.items() if inf in each), default=inf)
     took = {
@@ -48,16 +50,10 @@ def fastest_batch(seconds: Seconds, usual: int) -> int:
 
 
 class SelfTest:
-    """What the graphs of a bundle must take and return.
-
-    Args:
-        folder: The bundle.
-        manifest: Its manifest.
-        probes: The content of its probes' file.
-        max_batch: Most windows of a run.
+    """What the graphs of a bundle must take and return, by its manifest and probes.
 
     Raises:
-        BundleError: its probes cannot be read, or forecast something else.
+        BundleError: the probes cannot be read, or forecast something else.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, probes: bytes, max_batch: int) -> None:
@@ -73,11 +69,7 @@ class SelfTest:
             raise BundleError(f"{path}: forecasts {found}, not {wanted}")
 
     def check_interface(self, session: Session, graph: str) -> None:
-        """Compare the inputs and outputs of a graph with the manifest.
-
-        Raises:
-            BundleError: they differ.
-        """
+        """Compare the inputs and outputs of a graph with the manifest, or raise BundleError."""
         expected = {name: (None, *shape) for name, shape in input_shapes(self._manifest).items()}
         fits = session.inputs.keys() == expected.keys() and all(
             _admits(shape, expected[name]) and shape[0] is None
@@ -94,10 +86,6 @@ class SelfTest:
     def replay(self, session: Session, thread: int = 0) -> None:
         """Compare the probes' forecasts with the expected ones, many together and one alone.
 
-        Args:
-            session: The graph.
-            thread: The inference thread that runs it.
-
         Raises:
             BundleError: they come out different, or not at all.
         """
@@ -109,12 +97,8 @@ class SelfTest:
     def time_runs(self, session: Session, seconds: Seconds, thread: int) -> None:
         """Note what runs of several sizes cost a CPU, while the other threads do the same.
 
-        What the larger ones took of memory is given back.
-
-        Args:
-            session: The graph, which runs in the thread that calls it.
-            seconds: Takes the seconds of CPU a window, by windows of a run; infinity if it fails.
-            thread: The inference thread that runs it.
+        `seconds` takes the seconds of CPU for each window, by windows of a run; infinity if it
+        fails. What the larger ones took of memory is given back.
         """
         most = _SIZES[-1]
         probes = {
@@ -163,7 +147,6 @@ class SelfTest:
             )
 
     def _check_attention(self, session: Session, outputs: Arrays, windows: int) -> None:
-        """Compare what there is of attention with what the manifest says of it."""
         for wanted in (each for stage in self._manifest.attention for each in stage.outputs):
             if wanted.name not in outputs:
                 continue
@@ -183,25 +166,12 @@ def _admits(shape: Shape, wanted: Shape) -> bool:
     )
 
 
-_logger = logging.getLogger(__name__)
-
-_FAILURES = 3
-_FIRST_SECONDS = 1.0
-_LONGEST_SECONDS = 60.0
-
-
 class Health:
     """Watches the runs of a model; threads may share it.
 
     Some histories may make a healthy model fail. So failed runs, several in a row, are only a
     suspicion, and the self-test decides. What has failed is tested again until it works, at
-    intervals that grow to a minute.
-
-    Args:
-        name: The model's, for the log.
-        test: The self-test; it raises if the model does not work.
-        changed: Called once it has failed, or works again.
-        first_seconds: From the first test that failed to the second.
+    intervals that grow from `first_seconds` to a minute.
 
     Attributes:
         failures: Runs in a row that failed.
@@ -253,9 +223,11 @@ class Health:
         self._closed.set()
 
     def _examine(self) -> None:
-        """Test until the model works, however long what it lacks is away."""
+        """Test until the model works, however long that takes."""
         wait = 0.0
-        while not self._closed.wait(wait):
+        while True:
+            if self._closed.wait(wait):
+                return
             try:
                 self._test()
             except Exception as error:
@@ -265,10 +237,7 @@ class Health:
                     self._set_failure(error)
                 wait = min(max(2 * wait, self._first_seconds), _LONGEST_SECONDS)
             else:
-                self._recover()
-                return
-
-    def _recover(self) -> None:
+                break
         with self._changing:
             if self.failure is not None:
                 _logger.warning("%s works again", self._name)
