@@ -262,7 +262,7 @@ class QueueMetrics:
             self._counts.add(DROPPED, reason, *self._key, amount=0)
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch of so many windows of at most `limit` took so many seconds."""
+        """A batch of windows, at most `limit`, took so many seconds to assemble and to run."""
         key = self._key
         self._counts.observe(
             ((STAGE_SECONDS, "assemble", *key), assembled),
@@ -273,7 +273,7 @@ class QueueMetrics:
         self._metrics.last_run[key] = time.time()
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """A request left the queue without being run."""
+        """A run, or part of it, left the queue without being run."""
         self._counts.add(DROPPED, reason, *self._key)
 
     def changed(self) -> None:

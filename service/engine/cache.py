@@ -60,7 +60,7 @@ class Evictable(Named, Protocol):
     def evict(self, timeout: float) -> None:
         """Finish what was accepted, within `timeout` seconds, and close the sessions.
 
-        What is submitted from now on waits, and asks the cache to load the model again.
+        Runs that are submitted from now on wait, and have the cache load the model again.
         """
 
 
@@ -68,7 +68,7 @@ class CacheEntry:
     """What a cache knows of a model; it changes under the cache's lock alone.
 
     Attributes:
-        load: Is done once the load that waits or goes on has ended; its result is what is wrong.
+        load: Is done once the load that is due or goes on has ended; its result is why it failed.
         refused: Why the last load failed, or empty.
         may_pass: Whether the next one may succeed though the bundle is the same.
         closed: Whether the model is never loaded again.
@@ -123,7 +123,7 @@ class ModelCache:
         self._drain_seconds = drain_seconds
         # Held for moments, also with the queues' lock: no queue is called under it.
         self._changed = threading.Condition()
-        # Those to be loaded, in the order in which they were first asked for.
+        # Those to be loaded, in the order in which runs first wanted them.
         self._wanted: OrderedDict[CacheEntry, None] = OrderedDict()
         self._present: set[CacheEntry] = set()
         self._began = 0.0
@@ -161,7 +161,7 @@ class ModelCache:
         """Wait until a model is in memory; one that does not work is loaded again.
 
         Raises:
-            LoadFailedError: it was refused; `ShortageError` likewise.
+            LoadFailedError: it was refused; `ShortageError` for want of memory.
             NotReadyError: it is closed, or the server is stopping.
         """
         if entry in self._present and entry.model.failure:
@@ -179,7 +179,7 @@ class ModelCache:
             self._check_open(entry)
 
     def forget(self, entry: CacheEntry) -> None:
-        """Never load a model again, as it is closed; what waits for it fails."""
+        """Never load a model again, as it is closed; runs that wait for it fail."""
         with self._changed:
             entry.closed = True
             is_present = entry in self._present
@@ -198,7 +198,7 @@ class ModelCache:
         return min(max(1, math.ceil(seconds)), MAX_RETRY_SECONDS)
 
     def stop(self) -> None:
-        """Load nothing any more; what waits fails."""
+        """Load nothing any more; runs that wait fail."""
         with self._changed:
             self._stopped = True
             entries = [*self._wanted]
@@ -311,7 +311,7 @@ class ModelCache:
             self._metrics.changed()
 
     def _end(self, entry: CacheEntry, reason: str, refusal: NotReadyError | None = None) -> None:
-        """Note that a load has ended; with a refusal what waits for it fails."""
+        """Note that a load has ended; with a refusal the runs that wait for it fail."""
         with self._changed:
             load, entry.load = entry.load, None
             self._wanted.pop(entry, None)

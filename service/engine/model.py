@@ -111,7 +111,7 @@ class Model(Named):
         self._runtime = runtime
         self._scheduler = scheduler
         self._observer = observer
-        # All that is tested and served is read from it, whatever becomes of the folder.
+        # All that is tested and served is read from it: the folder may change.
         copy = self._copy = PrivateCopy(folder, about.files) if cache is None else None
         try:
             # A damaged bundle is reported as such even if it also lies at the wrong place.
@@ -309,7 +309,7 @@ class Model(Named):
         return outputs
 
     def _load(self, copy: PrivateCopy) -> list[Run]:
-        """Open and test what a copy holds, and have it run what waits."""
+        """Open and test what a copy holds, and have the runs that wait run."""
         session = None
         try:
             if not self._is_verified:

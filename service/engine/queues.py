@@ -63,17 +63,10 @@ class Observer(Protocol):
     """Is called with what happens to a queue's runs, mostly on an inference thread."""
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch was run.
-
-        Args:
-            windows: How many it had.
-            limit: How many it might have had.
-            assembled: Seconds that putting it together took.
-            ran: Seconds that running it took.
-        """
+        """A batch of windows, at most `limit`, took so many seconds to assemble and to run."""
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """A run, or part of it, was given up while it waited."""
+        """A run, or part of it, left the queue without being run."""
 
     def changed(self) -> None:
         """The model has failed, or works again."""

@@ -131,10 +131,7 @@ class Repository:
 
     @property
     def registry(self) -> Registry:
-        """What is served now.
-
-        A model found in it answers for another `request_seconds`, whatever is loaded and unloaded.
-        """
+        """What is served now; a model found in it answers for another `request_seconds`."""
         return self.versions.registry
 
     @property
@@ -229,12 +226,10 @@ class Repository:
                 self.versions.unload(name, each)
 
     def poll(self) -> None:
-        """Act on what has changed in the folder since the last poll, and on nothing else.
+        """Load bundles that were added or changed since the last poll, unload those removed.
 
-        Bundles that were added or changed are loaded, those that were removed are unloaded. So a
-        bundle that was refused is not tried again until it changes, and one that was unloaded on
-        request stays unloaded. Only what failed for an error of the file system, or was refused for
-        a shortage that may pass, is tried again.
+        A bundle that was refused is not tried again until it changes, unless that was for an error
+        of the file system or a shortage that may pass. One that was unloaded on request stays so.
 
         Raises:
             BundleError: the folder is not there, or is suddenly empty.
@@ -334,7 +329,7 @@ class Repository:
                 logged = str(error)
 
     def _fetch(self, name: str, version: str | None) -> None:
-        """Mirror what a load asks for; without object storage the folder may still have it."""
+        """Mirror the versions to load; without object storage the folder may still have them."""
         if self._mirror is None:
             return
         try:
