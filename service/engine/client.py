@@ -23,7 +23,7 @@ from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
-from foretell.service.engine.engine import Engine, Status, unless_stopping
+from foretell.service.engine.engine import Engine, Status
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import (
     LOADING,
@@ -57,13 +57,9 @@ _Found = TypeVar("_Found")
 
 @dataclass(eq=False, repr=False)
 class RemoteModel(Named):
-    """A `registry.Model` that the engine runs.
+    """A `registry.Model` that the engine runs."""
 
-    Attributes:
-        connection: To the engine that loaded it.
-        number: Of this load, in that engine.
-    """
-
+    # To the engine that loaded it, and the number of that load there.
     connection: _EngineConnection
     number: int
     manifest: Manifest
@@ -89,11 +85,7 @@ class RemoteModel(Named):
         return self.connection.submit(self.number, feeds, tuple(attention), deadline, admitted)
 
     async def example(self) -> Example | None:
-        """The window that its bundle carries, if it does.
-
-        Raises:
-            ServiceError: it cannot be read just now.
-        """
+        """The example window of the bundle, if it has one; ServiceError if unreadable just now."""
         series, arrays = await self.connection.call("example", self.number)
         return Example(series=series, **arrays) if arrays else None
 
@@ -158,14 +150,6 @@ class EngineClient(Engine):
         index, _ = await self._call("index")
         return [IndexEntry(name, version, State(state), why) for name, version, state, why in index]
 
-    async def load(self, name: str, version: str | None) -> None:
-        """Load a version."""
-        await self._change("load", name, version)
-
-    async def unload(self, name: str, version: str | None) -> None:
-        """Unload a version."""
-        await self._change("unload", name, version)
-
     async def statistics(self, name: str | None, version: str | None) -> bytes:
         """A `StatisticsReport` of what is loaded, as JSON."""
         self._send_counts()
@@ -175,10 +159,6 @@ class EngineClient(Engine):
         """The metrics of all processes, in Prometheus' text format."""
         self._send_counts()
         return bytes((await self._call("render"))[0])
-
-    def drain(self) -> None:
-        """Say that the server is stopping."""
-        self._draining.set()
 
     async def close(self) -> None:
         """Send the last counts, and disconnect."""
@@ -209,11 +189,8 @@ class EngineClient(Engine):
             raise EngineLostError(LOADING)
         return await self._connection.call(method, *arguments)
 
-    async def _change(self, method: str, name: str, version: str | None) -> None:
-        if self._draining.is_set():
-            raise NotReadyError("the server is stopping")
-        change = asyncio.ensure_future(self._call(method, name, version))
-        await unless_stopping(change, self._draining)
+    def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._call(method, name, version))
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
@@ -56,13 +55,12 @@ class Status(BaseModel):
 
 
 class Engine(Protocol):
-    """Models that come and go, their queues and what is counted; for one event loop.
+    """Models that come and go, their queues and what is counted; for one event loop."""
 
-    Attributes:
-        metrics: Where this process counts.
-    """
-
+    # Where this process counts.
     metrics: Metrics
+    # Set once the server is stopping.
+    _draining: asyncio.Event
 
     @property
     def registry(self) -> Registry:
@@ -78,11 +76,7 @@ class Engine(Protocol):
     async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
         """Look up what a request names, knowing every load and unload that was answered.
 
-        Args:
-            lookup: Looks it up in what is served now; may be called twice.
-
-        Raises:
-            ServiceError: as `lookup`.
+        `lookup`, whose errors it raises, may be called twice.
         """
 
     async def index(self) -> list[IndexEntry]:
@@ -94,35 +88,47 @@ class Engine(Protocol):
         Raises:
             ServiceError: as `Repository.load`; `NotReadyError` once the server is stopping, too.
         """
+        await self._change("load", name, version)
 
     async def unload(self, name: str, version: str | None) -> None:
         """Unload a version, as `Repository.unload` does; raises as `load`."""
+        await self._change("unload", name, version)
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """A `StatisticsReport` of what is loaded, as JSON.
-
-        Args:
-            name: Of one model; None for all.
-            version: Of it; None for all.
-        """
+        """A `StatisticsReport` of one or all models and versions that are loaded, as JSON."""
 
     async def render(self) -> bytes:
         """The metrics of all processes, in Prometheus' text format."""
 
     def drain(self) -> None:
-        """Say that the server is stopping: requests are still answered."""
+        """Note that the server is stopping: requests are still answered."""
+        self._draining.set()
 
     async def close(self) -> None:
         """Finish what was accepted, and stop; every request was answered or cut off."""
 
+    def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
+        """Begin to load or unload."""
+
+    async def _change(self, method: str, name: str, version: str | None) -> None:
+        """Load or unload; cancelled if it has not begun when the server stops."""
+        if self._draining.is_set():
+            raise NotReadyError("the server is stopping")
+        change = self._begin(method, name, version)
+        stopping = asyncio.ensure_future(self._draining.wait())
+        try:
+            both: set[asyncio.Future[Any]] = {change, stopping}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not change.done():
+                raise NotReadyError("the server is stopping")
+            change.result()
+        finally:
+            stopping.cancel()
+            change.cancel()
+
 
 class LocalEngine(Engine):
-    """The engine of this process.
-
-    Args:
-        repository: Its models, closed with it.
-        metrics: Where all is counted.
-    """
+    """The engine of this process, which closes the repository with it."""
 
     def __init__(self, repository: Repository, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -153,14 +159,6 @@ class LocalEngine(Engine):
         """Every version that is loaded, was refused, or is on disk."""
         return await asyncio.to_thread(self.repository.index)
 
-    async def load(self, name: str, version: str | None) -> None:
-        """Load a version."""
-        await self._change(partial(self.repository.load, name, version))
-
-    async def unload(self, name: str, version: str | None) -> None:
-        """Unload a version."""
-        await self._change(partial(self.repository.unload, name, version))
-
     async def statistics(self, name: str | None, version: str | None) -> bytes:
         """A `StatisticsReport` of what is loaded, as JSON."""
         return await asyncio.to_thread(self._statistics, name, version)
@@ -170,9 +168,9 @@ class LocalEngine(Engine):
         return await asyncio.to_thread(self._render)
 
     def drain(self) -> None:
-        """Say that the server is stopping."""
+        """Note that the server is stopping."""
         self.repository.drain()
-        self._draining.set()
+        super().drain()
 
     async def close(self) -> None:
         """Finish what was accepted, and close the models."""
@@ -201,29 +199,9 @@ class LocalEngine(Engine):
         versions = [key for key in loaded if name in (None, key[0]) and version in (None, key[1])]
         return statistics(self.metrics, versions).model_dump_json().encode()
 
-    async def _change(self, change: Callable[[], None]) -> None:
-        """Call what may take long, on a thread that nothing else waits for."""
-        if self._draining.is_set():
-            raise NotReadyError("the server is stopping")
-        begun = self._pool.submit(change)
-        self._changes.add(begun)
-        begun.add_done_callback(self._changes.discard)
-        await unless_stopping(asyncio.wrap_future(begun), self._draining)
-
-
-async def unless_stopping(change: asyncio.Future[_Found], draining: asyncio.Event) -> _Found:
-    """Wait for a change, which is cancelled if it has not begun when the server stops.
-
-    Raises:
-        NotReadyError: the server is stopping.
-    """
-    stopping = asyncio.ensure_future(draining.wait())
-    try:
-        both: set[asyncio.Future[Any]] = {change, stopping}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not change.done():
-            raise NotReadyError("the server is stopping")
-        return change.result()
-    finally:
-        stopping.cancel()
-        change.cancel()
+    def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
+        """Begin to load or unload, on a thread that nothing else waits for."""
+        change = self._pool.submit(getattr(self.repository, method), name, version)
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
+        return asyncio.wrap_future(change)

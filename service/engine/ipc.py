@@ -154,11 +154,7 @@ def encode(message: Message, arrays: Arrays = _NO_ARRAYS) -> _Pieces:
 
 
 def decode(frame: memoryview) -> tuple[_Any, Arrays]:
-    """The message and the arrays of a frame; the arrays are views of it.
-
-    Raises:
-        msgspec.DecodeError: it is no frame of this protocol.
-    """
+    """The message and the arrays, which are views, of a frame; msgspec.DecodeError if malformed."""
     at = _PREFIX.size + _PREFIX.unpack_from(frame)[1]
     message, layout = _DECODER.decode(frame[_PREFIX.size : at])
     arrays: Arrays = {}

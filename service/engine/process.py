@@ -37,14 +37,8 @@ def run_engine(
 ) -> None:
     """Run models for HTTP workers until SIGTERM, and until no worker is connected.
 
-    Args:
-        settings: Device, limits and the repository's folder.
-        listener: A Unix socket, listening.
-        processes: Of the server.
-        heartbeat: Called about once a second from when workers are served.
-
-    Raises:
-        StartError: as `load`.
+    `listener` is a Unix socket that listens; `heartbeat` is called about once a second from when
+    workers are served. Raises StartError as `load`.
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
@@ -121,10 +115,7 @@ class HealthMonitor:
     def is_over(self, now: float) -> bool:
         """Whether to end for a lost GPU, which only another process gets back.
 
-        While other GPUs go on answering, load balancers get the time to look at `/readyz`.
-
-        Args:
-            now: On the clock of `time.monotonic`.
+        While other GPUs go on answering, load balancers have the time to look at `/readyz`.
         """
         if not self._repository.lost:
             return False

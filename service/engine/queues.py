@@ -151,12 +151,6 @@ class Root(Node["Queue"]):
 class Queue(Node[GraphQueue]):
     """The queue of one model, which `Scheduler.add` makes.
 
-    Args:
-        root: Of all queues.
-        run_batch: Runs a batch.
-        observer: Of what happens to the runs.
-        limits: What it may hold.
-
     Attributes:
         running: Batches that inference threads are busy with.
         closing: Whether new runs are refused.
@@ -309,9 +303,8 @@ class Queue(Node[GraphQueue]):
     def close(self, timeout: float) -> None:
         """Refuse new runs and finish what was accepted.
 
-        Args:
-            timeout: Seconds to finish; what then still waits fails with `NotReadyError`. A batch
-                that is being run is not interrupted: close again to wait for it.
+        What still waits after `timeout` seconds fails with `NotReadyError`. A batch that is being
+        run is not interrupted: close again to wait for it.
         """
         self._root.drain([self], timeout, "the model stopped before this was run")
 

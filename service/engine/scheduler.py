@@ -31,11 +31,7 @@ _Call = tuple[Callable[[int], None], Future[None]]
 
 
 class Scheduler:
-    """The inference threads, which run every model of this process.
-
-    Args:
-        threads: How many run batches; their indices are from 0.
-    """
+    """The inference threads, numbered from 0, which run every model of this process."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -95,11 +91,7 @@ class Scheduler:
         return futures
 
     def beside(self, function: Callable[[], None], name: str) -> threading.Thread:
-        """Call a function on a thread of its own, beside the inference threads.
-
-        Raises:
-            RuntimeError: the system has no thread left.
-        """
+        """Call a function on a thread of its own; RuntimeError if the system has none left."""
         thread = threading.Thread(target=function, name=name, daemon=True)
         thread.start()
         self._beside.add(thread)
@@ -123,9 +115,8 @@ class Scheduler:
     def close(self, timeout: float) -> None:
         """Close every queue, and stop the threads.
 
-        Args:
-            timeout: Seconds to finish what was accepted; what then still waits fails with
-                `NotReadyError`. Threads that are still busy then end with what they are at.
+        What still waits after `timeout` seconds fails with `NotReadyError`. Threads that are still
+        busy then end with their batch or call.
         """
         end = time.monotonic() + timeout
         with self._root.lock:
@@ -196,11 +187,7 @@ class Scheduler:
             slept = bell.acquire()
 
     def _run(self, thread: int, batch: Batch) -> DeviceLostError | None:
-        """Run a batch, without the lock; its runs get whatever goes wrong.
-
-        Returns:
-            What went wrong, if the thread is to leave for it.
-        """
+        """Run a batch, without the lock; returns an error for which the thread has to leave."""
         root, queue, slices = self._root, batch.queue, batch.slices
         if root.ended:
             root.notify()
@@ -239,11 +226,7 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
 
 
 def check_rows(outputs: Arrays, windows: int) -> None:
-    """Make sure that a batch of so many windows came out as as many rows of everything.
-
-    Raises:
-        ModelFailedError: it did not.
-    """
+    """Raise ModelFailedError unless a batch of windows has as many rows of every output."""
     for name, rows in outputs.items():
         if rows.ndim == 0 or len(rows) != windows:
             raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")

@@ -38,11 +38,7 @@ _Pieces = list[bytes | memoryview]
 
 
 class EngineServer:
-    """Serves HTTP workers.
-
-    Args:
-        engine: The engine that they share.
-    """
+    """Serves an engine to HTTP workers."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self.engine = engine
@@ -108,11 +104,7 @@ class EngineServer:
         self.engine.metrics.elsewhere.pop(worker, None)
 
     def find(self, number: int) -> Model:
-        """The model of a load.
-
-        Raises:
-            NotReadyError: it was unloaded, or the engine is stopping.
-        """
+        """The model of a load; NotReadyError if it was unloaded or the engine is stopping."""
         if self.closing:
             raise NotReadyError("the engine is stopping")
         model = self._models.get(number)
