@@ -38,10 +38,10 @@ from bench.timing import interleaved_medians
 from foretell.service.arrays import FORECAST
 from foretell.service.engine.process import load
 from foretell.service.engine.registry import Model
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec, JsonCodec
-from foretell.service.forecast.stream import write_table
 from foretell.service.http.body import JSON
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings

@@ -22,8 +22,8 @@ from bench.bulk import Form, serving
 from bench.page import machine, table, write_part
 from bench.wide import options, peak_of
 from foretell.bundle.manifest import Accuracy, Manifest, read
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "many-series.md"
 MODEL: dict[str, Any] = {

@@ -47,9 +47,8 @@ LIBRARIES: dict[str, set[str]] = {
 }
 # What only the files of tables need: it takes its time and memory to load.
 TABLES = {
-    "service/forecast/stream.py": {"flatbuffers", "pyarrow"},
+    "service/forecast/arrow.py": {"flatbuffers", "pyarrow"},
     "service/forecast/table.py": {"pyarrow"},
-    "service/forecast/arrow.py": {"pyarrow"},
 }
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.

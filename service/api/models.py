@@ -13,13 +13,12 @@ from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.verdict import verdict
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
-from foretell.service.errors import NoExampleError
+from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
-from foretell.service.http.refusals import refusals
 from foretell.service.settings import Settings
 
 _CARDS = TypeAdapter(list[ModelCard])

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from foretell.service.errors import error_body, error_fields
+from foretell.service.errors import error_body, error_fields, refusals
 from foretell.service.forecast.answers import ErrorResponse
 from foretell.service.forecast.requests import (
     BacktestRequest,
@@ -23,7 +23,6 @@ from foretell.service.forecast.requests import (
 from foretell.service.forecast.routes import ARROW
 from foretell.service.http.body import JSON
 from foretell.service.http.middleware import OPEN
-from foretell.service.http.refusals import refusals
 from foretell.service.inference.wire import (
     ChangeRequest,
     IndexRequest,

@@ -1,4 +1,7 @@
-"""Forecasts of a table in long form, in Arrow's format: three functions of a codec."""
+"""Forecasts of a table in long form, in Arrow's format: three functions of a codec.
+
+https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,31 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+from flatbuffers import encode as flat
+from flatbuffers import packer
+from flatbuffers.table import Table as FlatTable
 from numpy.typing import NDArray
+from pyarrow import ipc
 
 from foretell.bundle.timestamps import Timestamps
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.registry import Model
-from foretell.service.errors import InvalidInputError, ServiceError, error_object
+from foretell.service.errors import (
+    InvalidInputError,
+    ServiceError,
+    TooLargeError,
+    UnreadableError,
+    error_object,
+)
 from foretell.service.forecast.encode import not_finite, quantiles_of
 from foretell.service.forecast.job import Job, warn
 from foretell.service.forecast.options import Operation
 from foretell.service.forecast.requests import TableOptions
 from foretell.service.forecast.series import Series
-from foretell.service.forecast.stream import read_table, write_table
 from foretell.service.forecast.table import ID, NOTES, TIME, moments_of, read_request
 from foretell.service.forecast.warnings import outside
 from foretell.service.http.body import ALWAYS
-from foretell.service.http.compression import Body
+from foretell.service.http.compression import Body, unreadable
 from foretell.service.http.pipeline import Parsed
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
@@ -32,6 +44,10 @@ from foretell.service.validation import validate
 _SMALLEST = 2
 # Bytes at most, of each row: its place among the series, each of its values, and its time.
 _ROW, _COLUMN, _TIME = 12, 12, 64
+# Positions of fields in the flatbuffers of Message.fbs.
+_HEADER = 8
+_DICTIONARY_DATA = 6
+_COMPRESSION = 10
 # The ids of the series, and the type of the times, if there are any.
 _Columns = tuple[pa.Array, pa.DataType | None]
 
@@ -181,3 +197,60 @@ def _notes(
     if warnings := warn(job, far):
         notes["warnings"] = warnings
     return notes
+
+
+def read_table(body: Body, max_rows: int) -> pa.Table:
+    """Read a stream, which may be hostile.
+
+    Raises:
+        UnreadableError: the bytes are no stream, or one that is not safe to read.
+        TooLargeError: it has more rows than `max_rows`.
+    """
+    buffer = pa.py_buffer(body)
+    try:
+        _refuse_compression(buffer)
+        with ipc.open_stream(buffer) as reader:
+            table = reader.read_all()
+        if table.num_rows > max_rows:
+            raise TooLargeError(f"expected at most {max_rows} rows, got {table.num_rows}")
+        # Otherwise Arrow would follow offsets that point outside their buffers.
+        table.validate(full=True)
+        # Names that are no text raise here, and not later.
+        for field in table.schema:
+            _ = field.name, getattr(field.type, "tz", None)
+    except ServiceError:
+        raise
+    # Damaged bytes make Arrow raise anything, UnicodeDecodeError and IndexError among them.
+    except Exception as error:
+        message = f"the body is not a sound Arrow stream: {str(error)[:200]}"
+        raise unreadable(message, body) from None
+    return table
+
+
+def write_table(table: pa.Table) -> bytes:
+    """Write a stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _refuse_compression(buffer: pa.Buffer) -> None:
+    """Refuse compressed buffers: a few bytes may decompress to any size, as no header tells."""
+    for message in ipc.MessageReader.open_stream(buffer):
+        if message.type == "schema":
+            continue
+        raw = message.metadata.to_pybytes()
+        batch = _child(FlatTable(raw, flat.Get(packer.uoffset, raw, 0)), _HEADER)
+        if message.type == "dictionary":
+            batch = _child(batch, _DICTIONARY_DATA)
+        if batch.Offset(_COMPRESSION):
+            raise UnreadableError(
+                "compressed record batches are not accepted; "
+                "compress the whole body instead (Content-Encoding: zstd or gzip)"
+            )
+
+
+def _child(table: FlatTable, field: int) -> FlatTable:
+    return FlatTable(table.Bytes, table.Indirect(table.Offset(field) + table.Pos))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.registry import Model
+from foretell.service.errors import refusals
 from foretell.service.forecast.answers import BacktestResponse, ErrorResponse, ForecastResponse
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.forecast.encode import encode, encoding_work
@@ -25,7 +26,6 @@ from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed, Shared, serve
-from foretell.service.http.refusals import refusals
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields
 

@@ -15,13 +15,12 @@ from foretell.bundle import layout
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, State, public_reason
 from foretell.service.engine.statistics import StatisticsReport
-from foretell.service.errors import ModelFailedError, NotSupportedError
+from foretell.service.errors import ModelFailedError, NotSupportedError, refusals
 from foretell.service.forecast.parse import read_json
 from foretell.service.http.auth import Keys
 from foretell.service.http.body import JSON, read_body
 from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import Shared, serve
-from foretell.service.http.refusals import refusals
 from foretell.service.inference.codec import InferenceCodec
 from foretell.service.inference.wire import (
     ChangeParameters,

@@ -20,8 +20,8 @@ from foretell.commands.train import command as train
 from foretell.models.checkpoint import Checkpoint, load
 from foretell.models.data.windows import Windows
 from foretell.models.evaluation import baselines, evaluate
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from foretell.subject import load_subject
 from tests.foretell.test_train import SMALL, flags
 from tests.service.client import Client

@@ -14,8 +14,8 @@ from pyarrow import ipc
 
 from foretell.bundle import layout
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from tests.service.bundles import (
     Spec,
     channel_stage,

@@ -21,7 +21,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import BuffersFullError, QueueFullError
 from foretell.service.forecast import routes as forms
-from foretell.service.forecast.stream import write_table
+from foretell.service.forecast.arrow import write_table
 from foretell.service.http.body import MemoryBudget
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED

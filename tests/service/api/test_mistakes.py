@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from tests.service.client import Client
 
 Path_ = tuple[str | int, ...]

@@ -12,8 +12,8 @@ import pytest
 from foretell.service.forecast import backtest
 from foretell.service.forecast import options as reading
 from foretell.service.forecast.answers import BacktestResponse
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from foretell.service.metrics import BACKTESTED, HELD
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client

@@ -16,10 +16,10 @@ from pyarrow import ipc
 from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 from tests.service.forecast.test_timeseries import EIGHT, body

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from foretell.bundle.frequency import Frequency
 from foretell.service.errors import ServiceError
-from foretell.service.forecast.stream import read_table, write_table
+from foretell.service.forecast.arrow import read_table, write_table
 from foretell.service.forecast.table import read_groups, read_times, read_values
 
 HOURS = [datetime(2024, 1, 1, hour) for hour in range(3)]

@@ -5,7 +5,7 @@ import pytest
 from pyarrow import ipc
 
 from foretell.service.errors import TooLargeError, UnreadableError
-from foretell.service.forecast.stream import read_table, write_table
+from foretell.service.forecast.arrow import read_table, write_table
 
 TABLE = pa.table(
     {

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec
-from foretell.service.forecast.stream import write_table
 from tests.service.client import Client, request_of
 
 START = datetime(2024, 1, 1)

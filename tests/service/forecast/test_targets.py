@@ -14,8 +14,8 @@ from pyarrow import ipc
 
 from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Scaler
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from foretell.service.inference.wire import describe
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client

@@ -12,8 +12,8 @@ from pyarrow import ipc
 
 from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.service.forecast.stream import write_table
 from foretell.service.forecast.warnings import AnswerWarning, outside
 from tests import golden
 from tests.service.client import Client
