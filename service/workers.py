@@ -1,4 +1,4 @@
-"""The processes of a server: one alone, or an engine, HTTP workers and their parent."""
+"""The parent of a server's processes: it starts an engine and HTTP workers, and replaces them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from foretell.service import logs
-from foretell.service.engine.limits import use_all_files, use_one_heap
+from foretell.service.engine.limits import use_one_heap
 from foretell.service.errors import StartError
-from foretell.service.http.auth import Keys
 from foretell.service.http.sockets import reserve
 from foretell.service.metrics import Processes
 from foretell.service.settings import Settings
@@ -56,6 +55,9 @@ _END_SECONDS = 5.0
 _ENGINE_STUCK_SECONDS = 15
 _BACKLOG = 128
 _PARENT = "supervisor"
+# What the processes run, in modules that the parent does not import.
+_HTTP_WORKER = "foretell.service.server:run_worker"
+_ENGINE = "foretell.service.engine.process:run_engine"
 
 
 @dataclass(eq=False)
@@ -90,22 +92,17 @@ class Child:
     _resumes: float = 0.0
 
     @property
-    def alive(self) -> bool:
-        """Whether there is a process."""
-        return self._process is not None and self._process.is_alive()
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process and self._process.is_alive() else None
 
     @property
     def sources(self) -> list[Connection | int]:
         """What changes when the process sends a message or ends; nothing once it has ended."""
         if self._process is None or not self._process.is_alive():
             return []
-        return [self._process.sentinel, *([self._messages] if self._messages else [])]
-
-    def pause(self, now: float) -> float:
-        """Seconds until there is something to do, at most a tick."""
-        if self._process is not None:
-            return _TICK_SECONDS
-        return min(_TICK_SECONDS, max(0.0, self._resumes - now))
+        open_ones = [self._messages] if self._messages and not self._messages.closed else []
+        return [self._process.sentinel, *open_ones]
 
     def start(self) -> None:
         """Start a process."""
@@ -114,66 +111,69 @@ class Child:
         process = _context.Process(target=_run, args=arguments, name=self.name)
         # Otherwise the first process starts it, and it would unblock the signals.
         resource_tracker.ensure_running()
-        try:
-            with deferred_signals():
-                process.start()
-        except BaseException:
-            messages.close()
-            raise
-        finally:
-            theirs.close()
+        with theirs:
+            try:
+                with deferred_signals():
+                    process.start()
+            except BaseException:
+                messages.close()
+                raise
         self._process, self._messages, self._since = process, messages, time.monotonic()
         self._serves, self._reason, self._missed = False, None, 0
 
-    def check(self, now: float) -> None:
-        """Replace the process if it has ended.
-
-        Raises:
-            StartError: it has ended before it ever served.
-        """
+    def check(self) -> None:
+        """Replace the process if it has ended; raises `StartError` if it never served."""
         if self._process is None:
-            if now >= self._resumes:
-                try:
-                    self.start()
-                except OSError as error:
-                    # A shortage of memory or of processes: the others go on.
-                    self._pause = _longer(self._pause)
-                    self._resumes = now + self._pause
-                    _logger.error("no process starts: %s; again in %g s", error, self._pause)
+            self._restart()
+        elif not self._process.is_alive():
+            self.read()
+            name, status = self.name, _status(self._process.exitcode)
+            reason = self._reason or f"a process of the server ({name}) ended with {status}"
+            self.end()
+            if not self._has_served:
+                raise StartError(reason if self._reason else f"{reason} before it could serve")
+            if self._serves and time.monotonic() - self._since > _STEADY_SECONDS:
+                self._pause = 0.0
+            self.processes.replaced(name)
+            _logger.error("%s; another one takes its place in %g s", reason, self._pause)
+            if self._pause:
+                for listener in self.sockets:
+                    with suppress(OSError):
+                        listener.shutdown(socket.SHUT_RDWR)
+            self._back_off()
+            self._restart()
+
+    def _restart(self) -> None:
+        """Start a process once its time has come."""
+        if time.monotonic() < self._resumes:
             return
-        if self._process.is_alive():
-            return
-        self.read()
-        name, status = self.name, _status(self._process.exitcode)
-        how = self._reason or f"a process of the server ({name}) ended with {status}"
-        self.end()
-        if not self._has_served:
-            raise StartError(how if self._reason else f"{how} before it could serve")
-        if self._serves and now - self._since > _STEADY_SECONDS:
-            self._pause = 0.0
-        self._resumes = now + self._pause
-        if self._pause:
-            for listener in self.sockets:
-                with suppress(OSError):
-                    listener.shutdown(socket.SHUT_RDWR)
-        self.processes.replaced(name)
-        _logger.error("%s; another one takes its place in %g s", how, self._pause)
-        self._pause = _longer(self._pause)
+        try:
+            self.start()
+        except OSError as error:
+            # A shortage of memory or of processes: the others go on.
+            self._pause = self._pause or _FIRST_PAUSE
+            _logger.error("no process starts: %s; again in %g s", error, self._pause)
+            self._back_off()
+
+    def _back_off(self) -> None:
+        """Wait before the next start, and for twice as long before the one after it."""
+        self._resumes = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
     def read(self) -> None:
         """Read the messages that the process has sent."""
+        if self._process is None or self._messages is None or self._messages.closed:
+            return
         try:
-            while (
-                self._process is not None and self._messages is not None and self._messages.poll()
-            ):
+            while self._messages.poll():
                 self._reason = self._messages.recv()
                 if self._reason is None:
                     self._serves = self._has_served = True
-                    self.processes.serves(self.name, self._process.pid or 0)
                     self._missed = 0
+                    self.processes.serves(self.name, self._process.pid or 0)
         except (EOFError, OSError):
             # A process that ends closes its end of the pipe before it has ended.
-            self._close()
+            self._messages.close()
 
     def tick(self) -> None:
         """Count a second without a heartbeat."""
@@ -181,11 +181,6 @@ class Child:
         if self._serves and self._missed > self.stuck_seconds and self._process is not None:
             _logger.error("process %d (%s) is stuck", self._process.pid, self.name)
             self._process.kill()
-
-    def send_signal(self, number: int) -> None:
-        """Send the process a signal, if there is one."""
-        if self._process is not None and self.alive:
-            os.kill(self._process.pid or 0, number)
 
     def end(self) -> bool:
         """Clear the place, by force if need be; returns whether the process ended as it should."""
@@ -198,14 +193,10 @@ class Child:
             _logger.error("process %d (%s) does not end by itself", process.pid, self.name)
             process.kill()
         process.join()
-        self._close()
-        # A process that still began did not catch SIGTERM.
-        return not killed and process.exitcode in (0, -signal.SIGTERM)
-
-    def _close(self) -> None:
         if self._messages is not None:
             self._messages.close()
-            self._messages = None
+        # A process that still began did not catch SIGTERM.
+        return not killed and process.exitcode in (0, -signal.SIGTERM)
 
 
 class Supervisor:
@@ -247,12 +238,11 @@ class Supervisor:
     def _watch(self, wakeup: socket.socket) -> None:
         ticked = time.monotonic()
         while not self._signals:
-            now = time.monotonic()
-            self._wait(wakeup, min(child.pause(now) for child in self._children))
-            now = time.monotonic()
+            self._wait(wakeup, _TICK_SECONDS)
             for child in self._children:
-                child.check(now)
+                child.check()
             # Counted rather than timed: a machine that was asleep kills no process.
+            now = time.monotonic()
             if now - ticked >= _TICK_SECONDS:
                 ticked = now
                 for child in self._children:
@@ -262,13 +252,13 @@ class Supervisor:
         clean = True
         for group in self._groups:
             end, sent = time.monotonic() + self._stop_seconds, -1
-            while any(child.alive for child in group) and time.monotonic() < end:
+            while any(child.pid for child in group) and time.monotonic() < end:
                 if sent != self._signals:
                     # After a second signal they do not finish what they have begun.
                     number = signal.SIGTERM if sent < 0 else signal.SIGINT
                     sent = self._signals
-                    for child in group:
-                        child.send_signal(number)
+                    for pid in filter(None, [child.pid for child in group]):
+                        os.kill(pid, number)
                 self._wait(wakeup, min(_TICK_SECONDS, max(0.0, end - time.monotonic())))
             ended = [child.end() for child in group]
             clean = clean and all(ended)
@@ -316,16 +306,11 @@ def _run(target: Target, messages: Connection, stop_seconds: float) -> None:
 
 
 def _end_with_parent(stop_seconds: float) -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None  # noqa: S101 - this is a child
-    parent.join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(stop_seconds)
     os._exit(1)
-
-
-def _longer(pause: float) -> float:
-    return min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
 
 def _status(code: int | None) -> str:
@@ -336,40 +321,19 @@ def _status(code: int | None) -> str:
     return f"status {code}"
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; what was accepted by then is still answered.
+def run(settings: Settings) -> None:
+    """Serve by several processes until SIGTERM or SIGINT.
 
     Raises:
-        StartError: the settings, the device, the repository or an address does not allow it.
+        StartError: an address is taken, or a process could not begin.
     """
-    use_one_heap()
-    use_all_files()
-    logs.configure(settings.log_level, settings.log_format)
-    for name in Settings.unknown():
-        _logger.warning("no setting is called %s: it is ignored", name)
-    # Once for all processes, and before anything is loaded.
-    Keys.read(settings)
-    if not isinstance(settings.models, Path):
-        # Where a library is missing, this import says so.
-        import_module("foretell.storage.location")
-    if settings.workers > 1:
-        _serve_by_several(settings)
-    else:
-        # The parent of several processes does not need this.
-        from foretell.service.server import run
-
-        run(settings)
-
-
-def _serve_by_several(settings: Settings) -> None:
     with ExitStack() as stack:
         # The parent holds the sockets: while a worker is replaced, new connections wait.
         sockets: list[list[socket.socket]] = [[] for _ in range(settings.workers)]
         for port in settings.ports:
-            for own, reserved in zip(
-                sockets, reserve(settings.host, port, settings.workers), strict=True
-            ):
-                own += map(stack.enter_context, reserved)
+            reserved = reserve(settings.host, port, settings.workers)
+            for own, of_port in zip(sockets, reserved, strict=True):
+                own += map(stack.enter_context, of_port)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretell-"))) / "engine"
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         try:
@@ -380,28 +344,17 @@ def _serve_by_several(settings: Settings) -> None:
         names = [f"worker-{number}" for number in range(settings.workers)]
         processes = shared_processes([*names, "engine"], settings.workers)
         stop_seconds = settings.unready_seconds + settings.grace_seconds + _END_SECONDS
-        serve_http, run_models = (
-            "foretell.service.server:run_worker",
-            "foretell.service.engine.process:run_engine",
-        )
-        workers = [
-            Child(
-                name,
-                partial(_call, serve_http, settings, path, own, processes),
-                processes,
-                stop_seconds,
-                sockets=own,
-            )
-            for name, own in zip(names, sockets, strict=True)
-        ]
-        target = partial(_call, run_models, settings, listener, processes)
+        workers = []
+        for name, own in zip(names, sockets, strict=True):
+            target = partial(_call, _HTTP_WORKER, settings, path, own, processes)
+            workers.append(Child(name, target, processes, stop_seconds, sockets=own))
+        target = partial(_call, _ENGINE, settings, listener, processes)
         engine = Child("engine", target, processes, stop_seconds, _ENGINE_STUCK_SECONDS)
         if not Supervisor(workers, [engine], stop_seconds=stop_seconds).run():
             sys.exit(1)
 
 
 def _call(function: str, settings: Settings, *arguments: object) -> None:
-    """Call a function of a module that the parent does not import."""
     logs.configure(settings.log_level, settings.log_format)
     module, _, name = function.partition(":")
     getattr(import_module(module), name)(settings, *arguments)

@@ -38,7 +38,7 @@ def command(**flags: object) -> None:
 def _serve(flags: dict[str, object]) -> None:
     from foretell.service.errors import StartError
     from foretell.service.settings import Settings
-    from foretell.service.workers import serve
+    from foretell.service.start import serve
 
     try:
         serve(Settings.read(**flags))

@@ -69,7 +69,7 @@ if place == "process":
 from foretell.__main__ import main
 main()
 """
-_PLACES = ["foretell.service.settings", "foretell.service.workers", "foretell.service.logs"]
+_PLACES = ["foretell.service.settings", "foretell.service.start", "foretell.service.logs"]
 
 
 @pytest.mark.parametrize("place", [*_PLACES, "foretell.service.server"])

@@ -17,7 +17,8 @@ import pytest
 
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
-from foretell.service.workers import _status, serve
+from foretell.service.start import serve
+from foretell.service.workers import _status
 from tests.service.bundles import Spec, write_bundle
 from tests.service.process import Server
 from tests.service.waiting import until
