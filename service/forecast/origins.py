@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,7 @@ class BacktestWindows:
         return len(self.history)
 
 
+@dataclass(slots=True)
 class WindowCutter:
     """Cuts the windows of rolling origins out of histories.
 
@@ -85,27 +86,17 @@ class WindowCutter:
     the `steps` of a window and its future.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        horizon: int,
-        steps: int,
-        rolling: RollingOrigins,
-        missing: Missing,
-    ) -> None:
-        self._calendar = manifest.calendar
-        self._context = manifest.context
-        self._horizon = horizon
-        self._steps = steps
-        self._rolling = rolling
-        self._missing = missing
-        # Of the rows that the model reads, the last ones: each channel needs a value in them.
-        self._needed = manifest.needed_steps(missing)
-        self._histories: list[Floats] = []
-        self._calendars: list[Floats] = []
-        self._futures: list[Floats] = []
-        self._origins: list[NDArray[np.int64]] = []
-        self._left_out = self._filled = 0
+    manifest: Manifest
+    horizon: int
+    steps: int
+    rolling: RollingOrigins
+    missing: Missing
+    _histories: list[Floats] = field(default_factory=list)
+    _calendars: list[Floats] = field(default_factory=list)
+    _futures: list[Floats] = field(default_factory=list)
+    _origins: list[NDArray[np.int64]] = field(default_factory=list)
+    _left_out: int = 0
+    _filled: int = 0
 
     def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
         """Cut the windows of the next series: `[rows, channels]` in the model's order, NaN as gaps.
@@ -114,42 +105,48 @@ class WindowCutter:
             InvalidInputError: there are too few rows, or too many gaps, or a time is outside the
                 years 1 to 9999.
         """
-        rolling, context = self._rolling, self._context
-        every = np.arange(len(values) - self._horizon, context - 1, -rolling.stride)[::-1]
+        rolling, context, calendar = self.rolling, self.manifest.context, self.manifest.calendar
+        every = np.arange(len(values) - self.horizon, context - 1, -rolling.stride)[::-1]
         last_known = None
         is_known = ~np.isnan(values)
         given = values
         if not is_known.all():
             last_known = latest(is_known)
-            if self._missing != "mask":
-                values = filled(values, self._missing)
+            if self.missing != "mask":
+                values = filled(values, self.missing)
         origins = self._sound(every, values, last_known)
         if len(origins) < rolling.least:
-            least = f"{context} to read and {self._horizon} that follow"
+            least = f"{context} to read and {self.horizon} that follow"
             if rolling.least > 1:
                 least += f", for each of {rolling.least} origins {rolling.stride} apart"
             hollow = len(every) - len(origins)
             gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
-            rows = context + (rolling.least - 1) * rolling.stride + self._horizon
+            shortest = context + (rolling.least - 1) * rolling.stride + self.horizon
             raise InvalidInputError(
-                f"expected at least {rows} rows ({least}), got {len(values)}{gaps}", param=path
+                f"expected at least {shortest} rows ({least}), got {len(values)}{gaps}", param=path
             )
         left_out = max(0, len(origins) - rolling.most)
         origins = origins[left_out:]
-        if self._calendar is not None and timeline is not None:
+        if calendar is not None and timeline is not None:
             # From the first row that the first origin reads.
-            first, count = int(origins[0]) - context, int(origins[-1] - origins[0]) + self._steps
+            first, count = int(origins[0]) - context, int(origins[-1] - origins[0]) + self.steps
             try:
                 walls, _ = timeline.read(first - len(values), count)
                 check_years(walls)
             except TimestampError as error:
                 raise InvalidInputError(str(error), param=path) from None
-            features = _cut(self._calendar.encode(walls), origins - origins[0], self._steps)
+            features = _cut(calendar.encode(walls), origins - origins[0], self.steps)
             self._calendars.append(features)
         self._left_out += left_out
         self._filled += int(np.isnan(given[origins[0] - context : origins[-1]]).sum())
-        self._histories.append(self._read(origins, values, last_known))
-        self._futures.append(_cut(given, origins, self._horizon))
+        if last_known is None or self.missing == "mask":
+            history = _cut(values, origins - context, context)
+        else:
+            windows = origins[:, None] + np.arange(-context, 0)
+            rows = rows_before(windows, last_known[origins - 1])
+            history = values.astype(np.float32)[rows, np.arange(values.shape[1])]
+        self._histories.append(history)
+        self._futures.append(_cut(given, origins, self.horizon))
         self._origins.append(origins)
 
     def windows(self) -> BacktestWindows:
@@ -175,25 +172,13 @@ class WindowCutter:
         """The origins before which every channel has the values that it needs."""
         if last_known is None or not len(origins):
             return origins
-        sound = (last_known[origins - 1] >= (origins - self._needed)[:, None]).all(axis=1)
-        if self._missing != "mask":
+        # Each channel needs a value in the last of the rows that the model reads.
+        needed = self.manifest.needed_steps(self.missing)
+        sound = (last_known[origins - 1] >= (origins - needed)[:, None]).all(axis=1)
+        if self.missing != "mask":
             # Filled values have no gap after the first value.
-            sound &= ~np.isnan(values[origins - self._context]).any(axis=1)
+            sound &= ~np.isnan(values[origins - self.manifest.context]).any(axis=1)
         return origins[sound]
-
-    def _read(
-        self,
-        origins: NDArray[np.int64],
-        values: NDArray[np.float64],
-        last_known: NDArray[np.int64] | None,
-    ) -> Floats:
-        """The windows before origins `[origins, context, channels]`."""
-        starts = origins - self._context
-        if last_known is None or self._missing == "mask":
-            return _cut(values, starts, self._context)
-        rows = rows_before(starts[:, None] + np.arange(self._context), last_known[origins - 1])
-        windows: Floats = values.astype(np.float32)[rows, np.arange(values.shape[1])]
-        return windows
 
 
 def _cut(rows: NDArray[np.floating], starts: NDArray[np.int64], size: int) -> Floats:
