@@ -27,14 +27,12 @@ _NO_VERSION = {(), ("", "")}
 class Family(NamedTuple):
     """Numbers that differ only in the values of their labels.
 
-    Attributes:
-        help: What they are.
-        labels: Names of their labels.
-        bounds: Upper bounds of the buckets of histograms; None for counters and gauges.
+    The names of counters end in `_total`.
     """
 
     help: str
     labels: tuple[str, ...] = ()
+    # Upper bounds of the buckets of a histogram; None for counters and gauges.
     bounds: tuple[float, ...] | None = None
 
     def head(self, name: str) -> bytes:
@@ -77,11 +75,7 @@ def _quoted(value: str) -> str:
 
 
 class Counts:
-    """Counters and histograms, which threads may share.
-
-    Args:
-        families: By name, which ends in `_total` for counters.
-    """
+    """Counters and histograms of families by name, which threads may share."""
 
     def __init__(self, families: Mapping[str, Family]) -> None:
         self._families = families

@@ -126,14 +126,9 @@ class Processes(Collector):
 
 
 class Metrics:
-    """What this process counts.
-
-    Args:
-        processes: Of the server; None if this is the only one.
+    """What this process counts, which is the server's only one without `processes`.
 
     Attributes:
-        counts: The numbers.
-        processes: Of the server.
         build: Versions of what serves, by label.
         in_flight: Requests that this process is answering.
         elsewhere: Those of other processes, as they last reported.

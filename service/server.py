@@ -74,12 +74,8 @@ def run_worker(
 ) -> None:
     """Serve from one of several HTTP workers, until SIGTERM.
 
-    Args:
-        settings: Of the server.
-        path: Of the engine's socket.
-        sockets: Those of `Settings.ports`, in their order; they do not listen yet.
-        processes: Of the server.
-        heartbeat: Called about once a second from when it takes connections.
+    `path` is that of the engine's socket. `sockets` are those of `Settings.ports`, in their order,
+    and do not listen yet. `heartbeat` is called about once a second once it takes connections.
     """
     engine = EngineClient(path, Metrics(processes))
     freeze_garbage_collection()
@@ -155,14 +151,9 @@ def _free_memory() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends after a signal, or when it has lost a GPU, and says at once that it is not ready.
+    """Ends after a signal, or when it has lost a GPU, and is at once not ready.
 
-    Args:
-        settings: Its limits.
-        engine: Runs the models.
-        sockets: What it will listen on.
-        monitor: Of the engine, if that is in this process.
-        heartbeat: Called about once a second; None if this is the only process.
+    It has a monitor if the engine is in this process, and a heartbeat if there are other processes.
 
     Attributes:
         gave_up: Whether it ended by itself.
@@ -207,7 +198,7 @@ class _Server(uvicorn.Server):
             _logger.info("serving on http://%s:%s", address, port)
 
     async def on_tick(self, counter: int) -> bool:
-        """Check once a second what no event tells of."""
+        """Check what no event reports, mostly once a second."""
         now = asyncio.get_running_loop().time()
         if now >= self._stops_at:
             self.should_exit = True

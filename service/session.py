@@ -18,17 +18,11 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class Session(Protocol):
-    """What runs a graph.
-
-    Attributes:
-        graph: Where it came from.
-        provider: The execution provider that runs it.
-        inputs: Shape by input name; None where an axis is free.
-        outputs: Names of the outputs.
-    """
+    """What runs a graph on an execution provider."""
 
     graph: Path
     provider: str
+    # By name; None where an axis is free.
     inputs: dict[str, Shape]
     outputs: tuple[str, ...]
 
@@ -41,14 +35,7 @@ class Session(Protocol):
         """
 
     def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
-        """Run the graph; inference threads may do so at the same time.
-
-        Args:
-            feeds: `[batch, …]` by input name.
-            worker: Index of the inference thread.
-
-        Returns:
-            `[batch, …]` by output name.
+        """Run the graph, on inference threads at the same time; `[batch, …]` by name in and out.
 
         Raises:
             ModelFailedError: onnxruntime raised; its error is the cause.

@@ -85,13 +85,10 @@ def accept_signals() -> None:
 
 
 class SignalDebounce:
-    """Tells signals from echoes of the last one.
-
-    Attributes:
-        last: When the last signal came that was no echo, on the clock of `time.monotonic`.
-    """
+    """Distinguishes signals from echoes of the last one."""
 
     def __init__(self) -> None:
+        # When the last signal came that was no echo, on the clock of `time.monotonic`.
         self.last = -math.inf
 
     def is_echo(self) -> bool:

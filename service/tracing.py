@@ -22,11 +22,7 @@ Attributes = Mapping[str, str | int]
 
 
 class Tracer:
-    """Starts the traces of requests.
-
-    Args:
-        provider: An `opentelemetry.sdk.trace.TracerProvider`.
-    """
+    """Starts the traces of requests, with an `opentelemetry.sdk.trace.TracerProvider`."""
 
     def __init__(self, provider: Any) -> None:  # noqa: ANN401 - imported on use
         self.api: Any = import_module("opentelemetry.trace")
@@ -52,11 +48,7 @@ class Tracer:
 
 
 class Trace:
-    """The span of a request, and spans of its stages.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-    """
+    """The span of a request, and spans of its stages."""
 
     def __init__(self, tracer: Tracer, span: Any) -> None:  # noqa: ANN401 - imported on use
         self._tracer = tracer

@@ -34,12 +34,8 @@ Opener = Callable[[int, int, bool], Any]
 class Gpu:
     """A graph on one GPU, run by one thread: CUDA graphs belong to the thread that captured them.
 
-    Args:
-        onnxruntime: The module.
-        device: The GPU.
-        open_session: Opens the graph there.
-        max_batch: Most windows of a run, which replays a CUDA graph where these can be captured.
-            None for any number: such runs take longer, and allocate what they need.
+    Runs of at most `max_batch` windows replay CUDA graphs where these can be captured. With None
+    runs may have any number: they take longer, and allocate what they need.
 
     Attributes:
         session: An `InferenceSession`; None once it is closed.

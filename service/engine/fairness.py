@@ -24,9 +24,6 @@ class Node(Generic[_Child]):
     next child is the one with the least service, and among equals the one whose turn was longest
     ago. A child that had nothing waiting has saved nothing up: it begins at the virtual time.
 
-    Args:
-        parent: The node above it; the root has none.
-
     Attributes:
         waiting: Windows that may be in the next batch.
         held: Of a model's queue, windows that wait for the session of their graph.

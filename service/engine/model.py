@@ -71,13 +71,7 @@ class Model(Named):
     At its first load the bundle is tested as a whole. At a later one, while the manifest with all
     sums is the same, the graph of attention and the best batch are not tried again.
 
-    Args:
-        folder: The bundle; `<name>/<version>` unless it may be `anywhere`.
-        runtime: Opens its sessions.
-        scheduler: Runs it.
-        capacity: Batch and queue.
-        observer: Of waits and batches.
-        cache: Loads and evicts it.
+    The folder of the bundle is `<name>/<version>`, unless it may be `anywhere`.
 
     Attributes:
         queue: The runs that wait for it.
@@ -86,7 +80,7 @@ class Model(Named):
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
-            different on this device; the message says which. `NoRoomError` likewise.
+            different on this device; the message says which. `NoRoomError` without room for a copy.
         StartError: the device does not work.
     """
 
@@ -210,16 +204,12 @@ class Model(Named):
             raise
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run windows before all that waits, for a caller that has the model to itself.
+        """Run one window or more before all that waits, for a caller that alone has the model.
 
-        Args:
-            feeds: As those of `submit`, of one window at least.
-
-        Returns:
-            `[windows, …]` by name.
+        `[windows, …]` by name in and out.
 
         Raises:
-            ModelFailedError: it does not run; `DeviceLostError` likewise.
+            ModelFailedError: it does not run; `DeviceLostError` if no GPU is left.
             NotReadyError: the scheduler is closed.
         """
         starts = iter(range(0, len(feeds[HISTORY]), self.max_batch))
@@ -395,9 +385,6 @@ class Model(Named):
         """Have the graph of attention opened, unless that is going on; with the queues' lock.
 
         Not on an inference thread, which would run nothing else meanwhile.
-
-        Raises:
-            ModelFailedError: that has just failed.
         """
         attention = self._attention
         if attention.is_opening:

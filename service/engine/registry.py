@@ -116,7 +116,6 @@ class VersionState:
     """What is known of a version.
 
     Attributes:
-        model: Answers requests, if the version is loaded.
         refused: Why the last attempt to load it failed, or empty.
         changing: LOADING or UNLOADING while there is no model yet, or none any more.
         wanted: Whether it should be loaded: the policy chose it at the start, or it was loaded and
