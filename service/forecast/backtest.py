@@ -19,13 +19,7 @@ from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.encode import respond
 from foretell.service.forecast.job import Job, gaps, warn
-from foretell.service.forecast.options import (
-    Operation,
-    Options,
-    check_corrected,
-    check_options,
-    form_of,
-)
+from foretell.service.forecast.options import Operation, Options, check_corrected, check_options
 from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
 from foretell.service.forecast.requests import (
     BACKTEST_NAMES,
@@ -308,7 +302,6 @@ BACKTESTING = Operation(
     "origins, in its units, next to repeating the last value and the last season.",
     BacktestEnvelope,
     BACKTEST_NAMES,
-    form_of(BACKTEST_NAMES),
     TableBacktestOptions,
     BacktestOptions,
     read_options,

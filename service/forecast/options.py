@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -185,32 +186,26 @@ def _check_attention(
 
 @dataclass(frozen=True)
 class Operation:
-    """Forecasts, or backtests: what differs between them when a request is read.
+    """Forecasts, or backtests: what differs between them when a request is read."""
 
-    Attributes:
-        name: The last part of its path.
-        description: For the OpenAPI document.
-        envelope: The wire type of a request in JSON.
-        names: The fields of that type.
-        form: The fields that are parsed.
-        query: The wire type of the URL's parameters, with a table.
-        options: The wire type of the options.
-        read_options: Checks the options of a request with a number of inputs.
-    """
-
+    # The last part of its path.
     name: str
+    # For the OpenAPI document.
     description: str
+    # The wire types: of a request in JSON, with its fields; of the URL's parameters with a table;
+    # of the options.
     envelope: type[Any]
     names: KnownFields
-    form: Form
     query: type[TableOptions]
     options: type[BaseModel]
+    # Checks the options of a request with a number of inputs.
     read_options: Callable[[Any, int, Model, Settings], Options]
 
-
-def form_of(names: KnownFields) -> Form:
-    """The form of a request with these fields."""
-    return Form(names.levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
+    @cached_property
+    def form(self) -> Form:
+        """The fields that are parsed."""
+        levels = self.names.levels
+        return Form(levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
 
 
 FORECASTING = Operation(
@@ -218,7 +213,6 @@ FORECASTING = Operation(
     "Forecast every series of the request.",
     Envelope,
     NAMES,
-    form_of(NAMES),
     TableOptions,
     ForecastOptions,
     read_options,

@@ -296,7 +296,7 @@ def _check_history(job: Job, sizes: Sequence[int], horizon: int) -> None:
 
 
 def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
-    """Refuse forecasts `[windows, horizon, 1]` that JSON cannot hold, of series by number."""
+    """Refuse forecasts `[windows, horizon, 1]` that JSON cannot hold, of the series `[windows]`."""
     is_finite = np.isfinite(forecast).all(axis=(1, 2))
     if not is_finite.all():
         raise not_finite(f"series[{owner[is_finite.argmin()]}].y")
