@@ -104,7 +104,7 @@ class Counts:
                 self._add(key, amount)
 
     def begin(self, *key: str) -> None:
-        """Have an empty histogram: rates are of what was 0 once."""
+        """Add an empty histogram: rates need numbers that began at 0."""
         with self._lock:
             if key not in self._histograms:
                 self._begin(key)

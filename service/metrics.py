@@ -146,7 +146,7 @@ class Metrics:
         self.changes = 0
         self._changes = count(1)
         self.last_run: dict[tuple[str, str], float] = {}
-        # Rates need counters that were 0 once. Errors of Starlette have a type for each status.
+        # Rates need counters that began at 0. Errors of Starlette have a type for each status.
         for error in ServiceError.__subclasses__():
             self.counts.add(REJECTED, error.type, amount=0)
 

@@ -261,7 +261,7 @@ class ModelCache:
                 self._began = time.monotonic()
             try:
                 self._load(entry)
-            # Whatever is wrong with one bundle, the others are served.
+            # One bad bundle must not stop the others from being served.
             except Exception as error:
                 self._refuse(entry, error)
             else:

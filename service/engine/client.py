@@ -133,7 +133,7 @@ class EngineClient(Engine):
     async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
         """Look up what a request names."""
         # The engine may have loaded it for another worker: what it has sent is read first, and it
-        # is asked for news before a request fails.
+        # reports what is new before a request fails.
         if (connection := self._connection) is not None and connection.update is not None:
             await connection.updated(_REFRESH_SECONDS)
         try:

@@ -81,7 +81,7 @@ class GraphQueue(Node[Any]):
         max_batch: Most windows in a batch.
 
     Attributes:
-        ask: Asks for the graph's session, which is not there; None if it is.
+        ask: Has the graph's session opened; None if it is open.
         runs: The runs that wait, or whose last part does; oldest first.
         held_runs: Those that wait for the session; oldest first.
         pace: Seconds that a window keeps an inference thread busy, as measured; 0 before.
@@ -105,7 +105,7 @@ class GraphQueue(Node[Any]):
         """Have a run wait.
 
         Raises:
-            ServiceError: the session is not there, and cannot be had now.
+            ServiceError: the session is not open, and cannot be opened now.
         """
         if self.ask is not None:
             self.ask()

@@ -42,7 +42,7 @@ class Intervals:
         """Most steps ahead that have quantiles; 0 of a model without any."""
         if self._manifest.calibration is not None:
             return self._manifest.calibration.steps
-        # Those of later passes would be of a path of means.
+        # Distributions of later passes would follow from means alone.
         return 0 if self._manifest.distribution is None else self._manifest.horizon
 
     @property

@@ -64,9 +64,9 @@ class Capacity:
 class Model(Named):
     """A bundle and its queue; runs wait in it while the session that they need is not open.
 
-    With a cache only its manifest and its quantiles are read at first. It is loaded when a run asks
-    for it, and may be evicted for others; without a cache it is loaded at once, to stay. The graph
-    of attention is opened in either case when a run asks for it.
+    With a cache only its manifest and its quantiles are read at first. It is loaded when a run
+    needs it, and may be evicted for others; without a cache it is loaded at once, to stay. The
+    graph of attention is opened in either case when a run needs it.
 
     At its first load the bundle is tested as a whole. At a later one, while the manifest with all
     sums is the same, the graph of attention and the best batch are not tried again.
@@ -303,7 +303,7 @@ class Model(Named):
         session = None
         try:
             if not self._is_verified:
-                # Few ask for it: it is read again for them.
+                # Few clients want it: it is read again for them.
                 example.read(self.folder, self.manifest, copy.read)
             probes = copy.read(layout.PROBES)
             test = SelfTest(self.folder, self.manifest, probes, self._prepared_batch)
@@ -345,7 +345,7 @@ class Model(Named):
             self._on_threads(partial(test.time_runs, session, seconds))
             self.max_batch = fastest_batch(seconds, self.max_batch)
         if self.manifest.attention:
-            # Tested with the rest of the bundle, and not kept: few callers ask for attention.
+            # Tested with the rest of the bundle, and not kept: few requests want attention.
             explain = self._open(layout.EXPLAIN_GRAPH, copy, test)
             try:
                 test.replay(explain)
@@ -370,9 +370,9 @@ class Model(Named):
         self._test.replay(self._sessions[layout.FORECAST_GRAPH], thread)
 
     def _on_threads(self, function: Callable[[int], None]) -> None:
-        """Call a function on every inference thread, between batches of whatever they run."""
+        """Call a function on every inference thread, between its batches."""
         calls = self._scheduler.on_threads(function)
-        # None is left behind that still uses what its caller gives up after an error.
+        # After an error the caller closes what a call that still runs would use.
         wait(calls, _THREADS_SECONDS)
         for call in calls:
             if not call.done():
@@ -401,13 +401,13 @@ class Model(Named):
     def _open_attention(self) -> None:
         attention, copy = self._attention, self._copy
         session, failure = None, ""
-        # Of all models one at a time: each takes memory, and a CPU from the inference threads.
+        # One model at a time: each takes memory, and a CPU from the inference threads.
         with self._runtime.opening:
             if copy is not None and copy is self._copy:
                 try:
                     session = self._open(layout.EXPLAIN_GRAPH, copy, self._test)
                     self._test.replay(session)
-                # Later memory may be free again or a file readable.
+                # A later attempt may find memory free, or a file readable.
                 except Exception as error:
                     # Not the error itself, whose traceback would keep the session alive.
                     failure = str(error) or type(error).__name__
@@ -443,7 +443,7 @@ class Model(Named):
     def _close_sessions(self, copy: PrivateCopy | None, timeout: float | None) -> None:
         with self._changing:
             sessions = list(self._sessions.values())
-            # Whatever still holds this model holds no memory of them.
+            # An object that still holds this model holds no memory of them.
             self._sessions.clear()
         for session in sessions:
             session.stop()

@@ -205,7 +205,7 @@ class Queue(Node[GraphQueue]):
             feeds: `[windows, …]` by input name, at least one window.
             attention: Names of the attention outputs that are wanted; others are not kept.
             deadline: On the clock of `time.monotonic`. What still waits then is never run, but
-                fails only when an inference thread or a full queue comes upon it: the client is to
+                fails only when an inference thread or a full queue finds it: the caller has to
                 watch the clock itself, and to cancel.
             admitted: Whether this continues a request that was accepted: it is not refused for lack
                 of room, nor because the queue is closing.
@@ -220,7 +220,7 @@ class Queue(Node[GraphQueue]):
             TooLargeError: it never has for so many.
             NotReadyError: it is closed.
             DeviceLostError: no inference thread is left.
-            ServiceError: the graph is paused, and its session cannot be had now.
+            ServiceError: the graph is paused, and its session cannot be opened now.
         """
         run = Run(self._cancel, graph, feeds, attention, deadline)
         root = self._root
@@ -250,7 +250,7 @@ class Queue(Node[GraphQueue]):
 
         Args:
             graph: Its session is not there, or will not be once `Queue.settle` has returned.
-            ask: Asks for the session, for each run that is held; it may raise a `ServiceError`,
+            ask: Has the session opened, for each run that is held; it may raise a `ServiceError`,
                 with which the run is refused. It is called with the lock held: it must not wait,
                 and not call the queue.
         """

@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 class Run:
     """Windows to run through a model, together or in parts; the future of their outputs.
 
-    Whoever runs it calls `succeed` or `fail`, on any thread; the first call decides. A scheduler
+    What runs it calls `succeed` or `fail`, on any thread; the first call decides. A scheduler
     calls `end` with its lock held, and `notify` without. Times are on the clock of
     `time.monotonic`. `concurrent.futures.Future` would cost as much as the rest of a scheduler.
 
@@ -29,7 +29,7 @@ class Run:
         graph: Name of the graph to run.
         feeds: `[windows, …]` by input name; empty where another process has them.
         attention: Names of the attention outputs that are wanted.
-        deadline: When its client gives it up.
+        deadline: When its client stops waiting for it.
 
     Attributes:
         submitted: When it was made, or its model was loaded if it waited for that.

@@ -38,7 +38,7 @@ class Scheduler:
         self._root = Root(threads)
         # What each thread that has not left is to call.
         self._calls: dict[int, deque[_Call]] = {thread: deque() for thread in range(threads)}
-        # When each thread that is busy began what it is at.
+        # When each thread that is busy began its batch or call.
         self._began: dict[int, float] = {}
         self._closing = False
         self._threads = [

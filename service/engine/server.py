@@ -158,7 +158,7 @@ class EngineServer:
 
     async def _publish_now(self) -> None:
         """Write what is served to every worker; a worker that is stuck is not waited for long."""
-        # The others are told even if the worker that called is lost meanwhile.
+        # The others get the update even if the worker that called is lost meanwhile.
         await asyncio.shield(self._start_publishing())
         end = self._loop.time() + _WRITE_SECONDS
         while any(worker.unwritten for worker in self._workers) and self._loop.time() < end:
