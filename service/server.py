@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from foretell.service.api.app import ByPort, create_app, create_operations_app
+from foretell.service.api.app import by_port, create_app, create_operations_app
 from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import Engine, LocalEngine
 from foretell.service.engine.limits import (
@@ -108,7 +108,7 @@ def _configuration(
     port = None
     if settings.operations_port is not None:
         port = sockets[-1].getsockname()[1]
-        app = ByPort(app, port, create_operations_app(engine))
+        app = by_port(app, port, create_operations_app(engine))
     connections = _allow_connections(settings.max_connections)
     limits = Limits(connections, settings.header_timeout_seconds, port)
     return uvicorn.Config(

@@ -164,19 +164,15 @@ class Compressed(GZipMiddleware):
         await app(scope, receive, send)
 
 
-class ByPort:
-    """Sends requests to one of the server's ports to the `other` application."""
+def by_port(app: ASGIApp, port: int, other: ASGIApp) -> ASGIApp:
+    """An application that sends requests to one of the server's ports to `other`."""
 
-    def __init__(self, app: ASGIApp, port: int, other: ASGIApp) -> None:
-        self._app = app
-        self._port = port
-        self._other = other
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         # The port of the socket, not of the Host header.
-        to_other = scope["type"] == "http" and scope["server"][1] == self._port
-        await (self._other if to_other else self._app)(scope, receive, send)
+        to_other = scope["type"] == "http" and scope["server"][1] == port
+        await (other if to_other else app)(scope, receive, send)
+
+    return serve
 
 
 def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> None:

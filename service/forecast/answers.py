@@ -15,6 +15,7 @@ from foretell.service.forecast.requests import ForecastRequest, SeriesType
 from foretell.service.validation import optional
 
 Status = Literal["completed", "partial", "error"]
+AxisName = Literal["channel", "head", "query", "key", "kept"]
 
 
 class Error(BaseModel):
@@ -54,9 +55,7 @@ class Attention(BaseModel):
         "and the lags they come from; `sparse`, weights of some keys of each query; `none`, not."
     )
     shape: list[int] | None = None
-    axes: list[Literal["channel", "head", "query", "key", "kept"]] | None = optional(
-        "Axes of `weights`."
-    )
+    axes: list[AxisName] | None = optional("Axes of `weights`.")
     weights: list[Any] | None = optional("Nested lists of that shape.")
     keys: list[Any] | None = optional(
         "Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of `weights`."
