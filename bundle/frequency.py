@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
@@ -142,7 +142,7 @@ class Frequency:
         """
         return _KSERVE_LETTER.get(self.unit, self.unit.upper())
 
-    @property
+    @cached_property
     def sub_daily(self) -> bool:
         """Whether steps are equal stretches of time: hours, minutes, seconds and parts of them.
 
@@ -187,9 +187,9 @@ class Frequency:
         Returns:
             `[steps]` of datetime64[us].
         """
-        return self._at(start, np.arange(first, first + steps, dtype=np.int64))
+        return self.at(start, np.arange(first, first + steps, dtype=np.int64))
 
-    def _at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
+    def at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
         """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
         origin = start.astype("M8[us]")
         if self._has_parts:
@@ -226,11 +226,11 @@ class Frequency:
             guesses = (moments - start) // self._length
         steps, is_step = guesses, np.zeros(len(moments), np.bool_)
         for near in (guesses - 1, guesses + 1, guesses):
-            hit = self._at(start, near) == moments
+            hit = self.at(start, near) == moments
             steps, is_step = np.where(hit, near, steps), is_step | hit
         return steps, is_step
 
-    @property
+    @cached_property
     def _length(self) -> np.timedelta64:
         return np.timedelta64(self.multiple * MICROSECONDS_IN[self.unit], "us")
 
@@ -242,7 +242,7 @@ class Frequency:
     def _weekday(self) -> str:
         return WEEKDAYS[self.weekdays.index("1")]
 
-    @property
+    @cached_property
     def _has_parts(self) -> bool:
         """Whether steps are counted in parts of the calendar: in months, or in halves of them."""
         return self.unit in MONTHS_IN or self.unit is Unit.SEMI_MONTH

@@ -358,6 +358,13 @@ class Manifest(Part):
                 raise ValueError(f"calibration: files has no {CALIBRATION}")
         return self
 
+    def __copy__(self) -> Self:
+        """A copy, also for `model_copy`: what is cached is made anew, of the copy's fields."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
     @cached_property
     def columns(self) -> list[int] | None:
         """The places of the targets among the channels; None where they are all of them."""
@@ -378,7 +385,12 @@ class Manifest(Part):
         """The standardisation of what is forecast."""
         return self.scaler.of(self.columns)
 
-    @property
+    @cached_property
+    def training(self) -> Scaler:
+        """Mean and standard deviation of the training rows, as `Scaler.training`."""
+        return self.scaler.training
+
+    @cached_property
     def step(self) -> Frequency:
         """The spacing of the steps, with its arithmetic."""
         return Frequency.parse(self.frequency)

@@ -101,7 +101,10 @@ class Counts:
                 numbers[0] += value
                 numbers[1 + bisect_left(self._families[key[0]].bounds or (), value)] += 1
             for key, amount in (also or {}).items():
-                self._add(key, amount)
+                if key in self._counters:
+                    self._counters[key] += amount
+                else:
+                    self._add(key, amount)
 
     def begin(self, *key: str) -> None:
         """Add an empty histogram: rates need numbers that began at 0."""

@@ -130,7 +130,7 @@ class Metrics:
 
     Attributes:
         build: Versions of what serves, by label.
-        in_flight: Requests that this process is answering.
+        in_flight: Requests that this process is answering; `answered` takes one off.
         elsewhere: Those of other processes, as they last reported.
         changes: Another number whenever a model has failed or works again.
         last_run: When the last batch of a version ran, in seconds since 1970, by name and version.
@@ -149,10 +149,6 @@ class Metrics:
         # Rates need counters that began at 0. Errors of Starlette have a type for each status.
         for error in ServiceError.__subclasses__():
             self.counts.add(REJECTED, error.type, amount=0)
-
-    def began(self) -> None:
-        """A request has come; `answered` follows."""
-        self.in_flight += 1
 
     def answered(
         self,

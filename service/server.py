@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -191,6 +192,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.started:
             return
+        self._connection = partial(
+            cast("type[Connection]", self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
         self._acceptor = Acceptor(sockets or (), self._connection, self._engine.metrics)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
@@ -233,11 +240,6 @@ class _Server(uvicorn.Server):
             listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
-
-    def _connection(self) -> Connection:
-        return self.config.http_protocol_class(  # type: ignore[call-arg,return-value]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
 
     def _last_connection(self) -> Connection:
         connection = self._connection()

@@ -71,24 +71,27 @@ class CpuSession:
     def warm(self, worker: int) -> None:
         """There is nothing to prepare."""
 
-    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:  # noqa: ARG002 - see Session
+    def run(
+        self,
+        feeds: Arrays,
+        worker: int = 0,  # noqa: ARG002 - see Session
+        *,
+        options: Any = None,  # noqa: ANN401
+    ) -> Arrays:
         """Run the graph; `[batch, …]` by name in and out."""
-        return self._run(feeds, self._options)
-
-    def shrink(self, feeds: Arrays) -> None:
-        """Run once more, and give back memory that larger runs took."""
-        options = type(self._options)()
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._run(feeds, options)
-
-    def _run(self, feeds: Arrays, options: Any) -> Arrays:  # noqa: ANN401
         try:
-            values = self._session.run(self.outputs, feeds, options)
+            values = self._session.run(self.outputs, feeds, options or self._options)
             return dict(zip(self.outputs, values, strict=True))
         except Exception as error:
             failure = ModelFailedError("onnxruntime could not run the model")
             # Its traceback would keep the session alive.
             raise failure from error.with_traceback(None)
+
+    def shrink(self, feeds: Arrays) -> None:
+        """Run once more, and give back memory that larger runs took."""
+        options = type(self._options)()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self.run(feeds, options=options)
 
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node."""

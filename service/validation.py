@@ -29,6 +29,7 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
+    "is_instance_of": "{class}",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "list_type": "a list",
@@ -50,10 +51,15 @@ def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        for part in first["loc"]:
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-        raise InvalidInputError(_message(first), param=path or None) from None
+        raise refusal(error, path) from None
+
+
+def refusal(error: ValidationError, path: str = "") -> InvalidInputError:
+    """The first problem of a value that is at a path in the request."""
+    first = error.errors(include_url=False)[0]
+    for part in first["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return InvalidInputError(_message(first), param=path or None)
 
 
 def optional(description: str) -> Any:  # noqa: ANN401 - the default of a field of any type

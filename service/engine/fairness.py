@@ -163,7 +163,8 @@ class GraphQueue(Node[Any]):
                 run.taken += windows
                 taken[run] = taken.get(run, 0) + windows
                 if run.taken == run.windows:
-                    self.remove(run)
+                    del self.runs[run]
+                    self._small.pop(run, None)
         if taken:
             self.count(-sum(taken.values()))
         return [(run, run.taken - windows, run.taken) for run, windows in taken.items()], late

@@ -27,11 +27,18 @@ _MOST_SEARCHED = 100_000
 
 
 class Intervals:
-    """The quantiles of a model; without calibration and distributions `check` refuses all."""
+    """The quantiles of a model; without calibration and distributions `check` refuses all.
+
+    Attributes:
+        most: Most quantiles of a request, as a thread takes long to find them; None for no limit.
+    """
 
     def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
         self._manifest = manifest
         self.calibration = calibration
+        drawn = manifest.distribution
+        is_searched = calibration is None and drawn is not None and drawn.is_of_counts
+        self.most = _MOST_SEARCHED if is_searched else None
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
         self._limits = limits(manifest.bounds, manifest.targets)
         self._floor = np.array(manifest.target_scaler.training.std) * floor
@@ -44,14 +51,6 @@ class Intervals:
             return self._manifest.calibration.steps
         # Distributions of later passes would follow from means alone.
         return 0 if self._manifest.distribution is None else self._manifest.horizon
-
-    @property
-    def most(self) -> int | None:
-        """Most quantiles of a request, as a thread takes long to find them; None for no limit."""
-        drawn = self._manifest.distribution
-        if self.calibration is not None or drawn is None or not drawn.is_of_counts:
-            return None
-        return _MOST_SEARCHED
 
     def extremes(self, horizon: int) -> tuple[float, float]:
         """The lowest and the highest level of quantiles of so many steps, at most `steps`."""

@@ -358,9 +358,13 @@ class Queue(Node[GraphQueue]):
         """Decide the outcome of a run, unless it has one; with the lock."""
         if run.over:
             return
-        run.end(error)
+        if error is None:
+            run.over = True
+        else:
+            run.end(error)
         self._bytes -= run.bytes
-        self._graphs[run.graph].remove(run)
+        if run.taken < run.windows:
+            self._graphs[run.graph].remove(run)
         self._root.ended.append((run, self.observer))
         if self.awaited:
             self._root.drained.notify_all()

@@ -18,6 +18,7 @@ from foretell.service.errors import (
     EngineLostError,
     InvalidInputError,
     NotReadyError,
+    ServiceError,
     UnknownModelError,
     UnknownVersionError,
 )
@@ -229,7 +230,9 @@ class Registry:
         if self.unavailable:
             raise EngineLostError(self.unavailable)
         if reference is None:
-            return self._only()
+            if len(self.defaults) != 1:
+                raise self._not_one()
+            return next(iter(self.defaults.values()))
         if (model := self.defaults.get(reference)) is not None:
             return model
         name, at, version = reference.partition("@")
@@ -245,15 +248,13 @@ class Registry:
             )
         raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
 
-    def _only(self) -> Model:
-        if not self.defaults:
-            raise NotReadyError("no model is loaded; /readyz says why", param="model")
-        if len(self.defaults) > 1:
-            names = listed(self.names.names)
-            raise InvalidInputError(
-                f"required when several models are served: {names}", param="model"
+    def _not_one(self) -> ServiceError:
+        if self.defaults:
+            return InvalidInputError(
+                f"required when several models are served: {listed(self.names.names)}",
+                param="model",
             )
-        return next(iter(self.defaults.values()))
+        return NotReadyError("no model is loaded; /readyz says why", param="model")
 
     def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
         """A snapshot with another state of a version, or without it."""

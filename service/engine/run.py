@@ -138,7 +138,10 @@ class Run:
                 callback = self._callbacks.popleft()
             except IndexError:
                 return
-            notify(callback, self)
+            try:
+                callback(self)
+            except Exception:
+                _logger.exception("a callback of a run failed")
 
 
 def notify(callback: Callable[..., object], *values: object) -> None:

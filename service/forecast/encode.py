@@ -51,7 +51,7 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
         size += _ENTRY
         if isinstance(entry, Series):
             size += len(entry.name)
-            if entry.timeline and entry.timeline.varies:
+            if entry.timeline and entry.timeline.clock.varies:
                 size += _LABEL * job.options.horizon
     return size
 

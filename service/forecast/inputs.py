@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
@@ -13,7 +15,7 @@ from foretell.service.forecast.requests import SeriesInput
 from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
 from foretell.service.forecast.values import is_multivariate, read_values
-from foretell.service.validation import KnownFields, UnknownFields, check_texts, shown, validate
+from foretell.service.validation import KnownFields, UnknownFields, check_texts, refusal, shown
 
 
 def read_inputs(
@@ -64,7 +66,10 @@ class _Inputs:
         raw, at = self._inputs[index], f"inputs[{index}]"
         if isinstance(raw, dict) and not raw.keys() <= self._known.levels["inputs[]"].keys():
             self._known.check("inputs[]", raw, at, self._unknown)
-        entry = validate(SeriesInput, raw, at)
+        try:
+            entry = SeriesInput.model_validate(raw)
+        except ValidationError as error:
+            raise refusal(error, at) from None
         if entry.timestamps:
             check_texts(entry.timestamps, f"{at}.timestamps")
         name = self._claim_name(entry.name, index)
@@ -80,12 +85,12 @@ class _Inputs:
         at_series = f"{at}.series"
 
         def path(row: int | None = None, column: int = 0) -> str:
-            if row is None:
-                return at_series
-            return f"{at_series}[{row}]" + (f"[{column}]" if nested else "")
+            at_column = f"[{column}]" if nested else ""
+            return at_series if row is None else f"{at_series}[{row}]{at_column}"
 
         values = read_values(entry.series, channels, at_series, gaps=self._has_gaps)
-        self._reader.check_length(len(values), path)
+        if len(values) < self._manifest.context:
+            raise self._reader.too_short(len(values), path)
         try:
             return self._reader.add(
                 name,

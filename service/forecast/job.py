@@ -95,8 +95,8 @@ class Job:
         options = replace(self.options, attention=None)
         return Job(self.model, options, [], past.history, past.calendar, None)
 
-    async def run(self, deadline: float, wait: Wait) -> Arrays:
-        """Forecast all steps.
+    def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
+        """Submit the first pass, and forecast all steps.
 
         Later passes read the forecasts of earlier ones as if they had happened, exactly as a client
         would get them from requests of its own.
@@ -114,18 +114,24 @@ class Job:
             ServiceError: as `Model.submit`, the runs that it returns, and `wait`.
         """
         if self.past is not None:
-            return await self._run_with_past(self.past, deadline, wait)
+            return self._run_with_past(self.past, deadline, wait)
         attention = () if self.options.attention is None else self.options.attention.outputs
-        feeds = self._feeds(0, self.history, slice(None))
-        outputs = await wait(self.model.submit(feeds, attention=attention, deadline=deadline))
+        feeds = {HISTORY: self.history}
+        if self.calendar is not None:
+            feeds = self._feeds(0, self.history, slice(None))
+        first = wait(self.model.submit(feeds, attention=attention, deadline=deadline))
         if self.options.passes == 1:
-            return outputs
-        return await self._run_later_passes(outputs, deadline, wait)
+            return first
+        return self._run_later_passes(first, deadline, wait)
 
     async def _run_with_past(self, past: BacktestWindows, deadline: float, wait: Wait) -> Arrays:
         """Forecast both side by side: they share batches."""
+
+        async def run(job: Job) -> Arrays:
+            return await job.run(deadline, wait)
+
         jobs = replace(self, past=None), self.of_past(past)
-        runs = [asyncio.ensure_future(job.run(deadline, wait)) for job in jobs]
+        runs = [asyncio.ensure_future(run(job)) for job in jobs]
         try:
             outputs, of_past = await asyncio.gather(*runs)
         finally:
@@ -133,9 +139,11 @@ class Job:
                 run.cancel()
         return outputs | {PAST: of_past[FORECAST]}
 
-    async def _run_later_passes(self, first: Arrays, deadline: float, wait: Wait) -> Arrays:
-        """Run the passes after the first one, whose outputs are given."""
-        horizon = self.model.manifest.horizon
+    async def _run_later_passes(
+        self, first_run: Awaitable[Arrays], deadline: float, wait: Wait
+    ) -> Arrays:
+        """Run the passes after the first one."""
+        first, horizon = await first_run, self.model.manifest.horizon
         context = self.history.shape[1]
         windows, _, channels = first[FORECAST].shape
         forecast = np.full((windows, self.options.passes * horizon, channels), np.nan, np.float32)

@@ -113,7 +113,7 @@ def check_options(
         )
     steps, multiple = model.manifest.horizon, settings.max_horizon_multiple
     horizon, levels = options.horizon or steps, options.quantiles or ()
-    if horizon > most_steps(model.manifest, settings):
+    if horizon > steps and horizon > most_steps(model.manifest, settings):
         if model.manifest.columns is not None:
             raise NotSupportedError(
                 f"expected at most {steps} steps: {model.name} does not forecast all channels that "

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import orjson
+from pydantic import ValidationError
 
 from foretell.service.forecast.options import FORECASTING, Operation
 from foretell.service.forecast.pieces import Form, echo, read_leniently, read_pieces
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import Body, unreadable
-from foretell.service.validation import UnknownFields, validate
+from foretell.service.validation import UnknownFields, refusal
 
 # It has no wheels for the latest Python.
 _simd = import_module("foretell.service.forecast.simd") if find_spec("simdjson") else None
@@ -69,8 +70,10 @@ class JsonBody:
     compress_from = COMPRESS_FROM
 
     def parsing_work(self, body: Body, request: object) -> int:  # noqa: ARG002
-        """As that of all its JSON."""
-        return reading_work(body, len(body))
+        """As `reading_work` of all of it."""
+        if (size := len(body)) >= _WHOLE:
+            return size
+        return size + _BRACKET * (body.count(b"[") + body.count(b"{"))
 
     def parsing_memory(self, body: Body, request: object) -> int:  # noqa: ARG002
         """As that of all its JSON."""
@@ -100,7 +103,10 @@ def parse(
     """
     if len(body) > _BEGINNING:
         _check_beginning(body)
-    found = request = _read(body, operation, most)
+    request = None if _simd is None else _simd.read(body)
+    if request is None:
+        request = _read(body, operation, most)
+    found = request
     names, ignored = operation.names, UnknownFields()
     for level, inner in _LEVELS:
         if not isinstance(found, dict) or level not in names.levels:
@@ -108,7 +114,10 @@ def parse(
         if not found.keys() <= names.levels[level].keys():
             names.check(level, found, level, ignored)
         found = found.get(inner)
-    return validate(operation.envelope, request), ignored
+    try:
+        return operation.envelope.model_validate(request), ignored
+    except ValidationError as error:
+        raise refusal(error) from None
 
 
 def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys.maxsize) -> Any:  # noqa: ANN401 - any JSON
@@ -144,8 +153,6 @@ def _check_beginning(body: Body | memoryview) -> None:
 
 
 def _read(body: Body, operation: Operation, most: int) -> Any:  # noqa: ANN401 - any JSON
-    if _simd is not None and (request := _simd.read(body)) is not None:
-        return request
     if len(body) >= _WHOLE:
         return read_json(body, operation.form, most)
     try:

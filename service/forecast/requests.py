@@ -10,12 +10,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetPydanticSchema,
     PlainValidator,
     StrictInt,
     WithJsonSchema,
     field_validator,
 )
 from pydantic_core import PydanticKnownError
+from pydantic_core.core_schema import is_instance_schema
 
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.gaps import Missing
@@ -31,16 +33,10 @@ MOST_INTEGER = 2**53
 _Number = {"type": ["number", "null"]}
 
 
-def _check_rows(value: object) -> object:
-    if not isinstance(value, list | np.ndarray):
-        raise PydanticKnownError("list_type")
-    return value
-
-
 # `foretell.service.forecast.values` checks all numbers at once.
 Rows = Annotated[
     list[Any] | NDArray[np.float64],
-    PlainValidator(_check_rows),
+    GetPydanticSchema(lambda *_: is_instance_schema((list, np.ndarray), cls_repr="a list")),
     WithJsonSchema(
         {
             "anyOf": [

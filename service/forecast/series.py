@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,15 @@ from foretell.bundle.gaps import Missing
 from foretell.bundle.gaps import fill as fill_gaps
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.timestamps import check_years
-from foretell.service.arrays import assign
 from foretell.service.errors import InvalidInputError, ServiceError, kept
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
+from foretell.service.forecast.values import MOST_KEPT
 
 Values = NDArray[np.float64]
+# Values for which numpy keeps the lock: `NPY_BEGIN_THREADS_THRESHOLDED` in its ndarraytypes.h.
+_KEPT = 500
 Filled = dict[str, int]
 
 
@@ -117,17 +119,12 @@ class SeriesReader:
         past = self._cutter.windows() if self._cutter is not None and windows else None
         return SeriesRows(entries, self._history[:windows], calendar, past)
 
-    def check_length(self, rows: int, path: Path) -> None:
-        """Check that a series has rows enough.
-
-        Raises:
-            InvalidInputError: it has fewer than the model's context.
-        """
-        if rows < self._manifest.context:
-            raise InvalidInputError(
-                f"expected at least {self._manifest.context} rows, the model's context, got {rows}",
-                param=path(),
-            )
+    def too_short(self, rows: int, path: Path) -> InvalidInputError:
+        """The error of a series that has fewer rows than the model's context."""
+        return InvalidInputError(
+            f"expected at least {self._manifest.context} rows, the model's context, got {rows}",
+            param=path(),
+        )
 
     def add(
         self,
@@ -187,7 +184,7 @@ class SeriesReader:
         if (same := self._timelines.get(id(timeline))) is not None:
             if calendar is not None:
                 calendar[self._windows] = calendar[same]
-        elif manifest.calendar is None and not timeline.varies:
+        elif manifest.calendar is None and not timeline.clock.varies:
             # Times follow each other: those before the last one are in range as well.
             check_years(timeline.read(max(self._options.horizon, manifest.horizon) - 1, 1)[0])
         else:
@@ -195,6 +192,19 @@ class SeriesReader:
             check_years(walls)
             if manifest.calendar is not None and calendar is not None:
                 calendar[self._windows] = manifest.calendar.encode(walls)
+
+
+def assign(target: NDArray[Any], values: NDArray[Any]) -> None:
+    """Assign `[rows, columns]` to an array of the same shape.
+
+    numpy releases the interpreter's lock for more than a few values. For the few thousand numbers
+    of a request this keeps it (`values.ordinary`).
+    """
+    size = len(target)
+    if target.size <= MOST_KEPT:
+        size = max(1, _KEPT // target.shape[1])
+    for start in range(0, len(target), size):
+        target[start : start + size] = values[start : start + size]
 
 
 def fill(

@@ -88,12 +88,17 @@ def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
         raise ValueError("much besides numbers")
     for part in (request, *entries):
         for name, value in part.items():
-            part[name] = _plain(value)
+            if isinstance(value, simdjson.Array | simdjson.Object):
+                part[name] = _plain(value)
     # simdjson makes an array of numbers of any lists of lists, and one member of two of a name. If
     # what was read is written as the body is, but for numbers, it is what the body holds.
     if orjson.dumps(request, default=_form).translate(None, _NUMBERS) != form:
         raise ValueError("other lists or objects")
     return request
+
+
+def _plain(value: simdjson.Array | simdjson.Object) -> Any:  # noqa: ANN401 - any JSON
+    return value.as_list() if isinstance(value, simdjson.Array) else value.as_dict()
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -103,12 +108,6 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     if len(value) > _MOST_KEYS:
         raise ValueError("many keys")
     return {name: value[name] for name in value}
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, simdjson.Array):
-        return value.as_list()
-    return value.as_dict() if isinstance(value, simdjson.Object) else value
 
 
 def _array(series: Any) -> tuple[Any, int]:  # noqa: ANN401 - any JSON

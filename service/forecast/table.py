@@ -401,7 +401,8 @@ class _Rows:
             return f"{self._manifest.channels[column]}[{self._groups.row(start + row)}]"
 
         values, gaps = self._values[start:end], bool(self._is_hollow[start:end].any())
-        self._reader.check_length(len(values), path)
+        if len(values) < self._manifest.context:
+            raise self._reader.too_short(len(values), path)
         try:
             timeline = self._timeline(start, end)
             if gaps and not self._has_gaps:

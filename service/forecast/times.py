@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -40,6 +41,7 @@ class FixedClock:
     """A clock that never changes, with its UTC offset if that is known."""
 
     offset: timedelta | None
+    varies: ClassVar = False
 
     def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
         """Read the clock at steps `[time]`, the first of which is of row `first`."""
@@ -57,6 +59,7 @@ class ListedClock:
 
     offsets: Offsets
     in_utc: bool
+    varies: ClassVar = True
 
     def read(self, steps: Timestamps, first: int) -> Reading:
         """Read the clock at steps `[time]`, the first of which is of row `first`."""
@@ -71,6 +74,7 @@ class ZoneClock:
 
     zone: ZoneInfo
     in_utc: bool
+    varies: ClassVar = True
 
     def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
         """Read the clock at steps `[time]`, the first of which is of row `first`."""
@@ -92,7 +96,7 @@ class Timeline:
         start: The step of row `row` of the history.
         row: That row.
         rows: Rows of the history; the first forecast step follows them.
-        clock: Tells the wall-clock times of steps.
+        clock: Tells the wall-clock times of steps; its UTC offset may change if it `varies`.
     """
 
     frequency: Frequency
@@ -109,14 +113,10 @@ class Timeline:
         Raises:
             TimestampError: a time of a time zone's clock is beyond the year 9999.
         """
-        row = self.rows + first
-        steps = self.frequency.steps_from(self.start, count, first=row - self.row)
-        return self.clock.read(steps, row)
-
-    @property
-    def varies(self) -> bool:
-        """Whether its UTC offset may change."""
-        return not isinstance(self.clock, FixedClock)
+        row, clock = self.rows + first, self.clock
+        counts = np.arange(row - self.row, row - self.row + count, dtype=np.int64)
+        steps = self.frequency.at(self.start, counts)
+        return (steps, clock.offset) if isinstance(clock, FixedClock) else clock.read(steps, row)
 
     def labels(self, first: int, count: int) -> list[str]:
         """As `read`, in ISO 8601.
@@ -274,7 +274,10 @@ def timeline_from(
         InvalidInputError: the text is no timestamp, or no step falls on it.
         TimestampError: the zone's clock is outside the years 1 to 9999.
     """
-    stamp = parse_timestamp(text, path)
+    try:
+        stamp = timestamps.parse(text)
+    except TimestampError as error:
+        raise InvalidInputError(str(error), param=path) from None
     clock: Clock
     if zone is None:
         clock, step = FixedClock(stamp.utc_offset), stamp.wall
@@ -282,7 +285,8 @@ def timeline_from(
         clock = ZoneClock(zone, in_utc=frequency.sub_daily)
         offsets = None if stamp.utc_offset is None else np.array([stamp.utc_offset], "m8[us]")
         step = steps_in_zone(np.array([stamp.wall]), offsets, clock, frequency, lambda _: path)[0]
-    check_first(step, clock, frequency, path)
+    if not frequency.sub_daily:
+        check_first(step, clock, frequency, path)
     return Timeline(frequency, step, 0, rows, clock)
 
 

@@ -50,7 +50,7 @@ def outside(
     Returns:
         None if there are none and every forecast is finite.
     """
-    known, (_, steps, _) = manifest.scaler.training, forecast.shape
+    known, (_, steps, _) = manifest.training, forecast.shape
     before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
     np.matmul(before, history, out=means[0])

@@ -130,7 +130,7 @@ def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
     key = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
     if key is None:
         raise UnauthorizedError("expected a key: Authorization: Bearer <key>, or X-API-Key: <key>")
-    digest = _digest(key)
+    digest = hmac.digest(current_process().authkey, key.encode(), "sha256")
     # In constant time: all keys are compared, however early one is equal.
     if not sum(map(partial(hmac.compare_digest, digest), keys)):
         raise UnauthorizedError("the key is not one of this server's")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, Self, TypeVar
 
@@ -46,21 +47,23 @@ class MemoryBudget:
         return Share(self)
 
 
+@dataclass(slots=True, eq=False)
 class Share:
-    """What one request has reserved of a `MemoryBudget`."""
+    """What one request has reserved of a `MemoryBudget`; it is given back at the end."""
 
-    __slots__ = ("_budget", "_reserved")
-
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
-        self._reserved = 0
+    budget: MemoryBudget
+    reserved: int = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.reserved -= self._reserved
-        self._reserved = 0
+        self.release()
+
+    def release(self) -> None:
+        """Give back all."""
+        self.budget.reserved -= self.reserved
+        self.reserved = 0
 
     def reserve(self, count: int) -> None:
         """Reserve that many bytes more, or give back as many where it is negative.
@@ -69,10 +72,10 @@ class Share:
             BuffersFullError: other requests hold too much now.
             TooLargeError: the budget never has so much.
         """
-        budget = self._budget
-        if self._reserved + count > budget.limit:
+        budget = self.budget
+        if self.reserved + count > budget.limit:
             raise TooLargeError(
-                f"to read or answer the request would take about {self._reserved + count} bytes, "
+                f"to read or answer the request would take about {self.reserved + count} bytes, "
                 f"and the server may hold {budget.limit} (max_buffered_bytes); send it in parts, "
                 "or in binary"
             )
@@ -80,46 +83,39 @@ class Share:
             raise BuffersFullError(
                 f"the server holds {budget.reserved} bytes of requests and may hold {budget.limit}"
             )
-        self._reserved += count
+        self.reserved += count
         budget.reserved += count
-
-    def keep(self, count: int) -> None:
-        """Reserve so many bytes in place of all before; raises as `reserve`."""
-        if count > self._reserved:
-            self.reserve(count - self._reserved)
-        self._budget.reserved -= self._reserved - count
-        self._reserved = count
 
 
 # What a connection may hold of answers besides.
-_SMALL_ANSWER = 64 * 1024
+SMALL_ANSWER = 64 * 1024
 
 
-def response_of(content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> Response:
-    """An answer, with headers by their names in lower case.
+class LargeAnswer(Response):
+    """An answer of over `SMALL_ANSWER` bytes, reserved until the client has taken nearly all of it.
 
-    A large one is reserved until the client has taken nearly all of it. It raises as
-    `Share.reserve` when it is to be sent.
+    It raises as `Share.reserve` when it is to be sent.
+
+    Args:
+        content: The body.
+        budget: Where it is reserved.
+        headers: By their names in lower case.
     """
-    if len(content) <= _SMALL_ANSWER:
-        return Response(content, headers=headers)
-    return _LargeAnswer(content, budget, headers)
 
-
-class _LargeAnswer(Response):
     def __init__(self, content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> None:
         super().__init__(content, headers=headers)
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send it."""
         size = len(self.body)
         with self._budget.share() as share:
             share.reserve(size)
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})
-            for begin in range(0, size, _SMALL_ANSWER):
+            for begin in range(0, size, SMALL_ANSWER):
                 # Each waits until the connection has room for it.
-                end = begin + _SMALL_ANSWER
+                end = begin + SMALL_ANSWER
                 piece = {"body": self.body[begin:end], "more_body": end < size}
                 await send({"type": "http.response.body", **piece})
 
@@ -257,7 +253,12 @@ async def read_body(
         SlowBodyError: the client sends too slowly.
         ClientDisconnectedError: the client disconnected.
     """
-    decompressor = _decompressor(headers, limit, reserve)
+    promised = headers.get("content-length", "")
+    if promised.isdecimal() and int(promised[:20]) > limit:
+        # One that promises too much is refused before it is read.
+        raise _too_large(limit)
+    encoding = headers.get("content-encoding")
+    decompressor = None if encoding is None else Decompressor(encoding, reserve)
     body: Body = b""
     try:
         # Most bodies come with their head, and need no timer.
@@ -285,17 +286,6 @@ async def read_body(
     if decompressor is not None:
         decompressor.finish()
     return body
-
-
-def _decompressor(
-    headers: Mapping[str, str], limit: int, reserve: Callable[[int], None]
-) -> Decompressor | None:
-    """Of a compressed body; refuses one that promises too much before it is read."""
-    promised = headers.get("content-length", "")
-    if promised.isdecimal() and int(promised[:20]) > limit:
-        raise _too_large(limit)
-    encoding = headers.get("content-encoding")
-    return None if encoding is None else Decompressor(encoding, reserve)
 
 
 def _joined(body: Body, piece: bytes) -> Body:

@@ -184,7 +184,7 @@ class RequestMiddleware:
         context = self._context(scope)
         scope.setdefault("state", {})["context"] = context
         logs.request_id.set(context.request_id)
-        self._metrics.began()
+        self._metrics.in_flight += 1
         started = time.perf_counter()
         send = partial(_send, send, context)
         try:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -25,18 +26,19 @@ from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
+    SMALL_ANSWER,
     TIMEOUT_HEADER,
+    LargeAnswer,
     MemoryBudget,
     Offload,
     Share,
     media_type,
     read_body,
-    response_of,
     timeout_of,
 )
 from foretell.service.http.compression import Body, choose_encoding, compress
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import ClientConnection, connection_of
+from foretell.service.http.protocol import EXTENSION, ClientConnection, connection_of
 from foretell.service.settings import Settings
 
 Wait = Callable[[Run], Awaitable[Arrays]]
@@ -46,23 +48,21 @@ _COMPRESSION = 4
 _Content = TypeVar("_Content")
 
 
+@dataclass(slots=True, eq=False)
 class Parsed(Generic[_Content]):
     """A request, parsed, whose model is not known yet.
 
-    Args:
-        content: What was parsed.
+    Attributes:
+        content: What was parsed, until it is released.
         reference: The model that the request names, as `Registry.find` takes it.
         work: How much there is to decode, as `LARGE` counts it.
         memory: About how many bytes decoding takes that are not reserved yet.
     """
 
-    __slots__ = ("_content", "memory", "reference", "work")
-
-    def __init__(
-        self, content: _Content, reference: str | None, work: int, memory: int = 0
-    ) -> None:
-        self._content: _Content | None = content
-        self.reference, self.work, self.memory = reference, work, memory
+    content: _Content | None
+    reference: str | None
+    work: int
+    memory: int = 0
 
     def find(self, registry: Registry) -> Model:
         """The model that the request means; raises as `Registry.find`."""
@@ -70,13 +70,13 @@ class Parsed(Generic[_Content]):
 
     def release(self) -> _Content:
         """The content, which this holds no longer."""
-        content, self._content = self._content, None
+        content, self.content = self.content, None
         assert content is not None  # noqa: S101 - it is released once
         return content
 
     def drop(self) -> None:
         """Free the content, which may take long."""
-        self._content = None
+        self.content = None
 
 
 class Decoded(Protocol):
@@ -191,19 +191,15 @@ class _Pipeline:
             deadline = min(deadline, started + timeout_of(headers[TIMEOUT_HEADER]))
         if self._codecs and headers.get("content-type", codec.media_type) != codec.media_type:
             codec = self._codecs[media_type(headers, *self._codecs)]
-        client = connection_of(request)
-
-        async def wait(pending: Run) -> Arrays:
-            outputs = await wait_for_result(pending, client, deadline)
-            context.ran(pending)
-            return outputs
-
-        with Share(self._budget) as share:
+        share = Share(self._budget)
+        try:
             decoded = await self._read(codec, request, context, deadline, share.reserve)
             # Nothing else of the request is held from here on.
-            share.keep(decoded.held)
+            share.reserve(decoded.held - share.reserved)
             if decoded.timeout is not None:
                 deadline = min(deadline, started + decoded.timeout)
+            client = request.scope.get("extensions", {}).get(EXTENSION) or connection_of(request)
+            wait = partial(wait_for_result, client=client, deadline=deadline, context=context)
             outputs = await decoded.run(deadline, wait)
             began = time.time_ns()
             work = codec.encoding_work(decoded, outputs)
@@ -213,6 +209,8 @@ class _Pipeline:
                 answer, described = await self._offload.run(
                     deadline, codec.encode, decoded, outputs
                 )
+        finally:
+            share.release()
         if coverage := decoded.coverage:
             self._engine.metrics.backtested(context.model, context.version, coverage)
         if len(answer) >= codec.compress_from:
@@ -225,7 +223,9 @@ class _Pipeline:
                 else:
                     answer = await self._offload.run(deadline, compress, encoding, [answer])
         context.staged("encode", began)
-        return response_of(answer, self._budget, described)
+        if len(answer) <= SMALL_ANSWER:
+            return Response(answer, headers=described)
+        return LargeAnswer(answer, self._budget, described)
 
     async def _read(
         self,
@@ -264,13 +264,19 @@ class _Pipeline:
         return decoded
 
 
-async def wait_for_result(pending: Run, client: ClientConnection, deadline: float) -> Arrays:
+async def wait_for_result(
+    pending: Run,
+    client: ClientConnection,
+    deadline: float,
+    context: RequestContext | None = None,
+) -> Arrays:
     """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
 
     Args:
         pending: The run.
         client: May disconnect meanwhile.
         deadline: When the wait is over, on the clock of `time.monotonic`.
+        context: Takes the stages of the run.
 
     Raises:
         DeadlineExceededError: the result did not come in time.
@@ -298,8 +304,11 @@ async def wait_for_result(pending: Run, client: ClientConnection, deadline: floa
     is_done = False
     try:
         await over
-        if is_done := pending.done():
-            return pending.result()
+        if is_done := pending.over:
+            outputs = pending.result()
+            if context is not None:
+                context.ran(pending)
+            return outputs
         if client.disconnected:
             raise ClientDisconnectedError("the client disconnected while it waited")
         raise DeadlineExceededError("the deadline passed before the forecast was ready")

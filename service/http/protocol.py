@@ -11,7 +11,7 @@ import termios
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib import metadata
@@ -96,43 +96,37 @@ class Parser(httptools.HttpRequestParser):
         return b"\r\n".join([*lines, b"", b""])
 
 
+@dataclass(slots=True, eq=False)
 class ClientConnection:
     """Calls functions when the client disconnects; for use on the event loop alone.
 
-    Args:
+    Attributes:
         resume_reading: Makes the server read on: it may have paused when it had enough of a body,
             and the end of a connection is found by reading.
-
-    Attributes:
         disconnected: Whether the client has closed the connection.
+        watchers: The functions that wait to be called.
     """
 
-    def __init__(self, resume_reading: Callable[[], None]) -> None:
-        self.disconnected = False
-        self._resume_reading = resume_reading
-        self._watchers: set[Watcher] = set()
-
-    @property
-    def watched(self) -> bool:
-        """Whether any function waits to be called."""
-        return bool(self._watchers)
+    resume_reading: Callable[[], None]
+    disconnected: bool = False
+    watchers: set[Watcher] = field(default_factory=set)
 
     def watch(self, watcher: Watcher) -> None:
         """Call a function when the client disconnects, or now if it has."""
-        self._watchers.add(watcher)
+        self.watchers.add(watcher)
         if self.disconnected:
             watcher()
         else:
-            self._resume_reading()
+            self.resume_reading()
 
     def unwatch(self, watcher: Watcher) -> None:
         """Do not call the function any more."""
-        self._watchers.discard(watcher)
+        self.watchers.discard(watcher)
 
     def disconnect(self) -> None:
         """Note that the client has disconnected, and call the functions."""
         self.disconnected = True
-        for watcher in tuple(self._watchers):
+        for watcher in tuple(self.watchers):
             watcher()
 
 
@@ -145,8 +139,8 @@ class _AsgiClient(ClientConnection):
         self._task: asyncio.Task[None] | None = None
 
     def unwatch(self, watcher: Watcher) -> None:
-        super().unwatch(watcher)
-        if self._task is not None and not self.watched:
+        self.watchers.discard(watcher)
+        if self._task is not None and not self.watchers:
             self._task.cancel()
             self._task = None
 

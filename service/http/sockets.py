@@ -157,18 +157,13 @@ def _refusal(host: str, port: int, error: OSError) -> StartError:
     return StartError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
-def accept_all(listener: socket.socket, most: int | None = None) -> Iterator[socket.socket]:
-    """Accepts the connections that wait.
-
-    Args:
-        listener: Does not block.
-        most: Most of them; None for all.
+def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accepts the connections that wait, on a listener that does not block.
 
     Raises:
         OSError: the process or the system has no file or memory for another one.
     """
-    accepted = 0
-    while accepted != most:
+    while True:
         try:
             connection = listener.accept()[0]
         except ConnectionAbortedError:
@@ -177,7 +172,6 @@ def accept_all(listener: socket.socket, most: int | None = None) -> Iterator[soc
             if error.errno in _SHORTAGES:
                 raise
             return
-        accepted += 1
         yield connection
 
 
@@ -222,13 +216,16 @@ class Acceptor:
 
     def _accept(self, listener: socket.socket) -> None:
         try:
-            for accepted in accept_all(listener, max(0, _MOST_CONNECTING - len(self._connecting))):
+            while len(self._connecting) < _MOST_CONNECTING:
                 connecting = asyncio.ensure_future(
-                    self._loop.connect_accepted_socket(self._connection, accepted)
+                    self._loop.connect_accepted_socket(self._connection, listener.accept()[0])
                 )
                 self._connecting.add(connecting)
                 connecting.add_done_callback(self._connected)
         except OSError as error:
+            if error.errno not in _SHORTAGES:
+                # No connection waits any more; or one was lost, and the others have another turn.
+                return
             # The listener stays readable: without a pause the loop would do nothing else.
             _logger.warning(
                 "accepts no connections for %g s: %s; raise the limit of open files (ulimit -n)",

@@ -35,7 +35,7 @@ def value(metrics: Metrics, name: str, /, **labels: str) -> float:
 def test_requests() -> None:
     metrics = Metrics()
     for _ in range(4):
-        metrics.began()
+        metrics.in_flight += 1
     metrics.answered("/metrics", 200, 0.01)
     metrics.answered("/forecast", 200, 0.01, ("m", "1"))
     metrics.answered("/forecast", 422, 0.01, ("m", "1"))

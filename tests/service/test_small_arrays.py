@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.service.arrays import assign, joined, ordinary
+from foretell.service.arrays import joined
+from foretell.service.forecast.series import assign
+from foretell.service.forecast.values import ordinary
 
 RANDOM = np.random.default_rng(0)
 VALUES = RANDOM.normal(size=(336, 7))

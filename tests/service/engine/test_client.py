@@ -557,9 +557,9 @@ def test_workers_count_for_all(halves: Halves) -> None:
         async with halves.engine(), halves.worker() as one, halves.worker() as two:
             for worker, times in ((one, 1), (two, 2)):
                 for _ in range(times):
-                    worker.metrics.began()
+                    worker.metrics.in_flight += 1
                     worker.metrics.answered("/forecast", 200, 0.01)
-            two.metrics.began()
+            two.metrics.in_flight += 1
             line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
             # The own ones at once, those of other workers within a moment.
             await until_async(lambda: contains(one, line))
@@ -673,7 +673,7 @@ def test_requests_in_flight_are_those_of_the_workers_there_are(halves: Halves) -
             async with halves.engine():
                 worker = await stack.enter_async_context(halves.worker())
                 for _ in range(3):
-                    worker.metrics.began()
+                    worker.metrics.in_flight += 1
                 assert b"foretell_requests_in_flight 3.0" in await worker.render()
             async with halves.engine():
                 await until(lambda: worker.status.ready)

@@ -30,7 +30,7 @@ def test_a_request_is_not_held_while_it_is_forecast(client: Client) -> None:
     body = json.dumps({"model": "repeat", "inputs": [{"series": EIGHT}]}).encode()
     codec = JsonCodec(FORECASTING, client.settings)
     parsed = codec.parse(body, request_of())
-    envelope = weakref.ref(parsed._content[0])  # type: ignore[index]
+    envelope = weakref.ref(parsed.content[0])  # type: ignore[index]
     decoded = codec.decode(parsed, parsed.find(client.repository.registry))
     assert len(decoded.history) == 1
     assert envelope() is None

@@ -27,7 +27,8 @@ TRAIN, TEST = slice(0, 8640), slice(11520, 14400)
 
 def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Manifest:
     own = client.repository.registry.find("multi").manifest
-    return own.model_copy(update={"channels": channels, "scaler": scaler})
+    fields = {"channels": channels, "targets": channels, "scaler": scaler}
+    return own.model_copy(update=fields)
 
 
 def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:

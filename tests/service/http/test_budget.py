@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from foretell.service.errors import BuffersFullError, TooLargeError
-from foretell.service.http.body import MemoryBudget, response_of
+from foretell.service.http.body import LargeAnswer, MemoryBudget
 
 
 def test_requests_share_the_budget_and_give_back() -> None:
@@ -35,13 +35,13 @@ def test_what_a_request_keeps_replaces_what_it_had() -> None:
     budget = MemoryBudget(10)
     with budget.share() as one, budget.share() as other:
         one.reserve(8)
-        one.keep(3)
+        one.reserve(3 - one.reserved)
         other.reserve(7)
         with pytest.raises(BuffersFullError):
-            one.keep(4)
+            one.reserve(4 - one.reserved)
         with pytest.raises(TooLargeError):
-            one.keep(11)
-        one.keep(0)
+            one.reserve(11 - one.reserved)
+        one.reserve(0 - one.reserved)
         other.reserve(3)
     assert budget.reserved == 0
 
@@ -76,7 +76,7 @@ def test_an_answer_that_is_larger_than_all_of_it() -> None:
         raise AssertionError
 
     size = 64 * 1024 + 1
-    answer = response_of(b"x" * size, MemoryBudget(size - 1), {})
+    answer = LargeAnswer(b"x" * size, MemoryBudget(size - 1), {})
     with pytest.raises(TooLargeError, match=r"about 65537 bytes.* 65536 \(max_buffered_bytes\)"):
         asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
 
@@ -89,7 +89,7 @@ def test_a_large_answer_goes_out_piece_by_piece(more: int, pieces: int) -> None:
         sent.append(message)
 
     content = b"x" * (128 * 1024 + more)
-    answer = response_of(content, MemoryBudget(len(content)), {"a": "b"})
+    answer = LargeAnswer(content, MemoryBudget(len(content)), {"a": "b"})
     asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
     start, *parts = sent
     assert start["status"] == 200

@@ -266,7 +266,7 @@ def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = Fals
     try:
         return asyncio.run(wait())
     finally:
-        assert not client.watched
+        assert not client.watchers
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("1500", 1.5), ("9" * 12, 999999999.999)])

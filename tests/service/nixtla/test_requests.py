@@ -60,7 +60,7 @@ def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
     sent = json.dumps(body(Y * 4, n_windows=2)).encode()
     codec = kind(client.settings)
     parsed = codec.parse(sent, request_of())
-    request = weakref.ref(parsed._content)  # type: ignore[arg-type]
+    request = weakref.ref(parsed.content)  # type: ignore[arg-type]
     decoded = codec.decode(parsed, parsed.find(client.repository.registry))
     assert decoded.windows
     assert request() is None
