@@ -193,7 +193,7 @@ class _Server(uvicorn.Server):
         if not self.started:
             return
         self._connection = partial(
-            cast("type[Connection]", self.config.http_protocol_class),
+            cast("Callable[..., Connection]", self.config.http_protocol_class),
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,

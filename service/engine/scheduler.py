@@ -6,6 +6,7 @@ batch is filled from other runs. Only windows of the same graph of the same mode
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -18,7 +19,6 @@ from weakref import WeakSet
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays, joined
 from foretell.service.engine.fairness import Slice
 from foretell.service.engine.queues import Batch, Limits, Observer, Queue, Root
-from foretell.service.engine.run import notify
 from foretell.service.errors import (
     DeviceLostError,
     ModelFailedError,
@@ -26,6 +26,8 @@ from foretell.service.errors import (
     ServiceError,
     kept,
 )
+
+_logger = logging.getLogger(__name__)
 
 _Call = tuple[Callable[[int], None], Future[None]]
 
@@ -212,7 +214,10 @@ class Scheduler:
             queue.finish(batch, None)
         root.notify()
         if times is not None:
-            notify(queue.observer.ran, batch.windows, batch.graph.max_batch, *times)
+            try:
+                queue.observer.ran(batch.windows, batch.graph.max_batch, *times)
+            except Exception:
+                _logger.exception("a batch was not counted")
         return lost
 
 

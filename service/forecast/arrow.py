@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import cast
 
 import numpy as np
@@ -27,8 +28,8 @@ from foretell.service.errors import (
     UnreadableError,
     error_object,
 )
-from foretell.service.forecast.encode import not_finite, quantiles_of
-from foretell.service.forecast.job import Job, warn
+from foretell.service.forecast.encode import not_finite, quantiles_of, warn
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Operation
 from foretell.service.forecast.requests import TableOptions
 from foretell.service.forecast.series import Series
@@ -73,7 +74,8 @@ def parse(
     size = _ROW + _COLUMN * len(table.column_names)
     if TIME in table.column_names:
         size += _TIME
-    return Parsed((table, options), options.model, ALWAYS, size * int(table.num_rows))
+    find = methodcaller("find", options.model)
+    return Parsed((table, options), find, ALWAYS, size * int(table.num_rows))
 
 
 def decode(

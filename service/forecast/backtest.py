@@ -17,8 +17,8 @@ from foretell.bundle.season import season_of
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.encode import respond
-from foretell.service.forecast.job import Job, gaps, warn
+from foretell.service.forecast.encode import gaps, respond, warn
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Operation, Options, check_corrected, check_options
 from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
 from foretell.service.forecast.requests import (

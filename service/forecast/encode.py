@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -16,12 +17,12 @@ from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
-from foretell.service.forecast.job import PAST, Job, warn
+from foretell.service.forecast.job import PAST, Job
+from foretell.service.forecast.options import Options
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.times import write_labels
-from foretell.service.forecast.warnings import AnswerWarning, outside
+from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.http.body import ALWAYS
-from foretell.service.http.middleware import new_identifier
 
 Floats = NDArray[np.float32]
 
@@ -73,6 +74,32 @@ def encode(job: Job, outputs: Arrays) -> bytes:
     return respond(job, "forecast", content, warn(job, far))
 
 
+def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
+    """The warnings of an answer.
+
+    Args:
+        job: The request.
+        far: Of what is `outside` of the training's range.
+    """
+    options, warnings = job.options, job.warnings + (far or [])
+    if options.passes > 1:
+        steps = job.model.manifest.horizon
+        text = f"the steps from {steps} on, counted from 0, are forecast from forecasts"
+        warnings.append(warning("rolled", text, "options.horizon"))
+    if options.missing != "error":
+        series = [entry for entry in job.entries if isinstance(entry, Series)]
+        if count := sum([sum(entry.filled.values()) for entry in series]):
+            warnings.append(gaps(count, options))
+    return warnings
+
+
+def gaps(count: int, options: Options) -> AnswerWarning:
+    """The warning of so many missing values."""
+    done = "left out" if options.of_gaps == "masked" else "filled in"
+    text = f"{count} missing values of what the model read were {done} ({options.missing})"
+    return warning(options.of_gaps, text, "options.missing")
+
+
 def respond(
     job: Job,
     kind: str,
@@ -90,7 +117,8 @@ def respond(
     Raises:
         ServiceError: no input has an output; it is the first input's error.
     """
-    identifier = f"{kind}-{new_identifier()}"
+    # Not the system's random bits: its call would let other threads have the interpreter.
+    identifier = f"{kind}-{random.getrandbits(128):032x}"
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,38 +35,33 @@ def read_inputs(
         known: The fields that a request may have.
         unknown: Takes unknown fields of the inputs.
     """
+    given: set[str] = set()
+    if len(inputs) > 1:
+        names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]
+        given = {name for name in names if isinstance(name, str)}
     reader = SeriesReader(manifest, options, len(inputs))
-    return reader.read(_Inputs(inputs, manifest, options, known, unknown, reader).read)
+    has_gaps = options.missing != "error"
+    return reader.read(_Inputs(inputs, manifest, has_gaps, known, unknown, given, reader).read)
 
 
+@dataclass(slots=True, eq=False)
 class _Inputs:
-    def __init__(
-        self,
-        inputs: list[Any],
-        manifest: Manifest,
-        options: Options,
-        known: KnownFields,
-        unknown: UnknownFields,
-        reader: SeriesReader,
-    ) -> None:
-        self._inputs = inputs
-        self._manifest = manifest
-        self._has_gaps = options.missing != "error"
-        self._known = known
-        self._unknown = unknown
-        self._reader = reader
-        self._names: set[str] = set()
-        # Names that are given; with one input no other one can have its default.
-        self._given: set[Any] = set()
-        if len(inputs) > 1:
-            names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]
-            self._given = {name for name in names if isinstance(name, str)}
+    """The inputs of a request; of several, `given` has the names that they are given."""
+
+    inputs: list[Any]
+    manifest: Manifest
+    has_gaps: bool
+    known: KnownFields
+    unknown: UnknownFields
+    given: set[str]
+    reader: SeriesReader
+    names: set[str] = field(default_factory=set)
 
     def read(self, index: int) -> Series:
         """Read an input; raises a `ServiceError` if it is wrong."""
-        raw, at = self._inputs[index], f"inputs[{index}]"
-        if isinstance(raw, dict) and not raw.keys() <= self._known.levels["inputs[]"].keys():
-            self._known.check("inputs[]", raw, at, self._unknown)
+        raw, at = self.inputs[index], f"inputs[{index}]"
+        if isinstance(raw, dict) and not raw.keys() <= self.known.levels["inputs[]"].keys():
+            self.known.check("inputs[]", raw, at, self.unknown)
         try:
             entry = SeriesInput.model_validate(raw)
         except ValidationError as error:
@@ -75,7 +71,7 @@ class _Inputs:
         name = self._claim_name(entry.name, index)
         if entry.frequency is not None or entry.frequency_multiple is not None:
             self._check_frequency(entry, at)
-        channels, columns = self._manifest.channels, None
+        channels, columns = self.manifest.channels, None
         if entry.channels is not None and tuple(entry.channels) != channels:
             columns = self._columns(entry.channels, f"{at}.channels")
             channels = tuple(entry.channels)
@@ -88,18 +84,18 @@ class _Inputs:
             at_column = f"[{column}]" if nested else ""
             return at_series if row is None else f"{at_series}[{row}]{at_column}"
 
-        values = read_values(entry.series, channels, at_series, gaps=self._has_gaps)
-        if len(values) < self._manifest.context:
-            raise self._reader.too_short(len(values), path)
+        values = read_values(entry.series, channels, at_series, gaps=self.has_gaps)
+        if len(values) < self.manifest.context:
+            raise self.reader.too_short(len(values), path)
         try:
-            return self._reader.add(
+            return self.reader.add(
                 name,
                 values,
                 self._read_timeline(entry, at),
                 path,
                 columns=columns,
                 univariate=not nested,
-                gaps=self._has_gaps,
+                gaps=self.has_gaps,
             )
         except TimestampError as error:
             field = "start_timestamp" if entry.timestamps is None else "timestamps"
@@ -109,18 +105,18 @@ class _Inputs:
         name = given
         if name is None:
             name = f"series-{index}"
-            while name in self._given:
+            while name in self.given:
                 name += f"-{index}"
-        if name in self._names:
+        if name in self.names:
             raise InvalidInputError(
                 f"expected a name that no other input has, got {shown(name)}",
                 param=f"inputs[{index}].name",
             )
-        self._names.add(name)
+        self.names.add(name)
         return name
 
     def _check_frequency(self, entry: SeriesInput, at: str) -> None:
-        frequency = self._manifest.step
+        frequency = self.manifest.step
         if entry.frequency is not None:
             check_frequency(entry.frequency, frequency, f"{at}.frequency")
         if entry.frequency_multiple not in (None, frequency.multiple):
@@ -131,7 +127,7 @@ class _Inputs:
             )
 
     def _columns(self, names: list[str], path: str) -> list[int]:
-        channels = self._manifest.channels
+        channels = self.manifest.channels
         for index, name in enumerate(names):
             if name not in channels:
                 raise InvalidInputError(
@@ -151,10 +147,10 @@ class _Inputs:
         if entry.time_zone is not None:
             zone = find_zone(entry.time_zone, f"{at}.time_zone")
         start, stamps, rows = entry.start_timestamp, entry.timestamps, len(entry.series)
-        timeline = read_timeline(start, stamps, zone, self._manifest.step, rows, at)
-        if timeline is None and self._manifest.calendar is not None:
+        timeline = read_timeline(start, stamps, zone, self.manifest.step, rows, at)
+        if timeline is None and self.manifest.calendar is not None:
             raise InvalidInputError(
-                f"required: {self._manifest.name} uses calendar features",
+                f"required: {self.manifest.name} uses calendar features",
                 param=f"{at}.start_timestamp",
             )
         return timeline

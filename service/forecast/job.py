@@ -29,7 +29,7 @@ from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.series import Series
-from foretell.service.forecast.warnings import AnswerWarning, unknown_fields, warning
+from foretell.service.forecast.warnings import AnswerWarning, unknown_fields
 from foretell.service.settings import Settings
 from foretell.service.validation import UnknownFields
 
@@ -65,23 +65,19 @@ class Job:
     warnings: list[AnswerWarning] = field(default_factory=list)
     past: BacktestWindows | None = None
     table: object | None = None
+    windows: int = field(init=False)
+    held: int = field(init=False)
     # These requests name their timeout in a header, and are compared with nothing.
     timeout: ClassVar[float | None] = None
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
-    @property
-    def windows(self) -> int:
-        """How many windows are forecast, those of the past included."""
-        return len(self.history) + (0 if self.past is None else len(self.past))
-
-    @property
-    def held(self) -> int:
-        """About how many bytes of the request, and of the answer, are echoed."""
+    def __post_init__(self) -> None:
+        self.windows = len(self.history) + (0 if self.past is None else len(self.past))
         size = len(self.metadata or b"")
         for entry in self.entries:
             if isinstance(entry, Series):
                 size += getsizeof(entry.name)
-        return 2 * size
+        self.held = 2 * size
 
     def entry_of(self, row: int) -> tuple[int, Series]:
         """The input of a window, after its index."""
@@ -127,11 +123,11 @@ class Job:
     async def _run_with_past(self, past: BacktestWindows, deadline: float, wait: Wait) -> Arrays:
         """Forecast both side by side: they share batches."""
 
-        async def run(job: Job) -> Arrays:
+        async def forecast(job: Job) -> Arrays:
             return await job.run(deadline, wait)
 
         jobs = replace(self, past=None), self.of_past(past)
-        runs = [asyncio.ensure_future(run(job)) for job in jobs]
+        runs = [asyncio.ensure_future(forecast(job)) for job in jobs]
         try:
             outputs, of_past = await asyncio.gather(*runs)
         finally:
@@ -214,29 +210,3 @@ def decode(
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
     warnings = unknown_fields(ignored) if ignored else []
     return Job(model, options, entries, history, calendar, metadata, warnings, past)
-
-
-def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
-    """The warnings of an answer.
-
-    Args:
-        job: The request.
-        far: Of what is `outside` of the training's range.
-    """
-    options, warnings = job.options, job.warnings + (far or [])
-    if options.passes > 1:
-        steps = job.model.manifest.horizon
-        text = f"the steps from {steps} on, counted from 0, are forecast from forecasts"
-        warnings.append(warning("rolled", text, "options.horizon"))
-    if options.missing != "error":
-        series = [entry for entry in job.entries if isinstance(entry, Series)]
-        if count := sum([sum(entry.filled.values()) for entry in series]):
-            warnings.append(gaps(count, options))
-    return warnings
-
-
-def gaps(count: int, options: Options) -> AnswerWarning:
-    """The warning of so many missing values."""
-    done = "left out" if options.of_gaps == "masked" else "filled in"
-    text = f"{count} missing values of what the model read were {done} ({options.missing})"
-    return warning(options.of_gaps, text, "options.missing")

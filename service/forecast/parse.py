@@ -1,21 +1,30 @@
-"""From the bytes of a request to its envelope."""
+"""The codec of forecasts in JSON, and its first step: from bytes to an envelope."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 import orjson
 from pydantic import ValidationError
+from starlette.requests import Request
 
+from foretell.service.arrays import Arrays
+from foretell.service.engine.registry import Model
+from foretell.service.forecast.encode import encode, encoding_work
+from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation
 from foretell.service.forecast.pieces import Form, echo, read_leniently, read_pieces
-from foretell.service.http.body import JSON
+from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions, Envelope
+from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body, unreadable
-from foretell.service.validation import UnknownFields, refusal
+from foretell.service.http.pipeline import Parsed
+from foretell.service.settings import Settings
+from foretell.service.validation import QUERY, UnknownFields, refusal
 
 # It has no wheels for the latest Python.
 _simd = import_module("foretell.service.forecast.simd") if find_spec("simdjson") else None
@@ -165,3 +174,60 @@ def _read(body: Body, operation: Operation, most: int) -> Any:  # noqa: ANN401 -
         return value
     except ValueError as error:
         raise unreadable(f"the body is not JSON: {error}", body) from None
+
+
+# The work of an input beside its numbers: its checks, and calendar features.
+_INPUT = 8 * 1024
+# The work of each of its times beside their bytes: it is written, and compared with the expected.
+_TIMESTAMP = 256
+
+
+class JsonCodec(JsonBody):
+    """Forecasts in JSON."""
+
+    encoding_work = staticmethod(encoding_work)
+
+    def __init__(self, operation: Operation, settings: Settings) -> None:
+        self._operation = operation
+        self._settings = settings
+
+    def parse(
+        self, body: Body, request: Request
+    ) -> Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]]:
+        """Read all but the inputs."""
+        envelope, unknown = parse(body, self._operation, self._settings.max_inputs)
+        if request.scope["query_string"]:
+            self._operation.names.check(QUERY, request.query_params, QUERY, unknown)
+        work, memory = _decoding_work(envelope, len(body)), 0
+        if work >= LARGE and reading_work(body, len(body)) < LARGE:
+            # It is kept while it waits for a thread, as others may.
+            memory = parsing_bytes(body)
+        find = methodcaller("find", envelope.model)
+        return Parsed((envelope, unknown), find, work, memory)
+
+    def decode(
+        self, parsed: Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]], model: Model
+    ) -> Job:
+        """Read the inputs."""
+        return decode(*parsed.release(), model, self._settings, self._operation)
+
+    def encode(self, job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+        """Write the answer."""
+        return encode(job, outputs), {"content-type": JSON}
+
+
+def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
+    inputs, options = envelope.inputs, envelope.options
+    work = size + _INPUT * len(inputs)
+    # Windows are cut out of all rows.
+    if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
+        return ALWAYS
+    for entry in inputs:
+        if not isinstance(entry, dict):
+            continue
+        # The first request to name a zone waits until its clock is known.
+        if "time_zone" in entry:
+            return ALWAYS
+        if isinstance(timestamps := entry.get("timestamps"), list):
+            work += _TIMESTAMP * len(timestamps)
+    return work

@@ -12,29 +12,17 @@ from foretell.service.engine.registry import Model
 from foretell.service.errors import refusals
 from foretell.service.forecast.answers import BacktestResponse, ErrorResponse, ForecastResponse
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
-from foretell.service.forecast.encode import encode, encoding_work
-from foretell.service.forecast.job import Job, decode
+from foretell.service.forecast.encode import encoding_work
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING, Operation
-from foretell.service.forecast.parse import (
-    COMPRESS_FROM,
-    JsonBody,
-    parse,
-    parsing_bytes,
-    reading_work,
-)
-from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions, Envelope
-from foretell.service.http.body import ALWAYS, JSON, LARGE
+from foretell.service.forecast.parse import COMPRESS_FROM, JsonCodec
+from foretell.service.http.body import ALWAYS, JSON
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed, Shared, serve
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, UnknownFields
 
 ARROW = "application/vnd.apache.arrow.stream"
 
-# The work of an input beside its numbers: its checks, and calendar features.
-_INPUT = 8 * 1024
-# The work of each of its times beside their bytes: it is written, and compared with the expected.
-_TIMESTAMP = 256
 _ERRORS = refusals(ErrorResponse, 400, 404, 408, 413, 415, 422, 429, 503, 504)
 
 
@@ -74,56 +62,6 @@ def timeseries_router(shared: Shared) -> APIRouter:
         return [*registry.defaults]
 
     return router
-
-
-class JsonCodec(JsonBody):
-    """Forecasts in JSON."""
-
-    encoding_work = staticmethod(encoding_work)
-
-    def __init__(self, operation: Operation, settings: Settings) -> None:
-        self._operation = operation
-        self._settings = settings
-
-    def parse(
-        self, body: Body, request: Request
-    ) -> Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]]:
-        """Read all but the inputs."""
-        envelope, unknown = parse(body, self._operation, self._settings.max_inputs)
-        if request.scope["query_string"]:
-            self._operation.names.check(QUERY, request.query_params, QUERY, unknown)
-        work, memory = _decoding_work(envelope, len(body)), 0
-        if work >= LARGE and reading_work(body, len(body)) < LARGE:
-            # It is kept while it waits for a thread, as others may.
-            memory = parsing_bytes(body)
-        return Parsed((envelope, unknown), envelope.model, work, memory)
-
-    def decode(
-        self, parsed: Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]], model: Model
-    ) -> Job:
-        """Read the inputs."""
-        return decode(*parsed.release(), model, self._settings, self._operation)
-
-    def encode(self, job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer."""
-        return encode(job, outputs), {"content-type": JSON}
-
-
-def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
-    inputs, options = envelope.inputs, envelope.options
-    work = size + _INPUT * len(inputs)
-    # Windows are cut out of all rows.
-    if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
-        return ALWAYS
-    for entry in inputs:
-        if not isinstance(entry, dict):
-            continue
-        # The first request to name a zone waits until its clock is known.
-        if "time_zone" in entry:
-            return ALWAYS
-        if isinstance(timestamps := entry.get("timestamps"), list):
-            work += _TIMESTAMP * len(timestamps)
-    return work
 
 
 class ArrowCodec:

@@ -46,15 +46,6 @@ OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
 _QUIET = {*_PROBES, "/page/{path:path}"}
 
 
-def new_identifier() -> str:
-    """128 random bits as 32 hexadecimal digits.
-
-    They are not the system's: its call would let other threads have the interpreter in the middle
-    of every request.
-    """
-    return f"{random.getrandbits(128):032x}"
-
-
 @dataclass(slots=True)
 class RequestContext:
     """What is known about a request while it is answered.
@@ -85,20 +76,9 @@ class RequestContext:
     stages: list[tuple[Stage, float]] = field(default_factory=list)
     status: int = 0
 
-    def staged(self, stage: Stage, began: int) -> None:
-        """Add a stage that has ended now, and began at `began` in nanoseconds since 1970."""
-        ended = time.time_ns()
-        self.stages.append((stage, (ended - began) / 1e9))
-        if self.trace is not None:
-            self.trace.stage(stage, began, ended, self.attributes)
-
-    def ran(self, pending: Run) -> None:
-        """Add the stages of a run that has ended."""
-        self.stages.append(("queue", pending.began - pending.submitted))
-        self.stages.append(("run", pending.ended - pending.began))
-        self.loading += pending.loading
-        if self.trace is None:
-            return
+    def trace_run(self, pending: Run) -> None:
+        """Add the stages of a run that has ended to the trace."""
+        assert self.trace is not None  # noqa: S101 - as its caller has seen
         # The scheduler's clock is monotonic, and spans need the time of day.
         offset = time.time_ns() - time.monotonic_ns()
         submitted, began, ended = (
@@ -254,7 +234,8 @@ class RequestMiddleware:
         }
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
-            request_id = new_identifier()
+            # Not the system's random bits: its call would let other threads have the interpreter.
+            request_id = f"{random.getrandbits(128):032x}"
         context = RequestContext(request_id, headers)
         if self._tracer is not None:
             context.trace = self._tracer.begin(headers, time.time_ns())

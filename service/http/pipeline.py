@@ -22,7 +22,7 @@ from starlette.responses import Response
 from foretell.service.arrays import Arrays
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
-from foretell.service.engine.run import Run
+from foretell.service.engine.run import Run, own_error
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
@@ -54,19 +54,15 @@ class Parsed(Generic[_Content]):
 
     Attributes:
         content: What was parsed, until it is released.
-        reference: The model that the request names, as `Registry.find` takes it.
+        find: Finds the model that the request means; it raises as `Registry.find`.
         work: How much there is to decode, as `LARGE` counts it.
         memory: About how many bytes decoding takes that are not reserved yet.
     """
 
     content: _Content | None
-    reference: str | None
+    find: Callable[[Registry], Model]
     work: int
     memory: int = 0
-
-    def find(self, registry: Registry) -> Model:
-        """The model that the request means; raises as `Registry.find`."""
-        return registry.find(self.reference)
 
     def release(self) -> _Content:
         """The content, which this holds no longer."""
@@ -98,7 +94,7 @@ class Decoded(Protocol):
     def coverage(self) -> Mapping[float, tuple[int, int]]:
         """Once encoded, of each level of intervals: values in them, and all values compared."""
 
-    async def run(self, deadline: float, wait: Wait) -> Arrays:
+    def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
         """Run the model, once or more often.
 
         Args:
@@ -222,10 +218,16 @@ class _Pipeline:
                     answer = compress(encoding, [answer])
                 else:
                     answer = await self._offload.run(deadline, compress, encoding, [answer])
-        context.staged("encode", began)
-        if len(answer) <= SMALL_ANSWER:
-            return Response(answer, headers=described)
-        return LargeAnswer(answer, self._budget, described)
+        ended = time.time_ns()
+        context.stages.append(("encode", (ended - began) / 1e9))
+        if context.trace is not None:
+            context.trace.stage("encode", began, ended, context.attributes)
+        is_small = len(answer) <= SMALL_ANSWER
+        return (
+            Response(answer, headers=described)
+            if is_small
+            else LargeAnswer(answer, self._budget, described)
+        )
 
     async def _read(
         self,
@@ -260,7 +262,10 @@ class _Pipeline:
         else:
             decoded = await offload.run(deadline, codec.decode, parsed, model)
         context.windows = decoded.windows
-        context.staged("decode", began)
+        ended = time.time_ns()
+        context.stages.append(("decode", (ended - began) / 1e9))
+        if context.trace is not None:
+            context.trace.stage("decode", began, ended, context.attributes)
         return decoded
 
 
@@ -286,29 +291,24 @@ async def wait_for_result(
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     over = loop.create_future()
 
-    def wake() -> None:
-        if not over.done():
-            over.set_result(None)
-
-    def ready(_: object) -> None:
-        if threading.get_ident() == thread:
-            wake()
-        # An inference thread may finish after the server has stopped.
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(wake)
-
+    wake = partial(_wake, over)
     # As asyncio.wait does, in two thirds of the time: every request passes here.
-    pending.add_done_callback(ready)
+    pending.add_done_callback(partial(_wake_on, loop, thread, wake))
     timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
     client.watch(wake)
     is_done = False
     try:
         await over
         if is_done := pending.over:
-            outputs = pending.result()
+            if pending.error is not None:
+                raise own_error(pending.error)
             if context is not None:
-                context.ran(pending)
-            return outputs
+                context.stages.append(("queue", pending.began - pending.submitted))
+                context.stages.append(("run", pending.ended - pending.began))
+                context.loading += pending.loading
+                if context.trace is not None:
+                    context.trace_run(pending)
+            return pending.outputs
         if client.disconnected:
             raise ClientDisconnectedError("the client disconnected while it waited")
         raise DeadlineExceededError("the deadline passed before the forecast was ready")
@@ -317,3 +317,19 @@ async def wait_for_result(
         client.unwatch(wake)
         if not is_done:
             pending.cancel()
+
+
+def _wake(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _wake_on(
+    loop: asyncio.AbstractEventLoop, thread: int, wake: Callable[[], None], _: object
+) -> None:
+    """Wake a wait on the event loop, perhaps from another thread than the loop's."""
+    if threading.get_ident() == thread:
+        wake()
+    # An inference thread may finish after the server has stopped.
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(wake)

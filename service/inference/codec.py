@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -139,7 +140,7 @@ class InferenceCodec:
         content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown))
         reference = name if version is None else f"{name}@{version}"
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
-        return Parsed(content, reference, work)
+        return Parsed(content, methodcaller("find", reference), work)
 
     def decode(self, parsed: Parsed[_Content], model: Model) -> Inference:
         """Read the tensors, which may be views of the body."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,8 +20,8 @@ from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
-from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of
-from foretell.service.forecast.job import Job, decode, warn
+from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of, warn
+from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.parse import JsonBody, parsing_bytes, reading_work
 from foretell.service.forecast.requests import (
@@ -95,21 +96,6 @@ def check_model(model: Model, frequency: Frequency) -> None:
         )
 
 
-class _Parsed(Parsed[ForecastRequest]):
-    """A request; its model may be the only one of its frequency."""
-
-    __slots__ = ("frequency",)
-
-    def __init__(self, request: ForecastRequest, memory: int) -> None:
-        # Windows may be cut out of all rows.
-        super().__init__(request, request.model, ALWAYS, memory)
-        self.frequency = frequency_of(request.freq)
-
-    def find(self, registry: Registry) -> Model:
-        """The model that it means."""
-        return find(registry, self.reference or "", self.frequency)
-
-
 _Run = TypeVar("_Run", bound=Job | Backtest)
 
 
@@ -136,17 +122,19 @@ class _Codec(ABC, JsonBody):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def parse(self, body: Body, request: HttpRequest) -> _Parsed:  # noqa: ARG002
+    def parse(self, body: Body, request: HttpRequest) -> Parsed[ForecastRequest]:  # noqa: ARG002
         """Read the request, and refuse what no model here does."""
         parsed = parse(body, self.kind, self._settings.max_inputs)
         # Large bodies were reserved before.
         is_small = reading_work(body, len(body)) < LARGE
-        return _Parsed(parsed, parsing_bytes(body) if is_small else 0)
+        lookup = partial(find, name=parsed.model or "", frequency=frequency_of(parsed.freq))
+        # Windows may be cut out of all rows.
+        return Parsed(parsed, lookup, ALWAYS, parsing_bytes(body) if is_small else 0)
 
-    def decode(self, parsed: _Parsed, model: Model) -> _Decoded[Any]:
+    def decode(self, parsed: Parsed[ForecastRequest], model: Model) -> _Decoded[Any]:
         """Read the series as inputs of `/forecast` or `/backtest`."""
         request = parsed.release()
-        check_model(model, parsed.frequency)
+        check_model(model, frequency_of(request.freq))
         bounds = {}
         for level in request.level or ():
             bounds[f"lo-{level:.15g}"] = (100 - level) / 200

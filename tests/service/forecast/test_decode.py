@@ -10,8 +10,7 @@ import pytest
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Options
-from foretell.service.forecast.parse import parse
-from foretell.service.forecast.routes import JsonCodec
+from foretell.service.forecast.parse import JsonCodec, parse
 from foretell.service.forecast.series import Series
 from tests.service.client import Client, request_of
 

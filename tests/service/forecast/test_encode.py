@@ -11,7 +11,8 @@ import pytest
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.backtest import BACKTESTING
 from foretell.service.forecast.encode import encode, encoding_work
-from foretell.service.forecast.routes import BacktestCodec, JsonCodec
+from foretell.service.forecast.parse import JsonCodec
+from foretell.service.forecast.routes import BacktestCodec
 from foretell.service.http.body import ALWAYS
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client, request_of

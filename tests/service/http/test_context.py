@@ -7,12 +7,14 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from foretell.service.arrays import Arrays
+from foretell.service.engine.run import Run
 from foretell.service.errors import (
     BuffersFullError,
     ClientDisconnectedError,
@@ -201,64 +203,71 @@ def test_a_disconnect_while_the_body_is_read() -> None:
         run(read(request(part(b"0", more=True), GONE), LIMIT, later(), reserve))
 
 
+NUMBERS: Arrays = {}
+
+
+def pending() -> Run:
+    return Run(lambda run: run.fail(CancelledError()))
+
+
 def test_a_result() -> None:
-    done: Future[int] = Future()
-    done.set_result(5)
-    assert waited(done) == 5
+    done = pending()
+    done.succeed(NUMBERS)
+    assert waited(done) is NUMBERS
 
 
 def test_a_failure() -> None:
-    failed: Future[int] = Future()
-    failed.set_exception(InvalidInputError("no"))
+    failed = pending()
+    failed.fail(InvalidInputError("no"))
     with pytest.raises(InvalidInputError, match="no"):
         waited(failed)
 
 
 def test_a_deadline_cancels_what_is_queued() -> None:
-    queued: Future[int] = Future()
+    queued = pending()
     with pytest.raises(DeadlineExceededError):
         waited(queued, deadline=soon())
-    assert queued.cancelled()
+    assert isinstance(queued.error, CancelledError)
 
 
 def test_a_disconnect_cancels_what_is_queued() -> None:
-    queued: Future[int] = Future()
+    queued = pending()
     with pytest.raises(ClientDisconnectedError):
         waited(queued, gone=True)
-    assert queued.cancelled()
+    assert isinstance(queued.error, CancelledError)
 
 
 def test_a_result_that_comes_on_the_loop_ends_the_wait() -> None:
-    running: Future[int] = Future()
+    running = pending()
 
-    async def wait() -> int:
+    async def wait() -> Arrays:
         loop = asyncio.get_running_loop()
-        loop.call_soon(running.set_result, 5)
+        loop.call_soon(running.succeed, NUMBERS)
         # To wake the loop from one of its own turns is a system call.
         loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
         return await wait_for_result(running, ClientConnection(lambda: None), later())
 
     with asyncio.Runner() as runner:
-        assert runner.run(wait()) == 5
+        assert runner.run(wait()) is NUMBERS
         del runner.get_loop().call_soon_threadsafe
 
 
 def test_a_result_that_comes_on_a_thread_wakes_the_loop() -> None:
-    running: Future[int] = Future()
+    running = pending()
 
-    async def wait() -> int:
-        timer = threading.Timer(0.05, running.set_result, (5,))
+    async def wait() -> Arrays:
+        timer = threading.Timer(0.05, running.succeed, (NUMBERS,))
         timer.start()
         return await wait_for_result(running, ClientConnection(lambda: None), later())
 
-    assert run(wait()) == 5
+    assert run(wait()) is NUMBERS
 
 
-def waited(future: Future[int], *, deadline: float = math.inf, gone: bool = False) -> int:
-    """The outcome of a future, after which nothing watches its client."""
+def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Arrays:
+    """The outcome of a run, after which nothing watches its client."""
     client = ClientConnection(lambda: None)
 
-    async def wait() -> int:
+    async def wait() -> Arrays:
         if gone:
             asyncio.get_running_loop().call_soon(client.disconnect)
         return await wait_for_result(future, client, min(deadline, later()))

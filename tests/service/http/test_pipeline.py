@@ -7,7 +7,8 @@ import gzip
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
+from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from starlette.requests import Request
 
 from foretell.service.arrays import Arrays
+from foretell.service.engine.run import Run
 from foretell.service.errors import (
     BuffersFullError,
     DeadlineExceededError,
@@ -49,22 +51,20 @@ class Decoded:
 
     def __init__(self, word: bytes) -> None:
         self.word = word
-        self.ran: Future[Arrays] = Future()
+        self.ran = pending()
         self.deadline = 0.0
-        self.ran.set_result({})
+        self.ran.succeed({})
 
     async def run(self, deadline: float, wait: Wait) -> Arrays:
         self.deadline = deadline
-        return await wait(Run(self.ran))
+        return await wait(self.ran)
 
 
-class Run(SimpleNamespace):
-    """A run that may be over."""
-
-    def __init__(self, future: Future[Arrays]) -> None:
-        super().__init__(submitted=1.0, began=2.0, ended=3.0, batch=1, loading=0.0)
-        self.add_done_callback = future.add_done_callback
-        self.done, self.result, self.cancel = future.done, future.result, future.cancel
+def pending() -> Run:
+    """A run that nothing runs, and that may be cancelled."""
+    run = Run(lambda run: run.fail(CancelledError()))
+    run.submitted, run.began, run.ended, run.batch = 1.0, 2.0, 3.0, 1
+    return run
 
 
 class Codec:
@@ -92,7 +92,9 @@ class Codec:
 
     def parse(self, body: bytes | bytearray, request: Request) -> Parsed[bytes]:
         self._ran("parse")
-        return Parsed(bytes(body), self.reference, self.work[1], self.memory[1])
+        return Parsed(
+            bytes(body), methodcaller("find", self.reference), self.work[1], self.memory[1]
+        )
 
     def decode(self, parsed: Parsed[bytes], model: Any) -> Decoded:
         self._ran("decode")
@@ -279,11 +281,11 @@ def test_a_request_may_shorten_its_time(server: Server) -> None:
     server.post(codec)
     assert codec.decoded.deadline == pytest.approx(usual, abs=2)
     codec.decoded.timeout = 0.02
-    codec.decoded.ran = Future()
+    codec.decoded.ran = pending()
     with pytest.raises(DeadlineExceededError):
         server.post(codec)
     assert codec.decoded.deadline < usual
-    assert codec.decoded.ran.cancelled()
+    assert isinstance(codec.decoded.ran.error, CancelledError)
 
 
 def test_clients_may_only_shorten_the_time(server: Server) -> None:
