@@ -22,7 +22,7 @@ from foretell.service.forecast.options import Options
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.times import write_labels
 from foretell.service.forecast.warnings import AnswerWarning, outside, warning
-from foretell.service.http.body import ALWAYS
+from foretell.service.http.body import ALWAYS, JSON
 
 Floats = NDArray[np.float32]
 
@@ -57,8 +57,8 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
     return size
 
 
-def encode(job: Job, outputs: Arrays) -> bytes:
-    """Write the answer, from outputs `[windows, …]` by name.
+def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
+    """Write the answer, from outputs `[windows, …]` by name: its body and headers.
 
     Raises:
         ServiceError: no input has a forecast; it is the first input's error.
@@ -71,7 +71,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
         lambda row: f"inputs[{job.entry_of(row)[0]}].series",
     )
     content = partial(_forecast, job, outputs, quantiles, is_finite=far is None)
-    return respond(job, "forecast", content, warn(job, far))
+    return respond(job, "forecast", content, warn(job, far)), {"content-type": JSON}
 
 
 def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:

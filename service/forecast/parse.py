@@ -13,7 +13,6 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from foretell.service.arrays import Arrays
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.encode import encode, encoding_work
 from foretell.service.forecast.job import Job, decode
@@ -185,7 +184,7 @@ _TIMESTAMP = 256
 class JsonCodec(JsonBody):
     """Forecasts in JSON."""
 
-    encoding_work = staticmethod(encoding_work)
+    encoding_work, encode = staticmethod(encoding_work), staticmethod(encode)
 
     def __init__(self, operation: Operation, settings: Settings) -> None:
         self._operation = operation
@@ -209,11 +208,9 @@ class JsonCodec(JsonBody):
         self, parsed: Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]], model: Model
     ) -> Job:
         """Read the inputs."""
-        return decode(*parsed.release(), model, self._settings, self._operation)
-
-    def encode(self, job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer."""
-        return encode(job, outputs), {"content-type": JSON}
+        content, parsed.content = parsed.content, None
+        assert content is not None  # noqa: S101 - it is decoded once
+        return decode(*content, model, self._settings, self._operation)
 
 
 def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from foretell.service.arrays import Arrays
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
-from foretell.service.engine.run import Run, own_error
+from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
@@ -299,16 +299,15 @@ async def wait_for_result(
     is_done = False
     try:
         await over
-        if is_done := pending.over:
-            if pending.error is not None:
-                raise own_error(pending.error)
+        if is_done := pending.done():
+            outputs = pending.result()
             if context is not None:
                 context.stages.append(("queue", pending.began - pending.submitted))
                 context.stages.append(("run", pending.ended - pending.began))
                 context.loading += pending.loading
                 if context.trace is not None:
                     context.trace_run(pending)
-            return pending.outputs
+            return outputs
         if client.disconnected:
             raise ClientDisconnectedError("the client disconnected while it waited")
         raise DeadlineExceededError("the deadline passed before the forecast was ready")
