@@ -108,12 +108,15 @@ async def _send(send: Send, context: RequestContext, message: Message) -> None:
     """Send a part of an answer, and add headers to its start."""
     if message["type"] == "http.response.start":
         context.status = message["status"]
-        request_id = (b"x-request-id", context.request_id.encode())
-        message["headers"] = [*message.get("headers", ()), request_id]
-        if context.loading:
-            loading = b"load;dur=%.1f" % (1000 * context.loading)
-            message["headers"].append((b"server-timing", loading))
+        message["headers"] = [*message.get("headers", ()), *_headers_of(context)]
     await send(message)
+
+
+def _headers_of(context: RequestContext) -> list[tuple[bytes, bytes]]:
+    headers = [(b"x-request-id", context.request_id.encode())]
+    if context.loading:
+        headers.append((b"server-timing", b"load;dur=%.1f" % (1000 * context.loading)))
+    return headers
 
 
 class RequestMiddleware:
@@ -166,7 +169,7 @@ class RequestMiddleware:
         logs.request_id.set(context.request_id)
         self._metrics.in_flight += 1
         started = time.perf_counter()
-        send = partial(_send, send, context)
+        plain, send = send, partial(_send, send, context)
         try:
             try:
                 app = self._without_root_path(scope) if self._root_path else self._app
@@ -177,6 +180,10 @@ class RequestMiddleware:
                 ):
                     scope["route"] = route
                     app = await route.endpoint(Request(scope, receive))
+                    if type(app) is Response:
+                        # It is sent at once, as a whole: nothing needs to look for its start.
+                        context.status, send = app.status_code, plain
+                        app.raw_headers += _headers_of(context)
                 await app(scope, receive, send)
             except (ServiceError, asyncio.CancelledError) as error:
                 if context.status:

@@ -22,6 +22,7 @@ from foretell.service.engine.model import Model
 from foretell.service.errors import BuffersFullError, QueueFullError
 from foretell.service.forecast import routes as forms
 from foretell.service.forecast.arrow import write_table
+from foretell.service.forecast.parse import JsonCodec
 from foretell.service.http.body import MemoryBudget
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
@@ -450,13 +451,13 @@ def test_large_bodies_are_read_and_written_off_the_loop(
     threads: list[bool] = []
 
     def watched(name: str) -> None:
-        original = getattr(forms, name)
+        original = getattr(JsonCodec, name)
 
         def watch(*arguments: Any) -> Any:
             threads.append(threading.current_thread() is threading.main_thread())
             return original(*arguments)
 
-        monkeypatch.setattr(forms, name, watch)
+        monkeypatch.setattr(JsonCodec, name, staticmethod(watch) if name == "encode" else watch)
 
     for name in ("parse", "decode", "encode"):
         watched(name)
