@@ -10,13 +10,21 @@ import pytest
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.backtest import BACKTESTING
-from foretell.service.forecast.encode import encode, encoding_work
+from foretell.service.forecast.encode import encode as encode_with_headers
+from foretell.service.forecast.encode import encoding_work
+from foretell.service.forecast.job import Job
 from foretell.service.forecast.parse import JsonCodec
 from foretell.service.forecast.routes import BacktestCodec
 from foretell.service.http.body import ALWAYS
 from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client, request_of
 from tests.service.forecast.test_decode import EIGHT, PAIRS, job
+
+
+def encode(request: Job, found: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    body, headers = encode_with_headers(request, found)
+    assert headers == {"content-type": "application/json"}
+    return body
 
 
 def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
