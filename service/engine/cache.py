@@ -10,7 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -75,7 +77,7 @@ class CacheEntry:
         seconds: What its last load took.
         pause: Seconds from the last load, which failed, to the next attempt.
         retry_at: When that is.
-        timer: Ends waits that last too long.
+        look_at: When to look for runs that have waited too long.
     """
 
     def __init__(self, model: Evictable) -> None:
@@ -87,7 +89,7 @@ class CacheEntry:
         self.seconds: float | None = None
         self.pause = 0.0
         self.retry_at = 0.0
-        self.timer: threading.Timer | None = None
+        self.look_at = math.inf
 
     def __str__(self) -> str:
         return f"{self.model.name}@{self.model.version}"
@@ -122,7 +124,12 @@ class ModelCache:
         self._wait_seconds = wait_seconds
         self._drain_seconds = drain_seconds
         # Held for moments, also with the queues' lock: no queue is called under it.
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        # When to look for runs that have waited too long, and in which model; earliest first.
+        self._looks: list[tuple[float, int, CacheEntry]] = []
+        self._numbers = count()
+        self._looks_changed = threading.Condition(lock)
         # Those to be loaded, in the order in which runs first wanted them.
         self._wanted: OrderedDict[CacheEntry, None] = OrderedDict()
         self._present: set[CacheEntry] = set()
@@ -132,7 +139,9 @@ class ModelCache:
         # Held while a model is opened, so that memory is counted once.
         self._opening = threading.Lock()
         self._loader = threading.Thread(target=self._serve, name="load", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="load-waits", daemon=True)
         self._loader.start()
+        self._watcher.start()
 
     @contextmanager
     def room(self, folder: Path) -> Iterator[None]:
@@ -203,17 +212,20 @@ class ModelCache:
             self._stopped = True
             entries = [*self._wanted]
             self._changed.notify_all()
+            self._looks_changed.notify_all()
         for entry in entries:
             self._end(entry, "the server is stopping", NotReadyError("the server is stopping"))
 
     @property
     def going(self) -> bool:
-        """Whether its thread still runs."""
+        """Whether a load is still going on."""
         return self._loader.is_alive()
 
     def join(self, timeout: float) -> None:
         """Wait for a load that is going on."""
-        self._loader.join(timeout)
+        end = time.monotonic() + timeout
+        for thread in (self._watcher, self._loader):
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _check_open(self, entry: CacheEntry) -> None:
         if self._stopped or entry.closed:
@@ -223,17 +235,46 @@ class ModelCache:
         """Add a model to those to be loaded; with the lock."""
         entry.load = Future()
         self._wanted[entry] = None
-        self._watch(entry, self._wait_seconds)
+        self._look(entry, time.monotonic() + self._wait_seconds)
         self._changed.notify_all()
         return entry.load
 
-    def _watch(self, entry: CacheEntry, seconds: float) -> None:
-        """Look in so many seconds for runs that have waited too long; with the lock."""
-        entry.timer = threading.Timer(max(0.0, seconds), self._expire, (entry,))
-        entry.timer.daemon = True
-        # Without a thread the deadlines of requests end the waits.
-        with suppress(RuntimeError):
-            entry.timer.start()
+    def _look(self, entry: CacheEntry, at: float) -> None:
+        """Look at some time, and no other, for runs that have waited too long; with the lock."""
+        entry.look_at = at
+        heappush(self._looks, (at, next(self._numbers), entry))
+        if self._looks[0][2] is entry:
+            self._looks_changed.notify_all()
+
+    def _look_for_oldest(self, entry: CacheEntry) -> None:
+        """Look once the oldest run that waits for a load will have waited too long."""
+        since = min(entry.model.queue.held_since, time.monotonic())
+        with self._changed:
+            if entry.load is not None:
+                self._look(entry, since + self._wait_seconds)
+
+    def _watch(self) -> None:
+        """End waits that last too long."""
+        while (entry := self._next_look()) is not None:
+            self._expire(entry)
+            del entry
+
+    def _next_look(self) -> CacheEntry | None:
+        """Wait until it is time to look at a model; None once the server is stopping."""
+        with self._changed:
+            while not self._stopped:
+                pause = None
+                if self._looks:
+                    at, _, entry = self._looks[0]
+                    pause = at - time.monotonic()
+                    if pause <= 0:
+                        heappop(self._looks)
+                        if entry.look_at == at:
+                            return entry
+                        continue
+                    del entry
+                self._looks_changed.wait(pause)
+        return None
 
     def _expire(self, entry: CacheEntry) -> None:
         queue, seconds = entry.model.queue, self._wait_seconds
@@ -244,12 +285,10 @@ class ModelCache:
             param="model",
             retry_after=retry_after,
         )
-        for _ in queue.fail_held(error, before=time.monotonic() - seconds):
-            self._metrics.waited("expired", seconds)
-        since = queue.held_since
-        with self._changed:
-            if entry.load is not None:
-                self._watch(entry, seconds + min(since - time.monotonic(), 0.0))
+        for run in queue.fail_held(error, before=time.monotonic() - seconds):
+            if not run.loading:
+                self._metrics.waited("expired", seconds)
+        self._look_for_oldest(entry)
 
     def _serve(self) -> None:
         while True:
@@ -264,17 +303,20 @@ class ModelCache:
             # One bad bundle must not stop the others from being served.
             except Exception as error:
                 self._refuse(entry, error)
-            else:
-                self._end(entry, "")
 
     def _load(self, entry: CacheEntry) -> None:
         model = entry.model
         with self._opening:
             if entry.closed:
+                self._end(entry, "")
                 return
             self._make_room(model.folder)
             waited = model.open()
             seconds = time.monotonic() - self._began
+            self._metrics.loaded(model.name, model.version, seconds)
+            _logger.info("loaded %s in %.2f s, on demand", entry, seconds)
+            for run in waited:
+                self._metrics.waited("loaded", run.loading)
             with self._changed:
                 if not entry.closed:
                     self._present.add(entry)
@@ -283,10 +325,8 @@ class ModelCache:
                 self._mean = _DECAY * self._mean + (1 - _DECAY) * seconds if self._mean else seconds
                 entry.retry_at, entry.pause = 0.0, 0.0
                 self._note(entry, "")
-        self._metrics.loaded(model.name, model.version, seconds)
-        _logger.info("loaded %s in %.2f s, on demand", entry, seconds)
-        for run in waited:
-            self._metrics.waited("loaded", run.loading)
+                # At once: if it is evicted next, runs need another load.
+                self._end(entry, "")
 
     def _refuse(self, entry: CacheEntry, error: Exception) -> None:
         if entry.closed:
@@ -316,12 +356,12 @@ class ModelCache:
             load, entry.load = entry.load, None
             self._wanted.pop(entry, None)
             self._began = 0.0
-            if entry.timer is not None:
-                entry.timer.cancel()
+            entry.look_at = math.inf
         if refusal is not None:
             now = time.monotonic()
             for run in entry.model.queue.fail_held(refusal):
-                self._metrics.waited("refused", now - run.submitted)
+                if not run.loading:
+                    self._metrics.waited("refused", now - run.submitted)
         if load is not None:
             load.set_result(reason)
 
@@ -357,6 +397,8 @@ class ModelCache:
             self._present.discard(entry)
         failure = entry.model.failure
         entry.model.evict(self._drain_seconds)
+        # What it could not finish has waited before.
+        self._look_for_oldest(entry)
         if failure:
             self._metrics.changed()
         # What is left of it are cycles, which nothing else would collect for hours.

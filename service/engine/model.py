@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -134,7 +134,8 @@ class Model(Named):
                 self.queue.close(0.0)
                 raise
         else:
-            self._hold()
+            self._hold(layout.FORECAST_GRAPH)
+            self._hold(layout.EXPLAIN_GRAPH)
 
     @property
     def usage(self) -> Usage:
@@ -249,11 +250,17 @@ class Model(Named):
 
     def evict(self, timeout: float) -> None:
         """Finish what was accepted, within `timeout` seconds, and close the sessions."""
-        with self._changing:
-            copy = self._hold()
+        end = time.monotonic() + timeout
+        self._hold(layout.FORECAST_GRAPH)
         self._health.close()
-        self.queue.settle(timeout)
-        self._close_sessions(copy, None)
+        # What was accepted gets the graph of attention that is being opened for it: else models
+        # that are asked for attention could evict each other without end.
+        self.queue.wait_while_held(layout.EXPLAIN_GRAPH, timeout)
+        with self._changing:
+            copy, self._copy = self._copy, None
+            self._hold(layout.EXPLAIN_GRAPH)
+        self.queue.settle(max(0.0, end - time.monotonic()))
+        self._close_sessions(copy, end)
         self._health = self._new_health()
 
     def close(self, timeout: float) -> None:
@@ -266,16 +273,12 @@ class Model(Named):
         with self._changing:
             self._closed = True
             copy, self._copy = self._copy, None
-        self._close_sessions(copy, max(_STOP_SECONDS, end - time.monotonic()))
+        self._close_sessions(copy, end)
 
-    def _hold(self) -> PrivateCopy | None:
-        """Have runs wait for a load from now on; returns the copy that is no longer current."""
+    def _hold(self, graph: str) -> None:
+        """Have runs of a graph wait for a load from now on."""
         assert self._cache is not None  # noqa: S101 - others stay
-        ask = partial(self._cache.want, self._entry)
-        copy, self._copy = self._copy, None
-        self.queue.pause(layout.FORECAST_GRAPH, ask)
-        self.queue.pause(layout.EXPLAIN_GRAPH, ask)
-        return copy
+        self.queue.pause(graph, partial(self._cache.want, self._entry))
 
     def _read(self, name: str) -> bytes:
         """The content of a file of the bundle, whose sum is right."""
@@ -384,40 +387,36 @@ class Model(Named):
     def _ask_for_attention(self) -> None:
         """Have the graph of attention opened, unless that is going on; with the queues' lock.
 
-        Not on an inference thread, which would run nothing else meanwhile.
+        Not on an inference thread, which would run nothing else meanwhile; and of all models one
+        at a time: each takes memory, and a CPU from the inference threads.
         """
         attention = self._attention
         if attention.is_opening:
             return
         if time.monotonic() < attention.retry_at:
             raise _not_opened() from BundleError(attention.failure)
+        assert self._copy is not None  # noqa: S101 - it is loaded
+        opening = partial(self._open_attention, attention, self._copy)
+        attention.opener = self._scheduler.beside(opening)
         attention.is_opening = True
-        try:
-            attention.opener = self._scheduler.beside(self._open_attention, f"open-{self.name}")
-        except RuntimeError as error:
-            attention.is_opening = False
-            raise _not_opened() from BundleError(str(error))
 
-    def _open_attention(self) -> None:
-        attention, copy = self._attention, self._copy
+    def _open_attention(self, attention: _Attention, copy: PrivateCopy) -> None:
         session, failure = None, ""
-        # One model at a time: each takes memory, and a CPU from the inference threads.
-        with self._runtime.opening:
-            if copy is not None and copy is self._copy:
-                try:
-                    session = self._open(layout.EXPLAIN_GRAPH, copy, self._test)
-                    self._test.replay(session)
-                # A later attempt may find memory free, or a file readable.
-                except Exception as error:
-                    # Not the error itself, whose traceback would keep the session alive.
-                    failure = str(error) or type(error).__name__
+        if copy is self._copy:
+            try:
+                session = self._open(layout.EXPLAIN_GRAPH, copy, self._test)
+                self._test.replay(session)
+            # A later attempt may find memory free, or a file readable.
+            except Exception as error:
+                # Not the error itself, whose traceback would keep the session alive.
+                failure = str(error) or type(error).__name__
         with self._changing:
-            if copy is not None and copy is self._copy:
+            if copy is self._copy:
                 if failure:
                     attention.fail(failure)
                     refusal = _not_opened()
                     refusal.__cause__ = BundleError(failure)
-                    self.queue.fail_held(refusal)
+                    self.queue.fail_held(refusal, graph=layout.EXPLAIN_GRAPH)
                 elif session is not None:
                     self._sessions[layout.EXPLAIN_GRAPH], session = session, None
                     explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
@@ -440,7 +439,7 @@ class Model(Named):
         _logger.info("opened %s on %s", session.graph, session.provider)
         return session
 
-    def _close_sessions(self, copy: PrivateCopy | None, timeout: float | None) -> None:
+    def _close_sessions(self, copy: PrivateCopy | None, end: float) -> None:
         with self._changing:
             sessions = list(self._sessions.values())
             # An object that still holds this model holds no memory of them.
@@ -449,11 +448,15 @@ class Model(Named):
             session.stop()
         # A thread that is inside onnxruntime when Python exits would abort the process.
         self.queue.settle(_STOP_SECONDS)
-        if self._attention.opener is not None:
-            self._attention.opener.join(timeout)
+        opener = self._attention.opener
+        if opener is not None and not opener.cancel():
+            wait([opener], max(_STOP_SECONDS, end - time.monotonic()))
         for session in sessions:
             session.close()
-        if copy is not None:
+        if copy is not None and opener is not None:
+            # It may still read the copy.
+            opener.add_done_callback(lambda _: copy.close())
+        elif copy is not None:
             copy.close()
 
 
@@ -462,7 +465,7 @@ class _Attention:
     """Whether the graph of attention is being opened, and how the last attempt ended."""
 
     is_opening: bool = False
-    opener: threading.Thread | None = None
+    opener: Future[None] | None = None
     failure: str = ""
     retry_at: float = 0.0
 

@@ -261,7 +261,7 @@ class Queue(Node[GraphQueue]):
                 try:
                     ask()
                 except ServiceError as error:
-                    self._fail_held(error)
+                    self._fail_held(error, graph)
         self._root.notify()
 
     def resume(self, graph: str, max_batch: int) -> None:
@@ -271,27 +271,44 @@ class Queue(Node[GraphQueue]):
             each.max_batch = max_batch
             each.resume()
             self._root.wake(self.waiting)
+            if self.awaited:
+                self._root.drained.notify_all()
 
-    def fail_held(self, error: Exception, *, before: float = math.inf) -> list[Run]:
-        """Fail the runs that are held and were submitted before some time; returns them."""
+    def fail_held(
+        self, error: Exception, *, graph: str | None = None, before: float = math.inf
+    ) -> list[Run]:
+        """Fail the runs that are held, of one graph or all, and were made before some time."""
         with self._root.lock:
-            failed = self._fail_held(error, before)
+            failed = self._fail_held(error, graph, before)
         self._root.notify()
         return failed
 
     @property
     def held_since(self) -> float:
-        """When the oldest run that is held was submitted; infinity if none is."""
+        """When the oldest run that is held was made; infinity if none is."""
         with self._root.lock:
-            return min((run.submitted for run in self._held()), default=math.inf)
+            return min((_made(run) for run in self._held()), default=math.inf)
 
     def note_loaded(self) -> list[Run]:
-        """Note in the runs that are held that their model was loaded; returns them."""
+        """Note in the runs that are held that their model was loaded.
+
+        Returns:
+            Those that had not waited for an earlier load.
+        """
         with self._root.lock:
             held, now = self._held(), time.monotonic()
+            first = [run for run in held if not run.loading]
             for run in held:
-                run.loading, run.submitted = now - run.submitted, now
-        return held
+                run.loading, run.submitted = now - _made(run), now
+        return first
+
+    def wait_while_held(self, graph: str, timeout: float) -> None:
+        """Wait until no run of a graph is held."""
+        with self._root.lock:
+            each = self._graphs.get(graph) or self._make(graph)
+            self.awaited = True
+            self._root.drained.wait_for(lambda: not each.held_runs, timeout)
+            self.awaited = self.closing
 
     def settle(self, timeout: float) -> None:
         """Wait until what was accepted has ended, but for what is held."""
@@ -380,14 +397,18 @@ class Queue(Node[GraphQueue]):
         self._graphs[graph] = GraphQueue(self, most)
         return self._graphs[graph]
 
-    def _held(self) -> list[Run]:
-        return [run for graph in self._graphs.values() for run in graph.held_runs]
+    def _held(self, name: str | None = None) -> list[Run]:
+        """The runs that are held, of one graph or all."""
+        graphs = self._graphs.items()
+        return [run for key, graph in graphs if name in (None, key) for run in graph.held_runs]
 
     def _runs(self) -> list[Run]:
         return [*self._held(), *(run for graph in self._graphs.values() for run in graph.runs)]
 
-    def _fail_held(self, error: Exception, before: float = math.inf) -> list[Run]:
-        failed = [run for run in self._held() if run.submitted <= before]
+    def _fail_held(
+        self, error: Exception, graph: str | None, before: float = math.inf
+    ) -> list[Run]:
+        failed = [run for run in self._held(graph) if _made(run) <= before]
         for run in failed:
             self.end(run, error)
         return failed
@@ -427,3 +448,8 @@ class Queue(Node[GraphQueue]):
             (windows + run.windows - self._limits.windows) / max(1, windows),
             (size + run.bytes - self._limits.bytes) / max(1, size),
         )
+
+
+def _made(run: Run) -> float:
+    """When a run was made, which may be before its model was loaded."""
+    return run.submitted - run.loading

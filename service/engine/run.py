@@ -32,10 +32,10 @@ class Run:
         deadline: When its client stops waiting for it.
 
     Attributes:
-        submitted: When it was made, or its model was loaded if it waited for that.
+        submitted: When it was made, or its model was last loaded if it waited for that.
         began: When the first of its batches was taken; infinity before.
         ended: When the last of its batches had run.
-        loading: Seconds that it waited for its model to be loaded.
+        loading: Seconds from when it was made to that load; 0 if it waited for none.
         batch: Windows of the largest of its batches.
         bytes: What it holds: its feeds and, once it is split, arrays for all of its outputs.
         windows: How many it has.

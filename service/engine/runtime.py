@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import threading
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,6 @@ CPU_BATCH = 8
 class Runtime:
     """Opens sessions on a device: `auto` falls back to the CPU when CUDA does not work.
 
-    Attributes:
-        opening: A lock to hold while a graph is opened beside the inference threads.
-
     Raises:
         StartError: not exactly one onnxruntime is installed, or it lacks the device, or the device
             is `cuda` and does not work.
@@ -41,7 +37,6 @@ class Runtime:
 
     def __init__(self, device: DeviceChoice) -> None:
         check_distributions()
-        self.opening = threading.Lock()
         self._onnxruntime: Any = import_module("onnxruntime")
         # Which library of CUDA is missing, it only logs.
         self._onnxruntime.set_default_logger_severity(_ERRORS)

@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from weakref import WeakSet
+from queue import SimpleQueue
 
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays, joined
 from foretell.service.engine.fairness import Slice
@@ -47,7 +47,10 @@ class Scheduler:
             threading.Thread(target=self._serve, args=(own,), name=f"inference-{own}", daemon=True)
             for own in range(threads)
         ]
-        self._beside: WeakSet[threading.Thread] = WeakSet()
+        self._beside: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
+        self._threads.append(
+            threading.Thread(target=self._serve_beside, name="beside", daemon=True)
+        )
         for thread in self._threads:
             thread.start()
 
@@ -92,12 +95,19 @@ class Scheduler:
             self._root.wake(self.threads)
         return futures
 
-    def beside(self, function: Callable[[], None], name: str) -> threading.Thread:
-        """Call a function on a thread of its own; RuntimeError if the system has none left."""
-        thread = threading.Thread(target=function, name=name, daemon=True)
-        thread.start()
-        self._beside.add(thread)
-        return thread
+    def beside(self, function: Callable[[], None]) -> Future[None]:
+        """Have one more thread call a function, after those that were given before.
+
+        It may be called with the queues' lock. What has not begun when the scheduler is closed is
+        cancelled.
+
+        Raises:
+            NotReadyError: the scheduler is closed.
+        """
+        self._check_open()
+        future: Future[None] = Future()
+        self._beside.put((function, future))
+        return future
 
     @property
     def lost(self) -> ServiceError | None:
@@ -107,7 +117,7 @@ class Scheduler:
     @property
     def going(self) -> bool:
         """Whether any of its threads is still at something."""
-        return any(thread.is_alive() for thread in (*self._threads, *self._beside))
+        return any(thread.is_alive() for thread in self._threads)
 
     @property
     def busy_seconds(self) -> float:
@@ -127,6 +137,7 @@ class Scheduler:
         self._root.drain(queues, timeout, "the server stopped before this was run")
         stopped = NotReadyError("the server stopped before this was called")
         self._dismiss(range(self.threads), stopped)
+        self._beside.put(None)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
@@ -153,6 +164,21 @@ class Scheduler:
     def _serve(self, thread: int) -> None:
         while self._step(thread):
             pass
+
+    def _serve_beside(self) -> None:
+        while self._step_beside():
+            pass
+
+    def _step_beside(self) -> bool:
+        """Make the next call of `beside`; nothing of it is held while the thread waits."""
+        call = self._beside.get()
+        if call is None:
+            return False
+        function, future = call
+        if self._closing:
+            future.cancel()
+        _call(-1, lambda _: function(), future)
+        return True
 
     def _step(self, thread: int) -> bool:
         """Do what is next; nothing of it is held while the thread waits for something else."""

@@ -343,18 +343,66 @@ def test_each_run_waits_as_long(make: Make) -> None:
     scene.gate.set()
 
 
-def test_without_a_thread_for_the_wait_the_load_goes_on(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_that_wait_to_be_loaded_take_no_threads(make: Make) -> None:
     scene = make()
+    scene.gate.clear()
+    names = [f"m{number}" for number in range(20)]
+    for name in names:
+        scene.model(name)
+    threads = threading.active_count()
+    runs = [scene.ask(name) for name in names]
+    assert threading.active_count() == threads
+    scene.gate.set()
+    assert all(run.result(_PATIENCE) for run in runs)
 
-    def fail(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Timer, "start", fail)
+def test_an_eviction_right_after_a_load(make: Make) -> None:
+    scene = make(most=1)
+    opening = scene.cache._opening
+    runs: list[Run] = []
+
+    class Opening:
+        """After the first load another thread is the first to get the lock."""
+
+        def __enter__(self) -> None:
+            opening.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            opening.release()
+            if not runs and scene.began:
+                runs.append(first)
+                with scene.cache.room(Path("/models/kept/1")):
+                    assert scene.present == []
+                runs.append(scene.ask("one"))
+
+    scene.cache._opening = Opening()  # type: ignore[assignment]
+    first = scene.ask("one")
+    assert first.result(_PATIENCE)
+    until(lambda: len(runs) == 2)
+    assert runs[1].result(5)
+    assert scene.began == ["one", "one"]
+
+
+def test_the_wait_before_an_eviction_counts(make: Make) -> None:
+    scene = make(most=1, wait_seconds=60.0)
+    scene.bring("one")
+    model, late = scene.models["one"], []
+    evict = model.evict
+
+    def unfinished(timeout: float) -> None:
+        evict(timeout)
         run = scene.ask("one")
-    assert run.result(_PATIENCE)
+        # It has waited for a load already, and then for its graph of attention.
+        run.loading, run.submitted = 10.0, run.submitted - 50.0
+        late.append(run)
+
+    model.evict = unfinished  # type: ignore[method-assign]
+    scene.gate.clear()
+    scene.ask("two")
+    until(lambda: late)
+    with pytest.raises(ModelLoadingError, match="one@1"):
+        late[0].result(5)
+    assert [outcome for outcome, _ in scene.counted.waits] == ["loaded"]
 
 
 def test_retry_after_is_what_loads_took(make: Make) -> None:

@@ -361,10 +361,10 @@ def test_closing_waits_for_the_attention_graph_that_opens(
     opening.go_on.set()
     closing.join(30)
     assert model._attention.opener is not None
-    assert not model._attention.opener.is_alive()
+    assert model._attention.opener.done()
 
 
-def test_without_a_thread_to_open_it_in_attention_fails(
+def test_asking_for_attention_starts_no_thread(
     open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
@@ -375,10 +375,8 @@ def test_without_a_thread_to_open_it_in_attention_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        with pytest.raises(ModelFailedError) as error:
-            model.submit(feeds, attention=LAGS, deadline=later())
-    assert str(error.value.__cause__) == "can't start new thread"
-    assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+        run = model.submit(feeds, attention=LAGS, deadline=later())
+    assert "encoder.1.self.lags" in run.result(30)
 
 
 class Breakable:

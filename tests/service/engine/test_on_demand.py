@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -23,11 +23,12 @@ from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.selftest import SelfTest
-from foretell.service.errors import LoadFailedError, NotReadyError
+from foretell.service.errors import LoadFailedError, ModelFailedError, NotReadyError
 from foretell.service.metrics import Metrics
 from foretell.service.session import Session
 from tests.service.bundles import Spec, lag_stage, rewrite_manifest, softmax_stage, write_bundle
 from tests.service.conftest import Quiet
+from tests.service.waiting import until
 
 _CAPACITY = Capacity(None, 64, 1 << 20)
 _PATIENCE = 30.0
@@ -38,14 +39,14 @@ class Scene:
 
     def __init__(self, runtime: Runtime, scheduler: Scheduler, most: int = 1) -> None:
         self._runtime = runtime
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self.models: list[Model] = []
         self.cache = ModelCache(
             Memory(None), Metrics(), most=most, wait_seconds=_PATIENCE, drain_seconds=1
         )
 
     def list(self, folder: Path) -> Model:
-        given = folder, self._runtime, self._scheduler, _CAPACITY, Quiet()
+        given = folder, self._runtime, self.scheduler, _CAPACITY, Quiet()
         self.models.append(Model(*given, cache=self.cache))
         return self.models[-1]
 
@@ -190,6 +191,113 @@ def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
     assert "encoder.1.self.lags" in run.result(_PATIENCE)
     assert one.resident
     assert not two.resident
+
+
+class Opening:
+    """Has the graph of attention opened once `go_on` is set, and models finish before they go."""
+
+    def __init__(self, scene: Scene, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+        self._open = runtime.open
+        self._patch = monkeypatch
+        scene.cache._drain_seconds = _PATIENCE
+        monkeypatch.setattr(runtime, "open", self._late)
+
+    def after_pause(self, model: Model, then: Callable[[], object]) -> None:
+        """Have a function called, and the graph opened, once a model's eviction has begun."""
+        pause = model.queue.pause
+
+        def paused(graph: str, ask: Callable[[], object]) -> None:
+            pause(graph, ask)
+            if not self.go_on.is_set():
+                then()
+                self.go_on.set()
+
+        self._patch.setattr(model.queue, "pause", paused)
+
+    def _late(self, graph: Path, **options: Any) -> Session:
+        if graph.name == layout.EXPLAIN_GRAPH:
+            self.began.set()
+            assert self.go_on.wait(_PATIENCE)
+            if self.error is not None:
+                raise self.error
+        return self._open(graph, **options)
+
+
+def explain(model: Model) -> Run:
+    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
+    names = ("encoder.1.self.lags",)
+    return model.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
+
+
+def test_attention_that_was_accepted_is_answered_before_the_eviction(
+    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    one.load()
+    opening = Opening(scene, runtime, monkeypatch)
+    run = explain(one)
+    opening.after_pause(one, lambda: None)
+    two.load()
+    assert "encoder.1.self.lags" in run.result(0)
+    # It was not loaded once more for it.
+    assert run.loading == 0
+    assert two.resident
+    assert not one.resident
+
+
+def test_attention_that_fails_as_its_model_is_evicted_fails_alone(
+    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    one.load()
+    opening = Opening(scene, runtime, monkeypatch)
+    run = explain(one)
+    assert opening.began.wait(_PATIENCE)
+    opening.error = BundleError("no memory")
+    feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
+    runs: list[Run] = []
+    deadline = time.monotonic() + _PATIENCE
+    opening.after_pause(one, lambda: runs.append(one.submit(feeds, deadline=deadline)))
+    two.load()
+    with pytest.raises(ModelFailedError, match="could not be opened again"):
+        run.result(0)
+    assert list(runs[0].result(_PATIENCE)["forecast"][0, :, 0]) == [5.0] * 4
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own graph", "that of another model"])
+def test_an_eviction_waits_for_an_attention_graph_within_its_time(
+    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
+    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
+    folder = write_bundle(tmp_path, Spec(name="kept", stages=(lag_stage(),)))
+    kept = Model(folder, runtime, scene.scheduler, _CAPACITY, Quiet())
+    one.load()
+    copy = one._copy
+    assert copy is not None
+    opening = Opening(scene, runtime, monkeypatch)
+    monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0.01)
+    scene.cache._drain_seconds = 0.01
+    try:
+        first = explain(one if own else kept)
+        assert opening.began.wait(_PATIENCE)
+        run = first if own else explain(one)
+        run.cancel()
+        feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
+        assert two.submit(feeds, deadline=time.monotonic() + 10).result(10)
+        assert not one.resident
+        # What still reads the copy closes it.
+        assert (copy._content is not None) == own
+    finally:
+        opening.go_on.set()
+    until(lambda: copy._content is None)
+    if not own:
+        assert "encoder.1.self.lags" in first.result(_PATIENCE)
+    kept.close(1)
 
 
 def test_what_is_not_finished_in_time_as_it_is_evicted(

@@ -289,6 +289,82 @@ def test_what_is_held_fails_together_or_by_age(scheduler: Scheduler, clock: Cloc
     assert queue.usage.bytes == 0
 
 
+def test_a_run_that_waits_for_several_loads(scheduler: Scheduler, clock: Clock) -> None:
+    queue = add(scheduler, Costly(clock))
+    queue.pause("h", lambda: None)
+    made = clock.now
+    run = submit(queue, 1, graph="h")
+    for seconds, counted in ((2.0, [run]), (5.0, [])):
+        clock.now = made + seconds
+        # It is counted once, and its age is that of all its waits.
+        assert queue.note_loaded() == counted
+        assert (run.loading, run.submitted) == (seconds, clock.now)
+        assert queue.held_since == made
+    assert queue.fail_held(NotReadyError("too long"), before=made - 1) == []
+    assert queue.fail_held(NotReadyError("too long"), before=made) == [run]
+
+
+def test_the_held_runs_of_one_graph_fail_alone(queue: Queue, gate: Gate) -> None:
+    gate.open.set()
+    for graph in ("g", "h"):
+        queue.pause(graph, lambda: None)
+    kept, failing = submit(queue, 1), submit(queue, 2, graph="h")
+    failed = threading.Thread(target=queue.wait_while_held, args=("h", 30))
+    failed.start()
+    assert queue.fail_held(NotReadyError("not opened"), graph="h") == [failing]
+    failed.join(30)
+    assert not failed.is_alive()
+    assert not kept.done()
+    resumed = threading.Thread(target=queue.wait_while_held, args=("g", 30))
+    resumed.start()
+    queue.resume("g", 1)
+    resumed.join(30)
+    assert not resumed.is_alive()
+    assert result(kept) == [10]
+
+
+def test_calls_beside_the_inference_threads_follow_one_another(scheduler: Scheduler) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def first() -> None:
+        began.set()
+        assert go_on.wait(30)
+        calls.append(1)
+
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    futures = [scheduler.beside(each) for each in (first, fail, lambda: calls.append(3))]
+    assert began.wait(30)
+    scheduler.on_threads(lambda thread: None)[0].result(30)
+    assert not calls
+    go_on.set()
+    futures[2].result(30)
+    assert calls == [1, 3]
+    assert isinstance(futures[1].exception(0), ValueError)
+
+
+def test_calls_beside_that_have_not_begun_are_cancelled_at_the_end(scheduler: Scheduler) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def first() -> None:
+        began.set()
+        assert go_on.wait(30)
+
+    going, waiting = scheduler.beside(first), scheduler.beside(began.clear)
+    assert began.wait(30)
+    scheduler.close(0)
+    assert scheduler.going
+    with pytest.raises(NotReadyError):
+        scheduler.beside(began.clear)
+    go_on.set()
+    going.result(30)
+    with pytest.raises(CancelledError):
+        waiting.result(30)
+    assert began.is_set()
+
+
 def test_what_is_paused_has_its_place_in_the_queue(queue: Queue, gate: Gate) -> None:
     gate.open.set()
     queue.pause("h", lambda: None)
@@ -1018,7 +1094,8 @@ def test_a_closed_batcher_takes_nothing_and_its_threads_have_ended(
 ) -> None:
     before = threading.active_count()
     scheduler.close(30)
-    assert threading.active_count() == before - 1
+    # One inference thread, and the one beside them.
+    assert threading.active_count() == before - 2
     for take in (
         lambda: submit(queue, 1),
         lambda: add(scheduler, gate),
