@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -37,20 +38,29 @@ class JsonFormatter(OrjsonFormatter):
     """Formats a record as a JSON object; `extra={"fields": {...}}` adds members."""
 
     def __init__(self) -> None:
-        names = {"levelname": "level", "name": "logger", "exc_info": "exception"}
-        required = ["levelname", "process", "name", "message"]
-        super().__init__(required, timestamp="time", rename_fields=names, json_default=str)
+        super().__init__(json_default=str)
+
+    def add_fields(
+        self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
+    ) -> None:
+        """Fill the object, without what libraries give records for formatters of their own."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        log_data["time"] = moment.isoformat(timespec="milliseconds")
+        log_data["level"] = record.levelname.lower()
+        log_data["process"] = record.process
+        log_data["logger"] = record.name
+        log_data["message"] = record.message
+        log_data.update(getattr(record, "fields", {}))
+        if "exc_info" in message_dict:
+            log_data["exception"] = message_dict["exc_info"]
 
     def serialize_log_record(self, log_data: dict[str, Any]) -> str:
-        """Write the object, the time first."""
-        fields = log_data.pop("fields", {})
-        moment = log_data.pop("time").isoformat(timespec="milliseconds")
-        entry = {"time": moment, **log_data, "level": log_data["level"].lower(), **fields}
+        """Write the object."""
         try:
-            return super().serialize_log_record(entry)
+            return super().serialize_log_record(log_data)
         except orjson.JSONEncodeError:
             # It writes no lone surrogates, which names of files may have.
-            return json.dumps(entry, default=str)
+            return json.dumps(log_data, default=str)
 
 
 class TextFormatter(logging.Formatter):

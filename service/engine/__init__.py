@@ -1,1 +1,1 @@
-"""What runs models: repository, queues, sessions, and how doors reach it; it knows no HTTP."""
+"""What runs models: repository, queues and sessions, and how HTTP workers reach it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from foretell.service.counts import Family
 from foretell.service.metrics import BATCH_WINDOWS, REQUESTS, STAGE_SECONDS, Metrics
@@ -74,10 +74,6 @@ class Duration(BaseModel):
     ns: int = 0
 
 
-def _duration() -> Duration:
-    return Field(default_factory=Duration)
-
-
 class InferenceStatistics(BaseModel):
     """Of requests and the batches that ran them.
 
@@ -92,14 +88,14 @@ class InferenceStatistics(BaseModel):
         cache_miss: There is no cache of answers.
     """
 
-    success: Duration = _duration()
-    fail: Duration = _duration()
-    queue: Duration = _duration()
-    compute_input: Duration = _duration()
-    compute_infer: Duration = _duration()
-    compute_output: Duration = _duration()
-    cache_hit: Duration = _duration()
-    cache_miss: Duration = _duration()
+    success: Duration
+    fail: Duration
+    queue: Duration
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+    cache_hit: Duration = Duration()
+    cache_miss: Duration = Duration()
 
 
 class ModelStatistics(BaseModel):
@@ -116,10 +112,10 @@ class ModelStatistics(BaseModel):
 
     name: str
     version: str
-    last_inference: int = 0
-    inference_count: int = 0
-    execution_count: int = 0
-    inference_stats: InferenceStatistics = Field(default_factory=InferenceStatistics)
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: InferenceStatistics
     batch_stats: list[None] = []
 
 
@@ -143,7 +139,15 @@ def statistics(metrics: Metrics, versions: Iterable[tuple[str, str]]) -> Statist
     found: dict[tuple[str, ...], ModelStatistics] = {}
     for key in versions:
         last = round(metrics.last_run.get(key, 0.0) * 1000)
-        found[key] = ModelStatistics(name=key[0], version=key[1], last_inference=last)
+        stages = {name: Duration() for name in ("success", "fail", *_STAGES.values())}
+        found[key] = ModelStatistics(
+            name=key[0],
+            version=key[1],
+            last_inference=last,
+            inference_count=0,
+            execution_count=0,
+            inference_stats=InferenceStatistics(**stages),
+        )
     for (family, *labels), number in metrics.counts.counters().items():
         if family == REQUESTS and (model := found.get((labels[1], labels[2]))) is not None:
             stats = model.inference_stats

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import re
-from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from foretell.service.http.compression import accepted_weights
+from foretell.service.http.compression import accepted_weights, choose_encoding
 
 FOLDER = Path(__file__).parents[1] / "page"
 
 _TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
-    ".mjs": "text/javascript",
+    ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain",
+    ".txt": "text/plain; charset=utf-8",
 }
 # Their links are relative, for a proxy may serve all paths under a prefix.
 _PAGES = {"/": "index.html", "/docs": "reference/docs.html"}
 _HEADERS = {
     # Browsers ask each time, so that a page never runs with files of another release.
     "Cache-Control": "no-cache",
-    "Vary": "Accept",
+    "Vary": "Accept, Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -61,14 +61,15 @@ def policy(html: bytes) -> str:
     return _POLICY.format(scripts=" ".join(["'self'", *hashes]))
 
 
-@cache
-def _headers(file: Path) -> dict[str, str]:
-    data = file.read_bytes()
+def _read(path: Path) -> tuple[dict[str, str], bytes, bytes]:
+    """The headers of a file, its bytes, and those compressed."""
+    data = path.read_bytes()
     # Weak, because it is the same whether the answer is compressed or not.
-    headers = {**_HEADERS, "ETag": f'W/"{hashlib.sha256(data).hexdigest()[:32]}"'}
-    if file.suffix == ".html":
+    tag = f'W/"{hashlib.sha256(data).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "Content-Type": _TYPES[path.suffix], "ETag": tag}
+    if path.suffix == ".html":
         headers["Content-Security-Policy"] = policy(data)
-    return headers
+    return headers, data, gzip.compress(data, mtime=0)
 
 
 class Pages:
@@ -79,6 +80,8 @@ class Pages:
         self._files = {path: FOLDER / name for path, name in _PAGES.items()}
         self._files |= {f"/page/{file.relative_to(FOLDER).as_posix()}": file for file in files}
         self.paths = frozenset(self._files)
+        # Each file is read and compressed at its first request.
+        self._loaded: dict[str, tuple[dict[str, str], bytes, bytes]] = {}
 
     async def response(self, request: Request) -> Response:
         """The answer to a request for a file.
@@ -86,13 +89,17 @@ class Pages:
         Raises:
             HTTPException: there is no such file.
         """
-        file = self._files.get(request.scope["path"])
-        if file is None:
-            raise HTTPException(404)
-        headers = await asyncio.to_thread(_headers, file)
+        path: str = request.scope["path"]
+        if path not in self._loaded:
+            if path not in self._files:
+                raise HTTPException(404)
+            self._loaded[path] = await asyncio.to_thread(_read, self._files[path])
+        headers, data, compressed = self._loaded[path]
         if headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return FileResponse(file, headers=headers, media_type=_TYPES[file.suffix])
+        if choose_encoding(request.headers.get("accept-encoding", ""), ("gzip",)) is None:
+            return Response(data, headers=headers)
+        return Response(compressed, headers={**headers, "Content-Encoding": "gzip"})
 
 
 def page_router(pages: Pages, root_path: str) -> APIRouter:

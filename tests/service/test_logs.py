@@ -66,6 +66,14 @@ def test_what_is_no_unicode_is_written_too() -> None:
     assert entry["name"] == "a\udcff"
 
 
+@pytest.mark.parametrize("extra", [{"level": 5}, {"logger": "x"}, {"color_message": "\x1b[1m"}])
+def test_what_libraries_add_to_records_is_not_written(extra: dict[str, object]) -> None:
+    made = record(status=200)
+    expected = json.loads(logs.JsonFormatter().format(made))
+    vars(made).update(extra)
+    assert json.loads(logs.JsonFormatter().format(made)) == expected
+
+
 def test_exceptions_are_members() -> None:
     failed = record()
     try:

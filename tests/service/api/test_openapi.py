@@ -97,6 +97,16 @@ def test_a_wrong_example_would_be_found(document: dict[str, Any]) -> None:
         test_every_example_is_what_its_schema_says(document)
 
 
+def test_statistics_say_what_is_always_sent(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    stages = ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output"]
+    assert schemas["InferenceStatistics"]["required"] == stages
+    assert schemas["ModelStatistics"]["required"] == [
+        *("name", "version", "last_inference", "inference_count", "execution_count"),
+        "inference_stats",
+    ]
+
+
 def test_every_route_shows_requests_and_errors(document: dict[str, Any]) -> None:
     for path, operation in operations(document):
         assert all("example" in parameter for parameter in operation.get("parameters", ()))

@@ -5,10 +5,12 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from foretell.service.http import static
 from foretell.service.http.static import FOLDER, Pages, policy
 from tests.service.client import Client
 
@@ -84,10 +86,8 @@ def test_a_file_is_what_it_says(client: Client, name: str, kind: str) -> None:
     assert answer.headers["content-type"] == kind
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
-    # Less than a packet is not worth it.
-    is_large = (FOLDER / name).stat().st_size >= 1024
-    assert answer.headers.get("content-encoding") == ("gzip" if is_large else None)
-    assert "Accept-Encoding" in answer.headers["vary"] or not is_large
+    assert answer.headers["content-encoding"] == "gzip"
+    assert "Accept-Encoding" in answer.headers["vary"]
     assert answer.content == (FOLDER / name).read_bytes()
     plain = client.request("GET", f"/page/{name}", headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
@@ -102,6 +102,44 @@ def test_a_file_that_a_browser_has_is_not_sent_again(client: Client) -> None:
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     other = client.request("GET", "/page/app.js", headers={"If-None-Match": '"other"'})
     assert other.status_code == 200
+
+
+@pytest.mark.parametrize("given", ["bytes=0-5000", "bytes=0-10,20-3000", "bytes=9999999-", "x=0"])
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_ranges_are_ignored(client: Client, given: str, encoding: str) -> None:
+    headers = {"Range": given, "Accept-Encoding": encoding}
+    answer = client.request("GET", "/page/plots.js", headers=headers)
+    assert answer.status_code == 200
+    assert "content-range" not in answer.headers
+    assert answer.content == (FOLDER / "plots.js").read_bytes()
+
+
+def test_a_file_is_read_and_compressed_once(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "page"
+    shutil.copytree(FOLDER, folder)
+    monkeypatch.setattr(static, "FOLDER", folder)
+    compressed: list[int] = []
+    compress = gzip.compress
+
+    def note(data: bytes, **options: int) -> bytes:
+        compressed.append(len(data))
+        return compress(data, **options)
+
+    monkeypatch.setattr(static.gzip, "compress", note)
+    with Client(models) as client:
+        assert not compressed
+        first = client.request("GET", "/", headers=BROWSER)
+        script = client.get("/page/app.js")
+        # Another release takes the place of this one.
+        (folder / "index.html").write_text(first.text.replace("importmap", "importmap ") + "new")
+        (folder / "app.js").unlink()
+        again = client.request("GET", "/", headers=BROWSER)
+        assert again.text == first.text
+        assert policy(again.content) == again.headers["content-security-policy"]
+        assert client.get("/page/app.js").content == script.content
+    assert compressed == [len(first.content), len(script.content)]
 
 
 @pytest.mark.parametrize("path", ["/", "/page/app.js"])
