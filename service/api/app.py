@@ -242,6 +242,7 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
     )
     async def readyz(request: Request) -> Response:
         """Whether every model is served, and why not, for callers with a key if there are any."""
+        await engine.updated()
         status = engine.status
         if not keys.knows(request.headers):
             status.models = {key: public_reason(reason) for key, reason in status.models.items()}

@@ -41,7 +41,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     async def models(request: Request) -> Response:
         """Every served model: what a client needs to build a request."""
         nonlocal cards
-        registry = await engine.find(lambda registry: registry)
+        registry = await engine.updated()
         if cards[0] is not registry:
             cards = registry, await asyncio.to_thread(_cards, registry, settings)
         accepted = request.headers.get("accept-encoding", "")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -36,8 +38,10 @@ from foretell.service.engine.registry import (
 )
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
+    DeadlineExceededError,
     EngineLostError,
     NotReadyError,
+    ServiceError,
     UnknownModelError,
     UnknownVersionError,
     from_wire,
@@ -48,7 +52,7 @@ _logger = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
-# For an engine that is stuck to say whether it knows a model.
+# For updates to be read, and for an engine that is stuck to say whether it knows a model.
 _REFRESH_SECONDS = 1.0
 _LOST = "the process that runs the models has ended; another one takes its place"
 
@@ -109,7 +113,10 @@ class EngineClient(Engine):
         self._known = asyncio.Event()
         self._draining = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._ready, self._report = False, self._registry.report
+        # States of the versions that the last engine served, while it is lost.
+        self._lost: Mapping[str, str] = {}
+        # The last one whose report was made.
+        self._reported = self._registry
         # By what was sent of them: most models of the next engine are those of the last one.
         self.models: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
 
@@ -126,24 +133,49 @@ class EngineClient(Engine):
     @property
     def status(self) -> Status:
         """Whether the server can answer."""
+        registry = self._registry
+        report = self._lost if registry.unavailable else registry.report
         if self._draining.is_set():
-            return Status.of(self.metrics, unready(self._report, "draining"), ready=False)
-        return Status.of(self.metrics, self._report, ready=self._ready)
+            return Status.of(self.metrics, unready(report, "draining"), ready=False)
+        return Status.of(self.metrics, report, ready=registry.ready)
 
-    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
-        """Look up what a request names."""
-        # The engine may have loaded it for another worker: what it has sent is read first, and it
-        # reports what is new before a request fails.
-        if (connection := self._connection) is not None and connection.update is not None:
-            await connection.updated(_REFRESH_SECONDS)
+    async def find(
+        self, lookup: Callable[[Registry], _Found], deadline: float = math.inf
+    ) -> _Found:
+        """Look up the model that a request names."""
+        connection = self._connection
         try:
-            return lookup(self._registry)
+            found = lookup(self._registry)
         except (UnknownModelError, UnknownVersionError, NotReadyError):
-            pass
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_REFRESH_SECONDS):
-                await self._call("refresh")
+            if connection is None:
+                raise
+            # The engine may have loaded it for another worker.
+            news = connection.refresh()
+        else:
+            # Only a model that is being changed waits until that is known.
+            if (
+                connection is None
+                or connection.update is None
+                or getattr(found, "name", None) not in connection.changing
+            ):
+                return found
+            news = connection.update
+        seconds = deadline - time.monotonic()
+        known, _ = await asyncio.wait([news], timeout=max(0.0, min(_REFRESH_SECONDS, seconds)))
+        if not known and seconds <= _REFRESH_SECONDS:
+            raise DeadlineExceededError("the deadline passed before the model was found")
         return lookup(self._registry)
+
+    async def updated(self) -> Registry:
+        """What is served now, with the updates that have come."""
+        if self._connection is not None:
+            await self._connection.updated(_REFRESH_SECONDS)
+        registry = self._registry
+        if registry is not self._reported:
+            # Kept in it: of thousands of versions they take a while.
+            await asyncio.to_thread(lambda: (registry.report, registry.ready))
+            self._reported = registry
+        return registry
 
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk."""
@@ -172,7 +204,6 @@ class EngineClient(Engine):
     def serve(self, connection: _EngineConnection, registry: Registry) -> None:
         """What the engine at the other end of a connection serves is known."""
         self._registry, self._connection = registry, connection
-        self._ready, self._report = registry.ready, registry.report
         self._known.set()
 
     def lose(self, connection: _EngineConnection) -> None:
@@ -181,8 +212,8 @@ class EngineClient(Engine):
             self._connection = None
             if not self._draining.is_set():
                 _logger.error("the engine is lost")
+        self._lost = dict.fromkeys(self.status.models, LOADING)
         self._registry = Registry(unavailable=LOADING)
-        self._ready, self._report = False, dict.fromkeys(self._report, LOADING)
 
     async def _call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
         if self._connection is None:
@@ -215,7 +246,8 @@ class _EngineConnection(ipc.Connection):
 
     Attributes:
         lost: Is done once the connection has ended.
-        update: Reads the last change of what is served, until that is known.
+        update: Reads the last updates that have come, until they are known.
+        changing: Names of the models that they change.
     """
 
     def __init__(self, client: EngineClient) -> None:
@@ -224,9 +256,14 @@ class _EngineConnection(ipc.Connection):
         self._numbers = itertools.count(1)
         self._runs: dict[int, Run] = {}
         self._calls: dict[int, asyncio.Future[tuple[Any, Arrays]]] = {}
-        self._loads: dict[int, RemoteModel] = {}
+        self._registry = Registry()
+        self._changes: list[NDArray[np.uint8]] = []
+        self._refreshing = asyncio.Lock()
+        # A call of `refresh` that has not begun.
+        self._next_refresh: asyncio.Task[None] | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.update: asyncio.Task[None] | None = None
+        self.changing: set[str] = set()
 
     def submit(
         self,
@@ -263,8 +300,20 @@ class _EngineConnection(ipc.Connection):
         await self.updated()
         return found
 
+    def refresh(self) -> asyncio.Task[None]:
+        """Learn of all changes until now: one call for all that ask while another one goes on."""
+        if self._next_refresh is None:
+            self._next_refresh = asyncio.ensure_future(self._refresh())
+        return self._next_refresh
+
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            self._next_refresh = None
+            with suppress(ServiceError):
+                await self.call("refresh")
+
     async def updated(self, seconds: float | None = None) -> None:
-        """Wait until the changes that have come are known."""
+        """Wait until the updates that have come are known."""
         if self.update is not None:
             await asyncio.wait([self.update], timeout=seconds)
 
@@ -284,7 +333,11 @@ class _EngineConnection(ipc.Connection):
             if (answer := self._calls.get(message.number)) and not answer.done():
                 answer.set_result((message.value, arrays))
         elif isinstance(message, ipc.Update):
-            self.update = asyncio.ensure_future(self._update(self.update, arrays["snapshot"]))
+            self.changing |= message.names
+            self._changes.append(arrays["changes"])
+            # Those that come before it begins are read together.
+            if len(self._changes) == 1:
+                self.update = asyncio.ensure_future(self._update(self.update))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.lost.set_result(None)
@@ -301,41 +354,48 @@ class _EngineConnection(ipc.Connection):
             self.send(ipc.Cancel(number))
         run.fail(CancelledError())
 
-    async def _update(self, before: asyncio.Task[None] | None, frame: NDArray[np.uint8]) -> None:
+    async def _update(self, before: asyncio.Task[None] | None) -> None:
         """Learn what is served, on a thread: of thousands of versions this takes a while."""
         if before is not None:
             await asyncio.wait([before])
+        changes, self._changes = self._changes, []
         try:
             if not self.transport.is_closing():
-                registry = await asyncio.to_thread(self._read, frame)
+                self._registry = await asyncio.to_thread(self._read, changes)
         except Exception:
             # The engine sends all of it again on the next connection.
             _logger.exception("what the engine serves could not be read")
             self.close()
         else:
             if not self.transport.is_closing():
-                self._client.serve(self, registry)
+                self._client.serve(self, self._registry)
         if self.update is asyncio.current_task():
             self.update = None
+            self.changing.clear()
 
-    def _read(self, frame: NDArray[np.uint8]) -> Registry:
-        snapshot, loads = ipc.decode(frame.data)
-        assert isinstance(snapshot, ipc.Snapshot)  # noqa: S101
-        for key, load in loads.items():
-            self._loads[int(key)] = self._model(int(key), load)
-        kept: dict[int, RemoteModel] = {}
-        versions: dict[str, dict[str, VersionState]] = {}
-        for name, version, number, failure, refused, changing, wanted in snapshot.versions:
-            model = None
-            if number is not None:
-                model = kept[number] = self._loads[number]
-                model.failure = failure
-            state = VersionState(model, refused, changing, wanted)
-            versions.setdefault(name, {})[version] = state
-        self._loads = kept
-        registry = Registry(versions, snapshot.pins, not_ready=snapshot.not_ready)
+    def _read(self, frames: Sequence[NDArray[np.uint8]]) -> Registry:
+        """The registry with the changes of some updates."""
+        states: dict[tuple[str, str], VersionState | None] = {}
+        for frame in frames:
+            changes, loads = ipc.decode(frame.data)
+            assert isinstance(changes, ipc.Changes)  # noqa: S101
+            pins, not_ready = changes.pins, changes.not_ready
+            states |= dict.fromkeys(changes.removed)
+            for name, version, number, failure, refused, changing, wanted in changes.changed:
+                key, model = (name, version), None
+                if number is not None:
+                    if str(number) in loads:
+                        model = self._model(number, loads[str(number)])
+                    else:
+                        state = states.get(key) or self._registry.get(*key)
+                        model = cast("RemoteModel", state.model)
+                    model.failure = failure
+                states[key] = VersionState(model, refused, changing, wanted)
+        registry = self._registry.with_versions(states)
+        if (registry.pins, registry.not_ready) != (pins, not_ready):
+            registry = replace(registry, pins=pins, not_ready=not_ready)
         # Kept in it: of thousands of versions they, too, are for this thread.
-        _ = registry.report, registry.ready, registry.defaults
+        _ = registry.defaults
         return registry
 
     def _model(self, number: int, load: NDArray[np.uint8]) -> RemoteModel:

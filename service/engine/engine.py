@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, Self, TypeVar
@@ -73,11 +74,19 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Wait until it is known what is served; to be called before anything else."""
 
-    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
-        """Look up what a request names, knowing every load and unload that was answered.
+    async def find(
+        self, lookup: Callable[[Registry], _Found], deadline: float = math.inf
+    ) -> _Found:
+        """Look up the model that a request names, with every load and unload that was answered.
 
         `lookup`, whose errors it raises, may be called twice.
+
+        Raises:
+            DeadlineExceededError: the deadline, on the clock of `time.monotonic`, has passed.
         """
+
+    async def updated(self) -> Registry:
+        """What is served now, with every load and unload that was answered; `status`, too, then."""
 
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
@@ -151,9 +160,17 @@ class LocalEngine(Engine):
     async def start(self) -> None:
         """The repository has been started."""
 
-    async def find(self, lookup: Callable[[Registry], _Found]) -> _Found:
-        """Look up what a request names."""
+    async def find(
+        self,
+        lookup: Callable[[Registry], _Found],
+        deadline: float = math.inf,  # noqa: ARG002
+    ) -> _Found:
+        """Look up the model that a request names."""
         return lookup(self.repository.versions.registry)
+
+    async def updated(self) -> Registry:
+        """What is served now."""
+        return self.registry
 
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk."""

@@ -82,26 +82,26 @@ class Failed(Message, tag=7):
 
 
 class Update(Message, tag=8):
-    """What is served has changed.
+    """What is served has changed, of the models of these names.
 
-    The array `snapshot` is a frame with a `Snapshot` and the loads that the worker does not know,
-    each a frame with a `Load`. So all of them can be read on a thread.
+    The array `changes` is a frame with `Changes` and the loads that the worker does not know, each
+    a frame with a `Load`. So all of them can be read on a thread.
     """
 
+    names: set[str]
 
-class Snapshot(Message, tag=9):
-    """A `Registry`: of each version its name, the number of its load, why that has failed, and the
+
+class Changes(Message, tag=9):
+    """How a `Registry` differs from the one that was sent before, or from an empty one.
+
+    Of each version that has changed, its name, the number of its load, why that has failed, and the
     fields of its `VersionState`.
     """
 
-    versions: list[tuple[str, str, int | None, str | None, str, State | None, bool]]
+    changed: list[tuple[str, str, int | None, str | None, str, State | None, bool]]
+    removed: list[tuple[str, str]]
     pins: dict[str, str]
     not_ready: str
-
-    @property
-    def loads(self) -> set[int]:
-        """Numbers of the loads."""
-        return {each[2] for each in self.versions if each[2] is not None}
 
 
 class Load(Message, tag=10):
@@ -114,7 +114,7 @@ class Load(Message, tag=10):
 
 
 _Layout = list[tuple[str, str, tuple[int, ...]]]
-_Any = Submit | Cancel | Call | Counts | Result | Answer | Failed | Update | Snapshot | Load
+_Any = Submit | Cancel | Call | Counts | Result | Answer | Failed | Update | Changes | Load
 _Pieces = list[bytes | memoryview]
 
 _PREFIX = struct.Struct("<QQ")

@@ -185,15 +185,15 @@ class Registry:
 
     @cached_property
     def defaults(self) -> Mapping[str, Model]:
-        """The model that each name means: its pinned version, or else the newest one loaded."""
-        found = {}
-        for name in sorted(self.versions):
-            versions = self.versions[name]
-            loaded = [key for key, state in versions.items() if state.model is not None]
-            default = self.pins.get(name) or max(loaded, key=int, default="")
-            if default in loaded and (model := versions[default].model) is not None:
-                found[name] = model
-        return found
+        """The model that each name means, if any does."""
+        models = ((name, self.default(name)) for name in sorted(self.versions))
+        return {name: model for name, model in models if model is not None}
+
+    def default(self, name: str) -> Model | None:
+        """The model that a name means: its pinned version, or else the newest one loaded."""
+        pinned, loaded = self.pins.get(name), self.loaded(name)
+        default = pinned or (loaded[-1] if loaded else "")
+        return self.get(name, default).model
 
     @cached_property
     def names(self) -> Index:
@@ -258,14 +258,27 @@ class Registry:
 
     def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
         """A snapshot with another state of a version, or without it."""
-        versions, every = {**self.versions.get(name, {})}, {**self.versions}
-        versions.pop(version, None)
-        if state is not None:
-            versions[version] = state
-        every[name] = versions
-        if not versions:
-            del every[name]
-        return replace(self, versions=every)
+        return self.with_versions({(name, version): state})
+
+    def with_versions(self, states: Mapping[tuple[str, str], VersionState | None]) -> Registry:
+        """A snapshot with other states of some versions; those of None are left out."""
+        changed = {name: {**self.versions.get(name, {})} for name, _ in states}
+        for (name, version), state in states.items():
+            changed[name].pop(version, None)
+            if state is not None:
+                changed[name][version] = state
+        every = {**self.versions, **changed}
+        for name, versions in changed.items():
+            if not versions:
+                del every[name]
+        registry = replace(self, versions=every)
+        if "defaults" in vars(self):
+            # Of thousands of names a few have changed.
+            models = {**self.defaults, **{name: registry.default(name) for name in changed}}
+            vars(registry)["defaults"] = {
+                name: model for name in sorted(models) if (model := models[name]) is not None
+            }
+        return registry
 
     def entries(self) -> list[IndexEntry]:
         """Every version as the index shows it; by name, oldest first."""
@@ -289,9 +302,11 @@ class Registry:
         A version that was refused does not count while another one answers to the name. Nor does a
         model that was never wanted, was unloaded on request, or is loaded on demand.
         """
-        wanted = {name for name, _, state in self if state.wanted and state.refused}
+        states = [(name, each) for name, of in self.versions.items() for each in of.values()]
+        wanted = {name for name, state in states if state.wanted and state.refused}
         wanted |= self.pins.keys()
-        failed = any(model.failure and not model.on_demand for model in self.models)
+        models = [state.model for _, state in states if state.model is not None]
+        failed = any(model.failure and not model.on_demand for model in models)
         answering = self.defaults.keys()
         return not self.not_ready and bool(answering) and wanted <= answering and not failed
 

@@ -9,9 +9,9 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -44,8 +44,9 @@ class EngineServer:
         self.engine = engine
         self.closing = False
         self._workers: set[_WorkerConnection] = set()
-        self._published: Registry | None = None
         self._publishing = asyncio.Lock()
+        # A publish that has not begun; there is at most one besides the one that is going on.
+        self._next: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
         # Number of each load, and a frame with its `ipc.Load`, written once for all workers.
@@ -70,7 +71,7 @@ class EngineServer:
         )
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
-            if self._engine_changed and not self._publishing.locked():
+            if self._engine_changed:
                 self._start_publishing()
         self.closing = True
         end = self._loop.time() + _LAST_RUNS_SECONDS
@@ -139,8 +140,7 @@ class EngineServer:
                 await (engine.load if method == "load" else engine.unload)(*arguments)
                 await self._publish_now()
             case "refresh":
-                if self._engine_changed or self._publishing.locked():
-                    await asyncio.shield(self._start_publishing())
+                await asyncio.shield(self._start_publishing())
             case "statistics":
                 return await engine.statistics(*arguments), {}
             case "render":
@@ -154,7 +154,8 @@ class EngineServer:
 
     @property
     def _engine_changed(self) -> bool:
-        return self.engine.repository.snapshot is not self._published
+        snapshot = self.engine.repository.snapshot
+        return any(worker.published is not snapshot for worker in self._workers)
 
     async def _publish_now(self) -> None:
         """Write what is served to every worker; a worker that is stuck is not waited for long."""
@@ -165,55 +166,58 @@ class EngineServer:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _start_publishing(self) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._publish())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        """Publish what is served from now on, after the publish that is going on."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._publish())
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._tasks.discard)
+        return self._next
 
     async def _publish(self) -> None:
         async with self._publishing:
-            self._published = self.engine.repository.snapshot
+            self._next = None
+            registry = self.engine.repository.snapshot
+            behind = [worker for worker in self._workers if worker.published is not registry]
+            if not behind:
+                return
+            for worker in behind:
+                worker.published = registry
             try:
                 # Of thousands of versions this takes a while.
-                snapshot, updates = await asyncio.to_thread(
-                    self._updates, self._published, [*self._workers]
-                )
+                sent, updates = await asyncio.to_thread(self._updates, registry, behind)
             except Exception:
                 # The workers go on with what they know, until something changes.
                 _logger.exception("what is served could not be sent to the HTTP workers")
                 return
             for worker, update in updates:
-                worker.snapshot = snapshot
+                worker.sent = sent
                 worker.write(update)
 
     def _updates(
         self, registry: Registry, workers: Sequence[_WorkerConnection]
-    ) -> tuple[ipc.Snapshot, list[tuple[_WorkerConnection, _Pieces]]]:
+    ) -> tuple[_Served, list[tuple[_WorkerConnection, _Pieces]]]:
         """What is served, and the message for each worker that does not know it."""
         loads: dict[int, NDArray[np.uint8]] = {}
-        versions = []
-        for name, version, state in registry:
-            number = failure = None
-            if state.model is not None:
-                number, loads[number] = self._load(state.model)
-                failure = state.model.failure
-            fields = state.refused, state.changing, state.wanted
-            versions.append((name, version, number, failure, *fields))
-        snapshot = ipc.Snapshot(versions, {**registry.pins}, registry.not_ready)
-        # Most workers know the same loads.
-        written: dict[frozenset[int], _Pieces] = {}
+        versions: dict[tuple[str, str], tuple[Any, ...]] = {}
+        for name, states in registry.versions.items():
+            for version, state in states.items():
+                number = failure = None
+                if state.model is not None:
+                    number, loads[number] = self._load(state.model)
+                    failure = state.model.failure
+                fields = state.refused, state.changing, state.wanted
+                versions[name, version] = (number, failure, *fields)
+        served = _Served(versions, {**registry.pins}, registry.not_ready)
+        # Most workers know the same.
+        written: dict[int, _Pieces] = {}
         updates = []
         for worker in workers:
-            if worker.snapshot == snapshot:
+            if worker.sent == served:
                 continue
-            known = worker.snapshot.loads if worker.snapshot else set()
-            new = frozenset(loads.keys() - known)
-            if new not in written:
-                arrays = {str(number): loads[number] for number in sorted(new)}
-                frame = np.frombuffer(b"".join(ipc.encode(snapshot, arrays)), np.uint8)
-                written[new] = ipc.encode(ipc.Update(), {"snapshot": frame})
-            updates.append((worker, written[new]))
-        return snapshot, updates
+            if id(worker.sent) not in written:
+                written[id(worker.sent)] = _update(served, worker.sent, loads)
+            updates.append((worker, written[id(worker.sent)]))
+        return served, updates
 
     def _load(self, model: Model) -> tuple[int, NDArray[np.uint8]]:
         if model not in self._loads:
@@ -223,12 +227,21 @@ class EngineServer:
         return self._loads[model]
 
 
+class _Served(NamedTuple):
+    """What is served: of each version the fields of `ipc.Changes`."""
+
+    versions: Mapping[tuple[str, str], tuple[Any, ...]]
+    pins: dict[str, str]
+    not_ready: str
+
+
 class _WorkerConnection(ipc.Connection):
     """The connection of an HTTP worker.
 
     Attributes:
         runs: Those that have not ended, by number.
-        snapshot: The last one that was sent; None before.
+        published: The last registry that was sent, if it could be.
+        sent: What the worker knows; None before.
     """
 
     def __init__(self, server: EngineServer) -> None:
@@ -236,7 +249,8 @@ class _WorkerConnection(ipc.Connection):
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Run] = {}
-        self.snapshot: ipc.Snapshot | None = None
+        self.published: Registry | None = None
+        self.sent: _Served | None = None
 
     @property
     def unwritten(self) -> bool:
@@ -306,7 +320,28 @@ class _WorkerConnection(ipc.Connection):
         else:
             _logger.error("unexpected", exc_info=error)
             error = unexpected
-        self.send(ipc.Failed(number, to_wire(error)))
+        try:
+            self.send(ipc.Failed(number, to_wire(error)))
+        except Exception:
+            _logger.exception("an error could not be sent")
+            self.send(ipc.Failed(number, to_wire(unexpected)))
+
+
+def _update(
+    served: _Served, sent: _Served | None, loads: Mapping[int, NDArray[np.uint8]]
+) -> _Pieces:
+    """The message for workers to which `sent` was sent."""
+    known = sent.versions if sent is not None else {}
+    changed = {key: each for key, each in served.versions.items() if known.get(key) != each}
+    removed = [key for key in known if key not in served.versions]
+    new = {number for key, (number, *_) in changed.items() if known.get(key, (None,))[0] != number}
+    changes = ipc.Changes(
+        [(*key, *each) for key, each in changed.items()], removed, served.pins, served.not_ready
+    )
+    arrays = {str(number): loads[number] for number in new if number is not None}
+    frame = np.frombuffer(b"".join(ipc.encode(changes, arrays)), np.uint8)
+    names = {name for name, _ in (*changed, *removed)}
+    return ipc.encode(ipc.Update(names), {"changes": frame})
 
 
 def _load(model: Model) -> tuple[ipc.Load, Arrays]:

@@ -56,7 +56,7 @@ def timeseries_router(shared: Shared) -> APIRouter:
     async def models(response: Response) -> list[str]:
         """Names of the served models; `X-Foretell-Providers` names what runs them."""
         # All in one header: clients refuse headers of many kilobytes.
-        registry = shared.engine.registry
+        registry = await shared.engine.updated()
         providers = {model.provider for model in registry.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
         return [*registry.defaults]

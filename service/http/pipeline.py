@@ -250,7 +250,7 @@ class _Pipeline:
         if parsed.memory:
             reserve(parsed.memory)
         try:
-            model = await self._engine.find(parsed.find)
+            model = await self._engine.find(parsed.find, deadline)
         except ServiceError:
             if work >= LARGE:
                 with suppress(DeadlineExceededError):

@@ -107,6 +107,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
     @router.get("/v2/health/live")
     async def live() -> ServerHealth:
         """Whether the server runs."""
+        await engine.updated()
         return ServerHealth(live=True, ready=engine.status.ready)
 
     @router.get(
@@ -114,6 +115,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
     )
     async def ready(response: Response) -> ServerHealth:
         """Whether every model is served."""
+        await engine.updated()
         health = ServerHealth(live=True, ready=engine.status.ready)
         response.status_code = 200 if health.ready else 503
         return health

@@ -36,9 +36,8 @@ def nixtla_router(shared: Shared) -> APIRouter:
     @router.get("/v2/models")
     async def models() -> dict[str, list[dict[str, str]]]:
         """Names of the served models of one channel."""
-        served = [
-            one.name for one in engine.registry.defaults.values() if len(one.manifest.channels) == 1
-        ]
+        models = (await engine.updated()).defaults.values()
+        served = [model.name for model in models if len(model.manifest.channels) == 1]
         return {"models": [{"name": name} for name in served]}
 
     return router

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from foretell.service.engine.run import Run
 from foretell.service.engine.server import EngineServer, _load
 from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import (
+    DeadlineExceededError,
     EngineLostError,
     LoadFailedError,
     ModelFailedError,
@@ -207,9 +208,9 @@ def test_only_new_models_are_sent(
     sent: list[int] = []
     plain = _EngineConnection._read
 
-    def read(connection: _EngineConnection, frame: np.ndarray) -> Any:
-        sent.append(len(ipc.decode(frame.data)[1]))
-        return plain(connection, frame)
+    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Any:
+        sent.extend(len(ipc.decode(frame.data)[1]) for frame in frames)
+        return plain(connection, frames)
 
     monkeypatch.setattr(_EngineConnection, "_read", read)
 
@@ -804,8 +805,7 @@ def test_the_engine_is_asked_for_what_a_worker_does_not_know(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is published but on request.
-    monkeypatch.setattr(EngineServer, "_engine_changed", property(lambda server: server.asked))
-    monkeypatch.setattr(EngineServer, "asked", False, raising=False)
+    monkeypatch.setattr(EngineServer, "_engine_changed", False)
 
     async def run() -> None:
         async with halves.engine() as engine, halves.worker() as worker:
@@ -827,7 +827,6 @@ def test_the_engine_is_asked_for_what_a_worker_does_not_know(
 
     async def call(server: EngineServer, method: str, arguments: Any) -> Any:
         calls.append(method)
-        monkeypatch.setattr(EngineServer, "asked", True)
         return await plain(server, method, arguments)
 
     monkeypatch.setattr(EngineServer, "call", call)
@@ -850,3 +849,189 @@ def test_an_engine_that_is_stuck_is_asked_but_for_a_moment(
                     await worker.find(partial(Registry.find, reference="nope"))
 
     uvloop.run(run())
+
+
+def test_many_requests_for_unknown_models_cost_few_calls_and_publishes(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refreshed, published, tasks = [], [], []
+    call, updates = EngineServer.call, EngineServer._updates
+
+    async def counted(server: EngineServer, method: str, arguments: Any) -> Any:
+        refreshed.append(method)
+        tasks.append(len(server._tasks))
+        return await call(server, method, arguments)
+
+    def slow(server: EngineServer, *given: Any) -> Any:
+        published.append(given)
+        time.sleep(0.05)
+        return updates(server, *given)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.worker() as worker:
+            monkeypatch.setattr(EngineServer, "call", counted)
+            monkeypatch.setattr(EngineServer, "_updates", slow)
+            end = time.monotonic() + 1
+
+            async def ask() -> None:
+                while time.monotonic() < end:
+                    with pytest.raises(UnknownModelError):
+                        await worker.find(partial(Registry.find, reference="nope"))
+
+            asked = [asyncio.ensure_future(ask()) for _ in range(40)]
+            await asyncio.sleep(0.1)
+            published.clear()
+            engine.metrics.changed()
+            await asyncio.sleep(0.3)
+            refreshed.clear()
+            unknown = partial(Registry.find, reference="nope")
+            await asyncio.gather(
+                *(worker.find(unknown) for _ in range(100)), return_exceptions=True
+            )
+            # The one that went on and the next one, and those of `asked` meanwhile.
+            assert len(refreshed) < 20
+            await asyncio.gather(*asked)
+            # One change.
+            assert len(published) == 1
+            assert max(tasks) <= 2
+
+    uvloop.run(run())
+
+
+def test_an_update_holds_what_has_changed_alone(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        write_bundle(models, Spec(name=f"other-{number}"))
+    halves = Halves(models, tmp_path / "engine")
+    changed: set[str] = set()
+    plain = _EngineConnection._read
+
+    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+        for frame in frames:
+            changes, _ = ipc.decode(frame.data)
+            assert isinstance(changes, ipc.Changes)
+            changed.update(name for name, *_ in (*changes.changed, *changes.removed))
+        return plain(connection, frames)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+            before = two.registry
+            monkeypatch.setattr(_EngineConnection, "_read", read)
+            write_bundle(models, Spec(version="2"))
+            await one.load("repeat", "2")
+            await one.unload("other-3", None)
+            registry = await two.updated()
+            assert changed == {"repeat", "other-3"}
+            assert registry.versions["other-5"] is before.versions["other-5"]
+            assert [*registry.defaults] == [*engine.registry.defaults]
+            assert registry.defaults["repeat"].version == "2"
+            assert two.status.models == engine.status.models
+
+    uvloop.run(run())
+
+
+def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(models, Spec(name="other"))
+    halves = Halves(models, tmp_path / "engine")
+    read, released = [], threading.Event()
+    plain = _EngineConnection._read
+
+    def slow(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+        read.append(len(frames))
+        assert released.wait(_PATIENCE)
+        return plain(connection, frames)
+
+    async def run() -> None:
+        async with halves.engine() as engine, halves.worker() as worker:
+            monkeypatch.setattr(_EngineConnection, "_read", slow)
+            write_bundle(models, Spec(version="2"))
+            await engine.load("repeat", "2")
+            await until(lambda: bool(read))
+            connection = worker._connection
+            assert connection is not None
+            for version in ("3", "4", "5"):
+                write_bundle(models, Spec(version=version))
+                await engine.load("repeat", version)
+                await halves.server._publish_now()
+            await until(lambda: len(connection._changes) >= 3)
+            begun = time.monotonic()
+            model = await worker.find(partial(Registry.find, reference="other"), deadline())
+            assert model.name == "other"
+            assert time.monotonic() - begun < 0.5
+            # What has changed waits, but no longer than a request may take.
+            for reference in ("repeat", "nope"):
+                begun, lookup = time.monotonic(), partial(Registry.find, reference=reference)
+                with pytest.raises(DeadlineExceededError):
+                    await worker.find(lookup, time.monotonic() + 0.1)
+                assert time.monotonic() - begun < 0.5
+            found = asyncio.ensure_future(
+                worker.find(partial(Registry.find, reference="repeat"), deadline())
+            )
+            await asyncio.sleep(0)
+            released.set()
+            assert (await found).version == "5"
+            # Those that came meanwhile were read together.
+            assert len(read) == 2
+
+    uvloop.run(run())
+
+
+def test_the_status_and_the_registry_are_those_after_an_answered_load(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = _EngineConnection._read
+
+    def slow(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+        time.sleep(0.05)
+        return plain(connection, frames)
+
+    async def run() -> None:
+        async with halves.engine(), halves.worker() as one, halves.worker() as two:
+            monkeypatch.setattr(_EngineConnection, "_read", slow)
+            for version in ("2", "3"):
+                write_bundle(models, Spec(version=version))
+                await one.load("repeat", version)
+                registry = await two.updated()
+                assert version in registry.loaded("repeat")
+                assert two.status.models[f"repeat@{version}"] == "ready"
+
+    uvloop.run(run())
+
+
+def test_a_result_that_cannot_be_sent_keeps_none_from_others(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with halves.engine(), halves.worker() as worker:
+            model, (connection,) = worker.registry.find(None), halves.server._workers
+            ended, numbers = EngineServer.ended, []
+
+            def together(server: EngineServer, *given: Any) -> None:
+                numbers.append(given[1])
+                server._woken = len(numbers) < 3
+                ended(server, *given)
+
+            plain = ipc.encode
+
+            def encode(message: ipc.Message, *given: Any) -> Any:
+                bad = isinstance(message, (ipc.Result, ipc.Failed))
+                if bad and message.number == numbers[0]:
+                    failures.append(message)
+                    if len(failures) < 3:
+                        raise OverflowError("an integer of more than 64 bits")
+                return plain(message, *given)
+
+            failures: list[ipc.Message] = []
+            monkeypatch.setattr(EngineServer, "ended", together)
+            monkeypatch.setattr(ipc, "encode", encode)
+            runs = [model.submit(windows(), deadline=deadline()) for _ in range(3)]
+            results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+            assert sum(isinstance(each, ModelFailedError) for each in results) == 1
+            assert sum(isinstance(each, dict) for each in results) == 2
+            assert not connection.runs
+
+    uvloop.run(run())
+    assert "an error could not be sent" in caplog.text

@@ -189,7 +189,7 @@ def test_large_arrays_are_written_from_where_they_lie() -> None:
     async def send() -> None:
         connection = Receiver()
         connection.connection_made(transport)
-        connection.send(Update(), {"a": array})
+        connection.send(Update(set()), {"a": array})
         connection.flush()
 
     asyncio.run(send())
