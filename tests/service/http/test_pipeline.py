@@ -131,7 +131,7 @@ class Server:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self.context = RequestContext("", given)
 
-        async def look_up(find: Any) -> Any:
+        async def look_up(find: Any, _: float) -> Any:
             return find(Registry)
 
         counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
