@@ -1,8 +1,8 @@
 """The only way from the bytes of a request that runs a model to the bytes of its answer.
 
-Read the body, parse it, find the model, decode the request for it, run the model, encode its
-outputs, compress and send them. A codec, of one format of requests and answers, does the parsing,
-decoding and encoding; all else is done here for all of them.
+Read the body, parse it, find the model (first, if the path names it), decode the request for it,
+run the model, encode its outputs, compress and send them. A codec, of one format of requests and
+answers, does the parsing, decoding and encoding; all else is done here for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -54,13 +55,14 @@ class Parsed(Generic[_Content]):
 
     Attributes:
         content: What was parsed, until it is released.
-        find: Finds the model that the request means; it raises as `Registry.find`.
+        find: Finds the model that the request means; it raises as `Registry.find`. None if the path
+            names the model.
         work: How much there is to decode, as `LARGE` counts it.
         memory: About how many bytes decoding takes that are not reserved yet.
     """
 
     content: _Content | None
-    find: Callable[[Registry], Model]
+    find: Callable[[Registry], Model] | None
     work: int
     memory: int = 0
 
@@ -239,6 +241,12 @@ class _Pipeline:
     ) -> Decoded:
         """Read, parse, find, decode."""
         offload, limit = self._offload, self._settings.max_body_bytes
+        model = None
+        if path := request.scope.get("path_params"):
+            # Nothing is read for a model that is not known, and refusals are counted as its own.
+            find: Callable[[Registry], Model] = methodcaller("find", path_reference(path))
+            model = await self._engine.find(find, deadline)
+            context.model, context.version = model.manifest.name, model.manifest.version
         body = await read_body(request, context.headers, limit, deadline, reserve)
         began = time.time_ns()
         work = codec.parsing_work(body, request)
@@ -249,14 +257,16 @@ class _Pipeline:
             parsed = await offload.run(deadline, codec.parse, body, request)
         if parsed.memory:
             reserve(parsed.memory)
-        try:
-            model = await self._engine.find(parsed.find, deadline)
-        except ServiceError:
-            if work >= LARGE:
-                with suppress(DeadlineExceededError):
-                    await offload.run(deadline, parsed.drop)
-            raise
-        context.model, context.version = model.manifest.name, model.manifest.version
+        if model is None:
+            assert parsed.find is not None  # noqa: S101 - the path names no model
+            try:
+                model = await self._engine.find(parsed.find, deadline)
+            except ServiceError:
+                if work >= LARGE:
+                    with suppress(DeadlineExceededError):
+                        await offload.run(deadline, parsed.drop)
+                raise
+            context.model, context.version = model.manifest.name, model.manifest.version
         if parsed.work < LARGE:
             decoded = codec.decode(parsed, model)
         else:
@@ -267,6 +277,11 @@ class _Pipeline:
         if context.trace is not None:
             context.trace.stage("decode", began, ended, context.attributes)
         return decoded
+
+
+def path_reference(path: Mapping[str, str]) -> str:
+    """The model that a path names by its parameters `model` and `version`, if it has this one."""
+    return f"{path['model']}@{path['version']}" if "version" in path else path["model"]
 
 
 async def wait_for_result(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -119,7 +118,6 @@ class InferenceCodec:
 
     def parse(self, body: Body, request: Request) -> Parsed[_Content]:
         """Read the JSON, if it is as long as the header says."""
-        name, version = request.path_params["model"], request.path_params.get("version")
         length, text = request.headers.get(HEADER), _text_bytes(body, request)
         if length is not None and not (_is_length(length) and int(length) <= len(body)):
             raise unreadable(
@@ -138,9 +136,8 @@ class InferenceCodec:
         if request.scope["query_string"]:
             NAMES.check(QUERY, request.query_params, QUERY, unknown)
         content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown))
-        reference = name if version is None else f"{name}@{version}"
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
-        return Parsed(content, methodcaller("find", reference), work)
+        return Parsed(content, None, work)
 
     def decode(self, parsed: Parsed[_Content], model: Model) -> Inference:
         """Read the tensors, which may be views of the body."""

@@ -20,7 +20,7 @@ from foretell.service.forecast.parse import read_json
 from foretell.service.http.auth import Keys
 from foretell.service.http.body import JSON, read_body
 from foretell.service.http.middleware import request_context
-from foretell.service.http.pipeline import Shared, serve
+from foretell.service.http.pipeline import Shared, path_reference, serve
 from foretell.service.inference.codec import InferenceCodec
 from foretell.service.inference.wire import (
     ChangeParameters,
@@ -133,8 +133,7 @@ def models_router(shared: Shared) -> APIRouter:
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
     async def find(request: Request) -> Model:
-        name, version = request.path_params["model"], request.path_params.get("version")
-        reference = name if version is None else f"{name}@{version}"
+        reference = path_reference(request.path_params)
         return await engine.find(lambda registry: registry.find(reference))
 
     async def about(request: Request) -> ModelMetadata:

@@ -125,6 +125,8 @@ class Server:
     def __init__(self) -> None:
         self.budget = MemoryBudget(BUDGET)
         self.covered: list[Any] = []
+        self.path: dict[str, str] = {}
+        self.unread = False
         self.context = RequestContext("", {})
 
     def post(self, *codecs: Codec, body: bytes = b"word", **headers: str) -> Any:
@@ -144,7 +146,8 @@ class Server:
             return coming.pop()
 
         async def scene() -> Any:
-            scope = {"type": "http", "query_string": b"", "state": {"context": self.context}}
+            state = {"context": self.context}
+            scope = {"type": "http", "query_string": b"", "state": state, "path_params": self.path}
             offload, before = Offload(), self.budget.reserved
             try:
                 settings = Settings.model_construct(timeout_seconds=5, max_body_bytes=100_000)
@@ -152,6 +155,7 @@ class Server:
                 return await serve(shared, *codecs)(Request(scope, receive))
             finally:
                 offload.close()
+                self.unread = bool(coming)
                 assert self.budget.reserved == before
 
         return asyncio.run(scene())
@@ -240,6 +244,27 @@ def test_a_model_that_there_is_not(server: Server, work: int) -> None:
         server.post(codec)
     assert "decode" not in codec.here
     assert server.context.model == ""
+
+
+@pytest.mark.parametrize("path", [{"model": "other"}, {"model": "model", "version": "9"}])
+def test_nothing_is_read_for_a_model_of_the_path_that_there_is_not(
+    server: Server, path: dict[str, str]
+) -> None:
+    codec = Codec()
+    server.path = path
+    with pytest.raises(UnknownModelError):
+        server.post(codec)
+    assert server.unread
+    assert server.context.model == ""
+
+
+def test_a_model_of_the_path_is_known_before_the_body(server: Server) -> None:
+    codec = Codec()
+    codec.reference, server.path = None, {"model": "model"}
+    assert server.post(codec).body == b"word"
+    with pytest.raises(TooLargeError):
+        server.post(codec, body=bytes(BUDGET + 1))
+    assert (server.context.model, server.context.version) == ("model", "1")
 
 
 def test_the_codec_is_that_of_the_media_type(server: Server) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import zlib
 from concurrent.futures import Future
 from pathlib import Path
@@ -85,6 +86,22 @@ def test_errors_are_one_text(client: Client) -> None:
     assert infer(client, request(), {"X-Timeout-Ms": "x"}).json() == {
         "error": "X-Timeout-Ms: expected a whole number of milliseconds from 1, got 'x'"
     }
+
+
+def test_refused_requests_are_counted_for_their_model(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "foretell.access")
+    assert refused(client, b"{no json")[0] == 400
+    (record,) = caplog.records
+    fields: dict[str, Any] = record.__dict__["fields"]
+    assert (fields["model"], fields["status"]) == ("multi", 400)
+    metrics = client.get("/metrics").text
+    assert re.search(
+        r'^foretell_requests_total\{model="multi",.*status="400",', metrics, re.MULTILINE
+    )
+    # The model comes first: the body of a request for another one is not read.
+    assert infer(client, b"{no json", model="nope").status_code == 404
 
 
 @pytest.mark.parametrize(
