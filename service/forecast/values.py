@@ -223,4 +223,4 @@ def _shown(value: object) -> str:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError:
         return shown(value)
-    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else shown(number)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**64 else shown(number)

@@ -118,6 +118,7 @@ class _Codec(ABC, JsonBody):
     """What both codecs share."""
 
     kind: type[ForecastRequest]
+    compress_from = 1024
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

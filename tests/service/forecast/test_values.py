@@ -86,6 +86,18 @@ def test_names_the_culprit_among_gaps(rows: list[Any], place: str, message: str)
     assert error.value.param == place
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (2.0**63, "9223372036854775808"), (2**64, "1.8446744073709552e.19")],
+)
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_shows_whole_numbers_as_they_were_sent(kind: Any, value: float, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"got {text}$"):
+        read_values(kind([float(value)] * 2), TWO, "s")
+    with pytest.raises(InvalidInputError, match=f"got {text}$"):
+        read_values([value] * 2, TWO, "s")
+
+
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("rows", [4, 40_000])
 def test_arrays(rows: int, gaps: bool) -> None:

@@ -66,6 +66,18 @@ def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
     assert request() is None
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+@pytest.mark.parametrize(("count", "compressed"), [(1, False), (200, True)])
+def test_answers_of_a_kibibyte_are_compressed(
+    client: Client, encoding: str, count: int, compressed: bool
+) -> None:
+    request = body(Y * count, series={"sizes": [len(Y)] * count})
+    headers = {"Accept-Encoding": encoding}
+    found = client.request("POST", f"/nixtla/v2/{FORECAST}", json=request, headers=headers)
+    assert (found.headers.get("content-encoding") == encoding) == compressed
+    assert len(found.json()["mean"]) == 2 * count
+
+
 def test_an_answer_has_what_the_client_reads(client: Client) -> None:
     found = answer(client, body())
     assert found == {
