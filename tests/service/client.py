@@ -28,7 +28,7 @@ def request_of(query: str = "", *, model: str = "", **headers: str) -> Request:
 
 
 class Client:
-    """Sends requests; whatever a forecast door answers must parse with KServe's own classes."""
+    """Sends requests; whatever a forecast route answers must parse with KServe's own classes."""
 
     def __init__(self, models: Path, tracer: Tracer | None = None, **settings: Any) -> None:
         self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})

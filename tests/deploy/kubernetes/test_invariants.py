@@ -161,8 +161,8 @@ def test_kserve_probes_in_the_same_way(ask: Ask) -> None:
         assert probe == deployed[name]
     assert ask("http", RUNTIME["annotations"]["prometheus.kserve.io/path"]) == 200
     # KServe's first protocol has a model's description at its name, ours at its list.
-    doors = {"v1": "/v1/timeseries/models", "v2": "/v2"}
-    assert {ask("http", doors[one]) for one in RUNTIME["protocolVersions"]} == {200}
+    paths = {"v1": "/v1/timeseries/models", "v2": "/v2"}
+    assert {ask("http", paths[one]) for one in RUNTIME["protocolVersions"]} == {200}
 
 
 def test_policies_let_in_whom_the_ports_are_for(found: list[Resource], pod: dict[str, Any]) -> None:

@@ -240,15 +240,15 @@ def test_the_engine_keeps_free_memory_for_longer_while_it_runs_models(
     looks = Looks([True])
 
     async def ask() -> None:
-        door = EngineClient(tmp_path / "engine", Metrics())
-        await door.start()
+        worker = EngineClient(tmp_path / "engine", Metrics())
+        await worker.start()
         deadline = time.monotonic() + PATIENCE
         feeds = {HISTORY: np.zeros((1, 8, 1), np.float32)}
         while True not in looks.busy and time.monotonic() < deadline:
-            run = door.registry.find(None).submit(feeds, deadline=deadline)
+            run = worker.registry.find(None).submit(feeds, deadline=deadline)
             while not run.done():
                 await asyncio.sleep(0.01)
-        await door.close()
+        await worker.close()
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(uvloop.run, ask())

@@ -1,4 +1,4 @@
-"""Tables in Arrow's streaming format, through the main door."""
+"""Tables in Arrow's streaming format, through POST /forecast."""
 
 from __future__ import annotations
 
