@@ -217,8 +217,9 @@ class Acceptor:
     def _accept(self, listener: socket.socket) -> None:
         try:
             while len(self._connecting) < _MOST_CONNECTING:
+                accepted, _ = listener.accept()
                 connecting = asyncio.ensure_future(
-                    self._loop.connect_accepted_socket(self._connection, listener.accept()[0])
+                    self._loop.connect_accepted_socket(self._connection, accepted)
                 )
                 self._connecting.add(connecting)
                 connecting.add_done_callback(self._connected)
