@@ -19,6 +19,7 @@ from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
+from foretell.service.http.pipeline import find_model
 from foretell.service.settings import Settings
 
 _CARDS = TypeAdapter(list[ModelCard])
@@ -54,7 +55,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
     )
     async def one(request: Request) -> ModelReport:
         """A model, with what was measured of it in the test split and when it was verified."""
-        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
+        model = await find_model(engine, request.path_params)
         return _card(model, engine.registry, settings)
 
     @router.get(
@@ -68,7 +69,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
         A bundle that was exported without data has none.
         """
-        model = await engine.find(lambda registry: registry.find(request.path_params["model"]))
+        model = await find_model(engine, request.path_params)
         found = await model.example()
         if found is None:
             raise NoExampleError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -30,6 +30,7 @@ from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import (
     LOADING,
     IndexEntry,
+    Model,
     Named,
     Registry,
     State,
@@ -55,8 +56,6 @@ _COUNT_SECONDS = 1.0
 # For updates to be read, and for an engine that is stuck to say whether it knows a model.
 _REFRESH_SECONDS = 1.0
 _LOST = "the process that runs the models has ended; another one takes its place"
-
-_Found = TypeVar("_Found")
 
 
 @dataclass(eq=False, repr=False)
@@ -139,13 +138,11 @@ class EngineClient(Engine):
             return Status.of(self.metrics, unready(report, "draining"), ready=False)
         return Status.of(self.metrics, report, ready=registry.ready)
 
-    async def find(
-        self, lookup: Callable[[Registry], _Found], deadline: float = math.inf
-    ) -> _Found:
+    async def find(self, lookup: Callable[[Registry], Model], deadline: float = math.inf) -> Model:
         """Look up the model that a request names."""
         connection = self._connection
         try:
-            found = lookup(self._registry)
+            model = lookup(self._registry)
         except (UnknownModelError, UnknownVersionError, NotReadyError):
             if connection is None:
                 raise
@@ -156,9 +153,9 @@ class EngineClient(Engine):
             if (
                 connection is None
                 or connection.update is None
-                or getattr(found, "name", None) not in connection.changing
+                or model.name not in connection.changing
             ):
-                return found
+                return model
             news = connection.update
         seconds = deadline - time.monotonic()
         known, _ = await asyncio.wait([news], timeout=max(0.0, min(_REFRESH_SECONDS, seconds)))

@@ -6,11 +6,11 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
 
-from foretell.service.engine.registry import IndexEntry, Registry
+from foretell.service.engine.registry import IndexEntry, Model, Registry
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.statistics import gauges, statistics
 from foretell.service.errors import NotReadyError
@@ -19,8 +19,6 @@ from foretell.service.metrics import Metrics
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2
 _LAST_RUNS_SECONDS = 0.5
-
-_Found = TypeVar("_Found")
 
 
 class Workers(BaseModel):
@@ -74,9 +72,7 @@ class Engine(Protocol):
     async def start(self) -> None:
         """Wait until it is known what is served; to be called before anything else."""
 
-    async def find(
-        self, lookup: Callable[[Registry], _Found], deadline: float = math.inf
-    ) -> _Found:
+    async def find(self, lookup: Callable[[Registry], Model], deadline: float = math.inf) -> Model:
         """Look up the model that a request names, with every load and unload that was answered.
 
         `lookup`, whose errors it raises, may be called twice.
@@ -162,9 +158,9 @@ class LocalEngine(Engine):
 
     async def find(
         self,
-        lookup: Callable[[Registry], _Found],
+        lookup: Callable[[Registry], Model],
         deadline: float = math.inf,  # noqa: ARG002
-    ) -> _Found:
+    ) -> Model:
         """Look up the model that a request names."""
         return lookup(self.repository.versions.registry)
 

@@ -121,14 +121,13 @@ class Run:
             self.end(error)
             self.notify()
 
-    def end(self, error: BaseException | None) -> None:
-        """Decide its outcome; `notify` has to follow. Its outputs, if any, are there already."""
-        if error is not None:
-            self.outputs = {}
-            self.error = own_error(error)
-            if not self.taken:
-                # No batch reads them, and its client may hold the run for longer.
-                self.feeds = {}
+    def end(self, error: BaseException) -> None:
+        """End it with an error; `notify` has to follow."""
+        self.outputs = {}
+        self.error = own_error(error)
+        if not self.taken:
+            # No batch reads them, and its client may hold the run for longer.
+            self.feeds = {}
         self.over = True
 
     def notify(self) -> None:
@@ -138,10 +137,7 @@ class Run:
                 callback = self._callbacks.popleft()
             except IndexError:
                 return
-            try:
-                callback(self)
-            except Exception:
-                _logger.exception("a callback of a run failed")
+            notify(callback, self)
 
 
 def notify(callback: Callable[..., object], *values: object) -> None:

@@ -65,23 +65,23 @@ def reading_work(body: Body, size: int) -> int:
     return size + _BRACKET * (body.count(b"[", 0, size) + body.count(b"{", 0, size))
 
 
-# Most clients ask for compressed answers on their own, and gzip takes longer to write than most
-# forecasts: half a millisecond for so much. zstd takes a third of that, or less.
-COMPRESS_FROM = 64 * 1024
+class Compressed:
+    """The compression of a codec's answers; see `pipeline.Codec`."""
+
+    encodings = ("zstd", "gzip")
+    # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
+    # forecasts: half a millisecond for so much. zstd takes a third of that, or less.
+    compress_from = 64 * 1024
 
 
-class JsonBody:
-    """What codecs share whose requests and answers are JSON; see `pipeline.Codec`."""
+class JsonBody(Compressed):
+    """The half of a codec whose requests and answers are JSON; see `pipeline.Codec`."""
 
     media_type = JSON
-    encodings = ("zstd", "gzip")
-    compress_from = COMPRESS_FROM
 
     def parsing_work(self, body: Body, request: object) -> int:  # noqa: ARG002
-        """As `reading_work` of all of it."""
-        if (size := len(body)) >= _WHOLE:
-            return size
-        return size + _BRACKET * (body.count(b"[") + body.count(b"{"))
+        """As that of all its JSON."""
+        return reading_work(body, len(body))
 
     def parsing_memory(self, body: Body, request: object) -> int:  # noqa: ARG002
         """As that of all its JSON."""
@@ -208,9 +208,7 @@ class JsonCodec(JsonBody):
         self, parsed: Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]], model: Model
     ) -> Job:
         """Read the inputs."""
-        content, parsed.content = parsed.content, None
-        assert content is not None  # noqa: S101 - it is decoded once
-        return decode(*content, model, self._settings, self._operation)
+        return decode(*parsed.release(), model, self._settings, self._operation)
 
 
 def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:

@@ -15,7 +15,7 @@ from foretell.service.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.forecast.encode import encoding_work
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING, Operation
-from foretell.service.forecast.parse import COMPRESS_FROM, JsonCodec
+from foretell.service.forecast.parse import Compressed, JsonCodec
 from foretell.service.http.body import ALWAYS, JSON
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed, Shared, serve
@@ -64,7 +64,7 @@ def timeseries_router(shared: Shared) -> APIRouter:
     return router
 
 
-class ArrowCodec:
+class ArrowCodec(Compressed):
     """Forecasts of a table in Arrow's format, whose options are in the URL.
 
     Arrow takes time and memory to load, and many servers never see a table: the three functions are
@@ -72,8 +72,6 @@ class ArrowCodec:
     """
 
     media_type = ARROW
-    encodings = ("zstd", "gzip")
-    compress_from = COMPRESS_FROM
     encoding_work = staticmethod(encoding_work)
 
     def __init__(self, operation: Operation, settings: Settings) -> None:
@@ -109,11 +107,8 @@ def _arrow() -> Any:  # noqa: ANN401 - a module
     return import_module("foretell.service.forecast.arrow")
 
 
-class BacktestCodec:
+class BacktestCodec(Compressed):
     """Backtests, whose requests another codec reads, and whose answers are JSON."""
-
-    encodings = ("zstd", "gzip")
-    compress_from = COMPRESS_FROM
 
     def __init__(self, codec: JsonCodec | ArrowCodec) -> None:
         self.media_type = codec.media_type

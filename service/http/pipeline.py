@@ -8,6 +8,7 @@ answers, does the parsing, decoding and encoding; all else is done here for all 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,14 +33,14 @@ from foretell.service.http.body import (
     LargeAnswer,
     MemoryBudget,
     Offload,
-    Share,
     media_type,
     read_body,
     timeout_of,
 )
 from foretell.service.http.compression import Body, choose_encoding, compress
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import EXTENSION, ClientConnection, connection_of
+from foretell.service.http.protocol import ClientConnection, connection_of
+from foretell.service.metrics import Stage
 from foretell.service.settings import Settings
 
 Wait = Callable[[Run], Awaitable[Arrays]]
@@ -189,14 +190,14 @@ class _Pipeline:
             deadline = min(deadline, started + timeout_of(headers[TIMEOUT_HEADER]))
         if self._codecs and headers.get("content-type", codec.media_type) != codec.media_type:
             codec = self._codecs[media_type(headers, *self._codecs)]
-        share = Share(self._budget)
+        share = self._budget.share()
         try:
             decoded = await self._read(codec, request, context, deadline, share.reserve)
             # Nothing else of the request is held from here on.
             share.reserve(decoded.held - share.reserved)
             if decoded.timeout is not None:
                 deadline = min(deadline, started + decoded.timeout)
-            client = request.scope.get("extensions", {}).get(EXTENSION) or connection_of(request)
+            client = connection_of(request)
             wait = partial(wait_for_result, client=client, deadline=deadline, context=context)
             outputs = await decoded.run(deadline, wait)
             began = time.time_ns()
@@ -220,10 +221,7 @@ class _Pipeline:
                     answer = compress(encoding, [answer])
                 else:
                     answer = await self._offload.run(deadline, compress, encoding, [answer])
-        ended = time.time_ns()
-        context.stages.append(("encode", (ended - began) / 1e9))
-        if context.trace is not None:
-            context.trace.stage("encode", began, ended, context.attributes)
+        _note_stage(context, "encode", began)
         is_small = len(answer) <= SMALL_ANSWER
         return (
             Response(answer, headers=described)
@@ -244,8 +242,7 @@ class _Pipeline:
         model = None
         if path := request.scope.get("path_params"):
             # Nothing is read for a model that is not known, and refusals are counted as its own.
-            find: Callable[[Registry], Model] = methodcaller("find", path_reference(path))
-            model = await self._engine.find(find, deadline)
+            model = await find_model(self._engine, path, deadline)
             context.model, context.version = model.manifest.name, model.manifest.version
         body = await read_body(request, context.headers, limit, deadline, reserve)
         began = time.time_ns()
@@ -272,16 +269,25 @@ class _Pipeline:
         else:
             decoded = await offload.run(deadline, codec.decode, parsed, model)
         context.windows = decoded.windows
-        ended = time.time_ns()
-        context.stages.append(("decode", (ended - began) / 1e9))
-        if context.trace is not None:
-            context.trace.stage("decode", began, ended, context.attributes)
+        _note_stage(context, "decode", began)
         return decoded
 
 
-def path_reference(path: Mapping[str, str]) -> str:
-    """The model that a path names by its parameters `model` and `version`, if it has this one."""
-    return f"{path['model']}@{path['version']}" if "version" in path else path["model"]
+async def find_model(engine: Engine, path: Mapping[str, str], deadline: float = math.inf) -> Model:
+    """The model that a path names by its parameters `model` and, if it has it, `version`.
+
+    Raises as `Registry.find` and `Engine.find`.
+    """
+    name = f"{path['model']}@{path['version']}" if "version" in path else path["model"]
+    return await engine.find(methodcaller("find", name), deadline)
+
+
+def _note_stage(context: RequestContext, stage: Stage, began: int) -> None:
+    """Note a stage that began at some `time.time_ns` and ends now."""
+    ended = time.time_ns()
+    context.stages.append((stage, (ended - began) / 1e9))
+    if context.trace is not None:
+        context.trace.stage(stage, began, ended, context.attributes)
 
 
 async def wait_for_result(

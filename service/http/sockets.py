@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from typing import Any, NamedTuple
 
 from foretell.service.errors import StartError
@@ -216,17 +217,14 @@ class Acceptor:
 
     def _accept(self, listener: socket.socket) -> None:
         try:
-            while len(self._connecting) < _MOST_CONNECTING:
-                accepted, _ = listener.accept()
+            room = max(0, _MOST_CONNECTING - len(self._connecting))
+            for accepted in islice(accept_all(listener), room):
                 connecting = asyncio.ensure_future(
                     self._loop.connect_accepted_socket(self._connection, accepted)
                 )
                 self._connecting.add(connecting)
                 connecting.add_done_callback(self._connected)
         except OSError as error:
-            if error.errno not in _SHORTAGES:
-                # No connection waits any more; or one was lost, and the others have another turn.
-                return
             # The listener stays readable: without a pause the loop would do nothing else.
             _logger.warning(
                 "accepts no connections for %g s: %s; raise the limit of open files (ulimit -n)",

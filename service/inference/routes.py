@@ -13,14 +13,14 @@ from pydantic import BaseModel
 
 from foretell.bundle import layout
 from foretell.service.engine.engine import Engine
-from foretell.service.engine.registry import Model, State, public_reason
+from foretell.service.engine.registry import State, public_reason
 from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import ModelFailedError, NotSupportedError, refusals
 from foretell.service.forecast.parse import read_json
 from foretell.service.http.auth import Keys
 from foretell.service.http.body import JSON, read_body
 from foretell.service.http.middleware import request_context
-from foretell.service.http.pipeline import Shared, path_reference, serve
+from foretell.service.http.pipeline import Shared, find_model, serve
 from foretell.service.inference.codec import InferenceCodec
 from foretell.service.inference.wire import (
     ChangeParameters,
@@ -132,29 +132,25 @@ def models_router(shared: Shared) -> APIRouter:
     """The routes of models."""
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
-    async def find(request: Request) -> Model:
-        reference = path_reference(request.path_params)
-        return await engine.find(lambda registry: registry.find(reference))
-
     async def about(request: Request) -> ModelMetadata:
         """What a model takes and returns; outputs of attention are answered if they are named."""
-        model = await find(request)
+        model = await find_model(engine, request.path_params)
         return describe(model, engine.registry.loaded(model.name))
 
     async def ready(request: Request) -> ModelHealth:
         """Whether a model answers."""
-        model = await find(request)
+        model = await find_model(engine, request.path_params)
         if model.failure is not None:
             raise ModelFailedError(f"{model.name} has failed; /readyz says why")
         return ModelHealth(name=model.name, ready=True)
 
     async def config(request: Request) -> dict[str, Any]:
         """What is true of a model of Triton's ModelConfig."""
-        return configuration(await find(request), shared.settings)
+        return configuration(await find_model(engine, request.path_params), shared.settings)
 
     async def stats(request: Request) -> Response:
         """Counts of every version of a model that is loaded, or of one."""
-        model = await find(request)
+        model = await find_model(engine, request.path_params)
         version = model.version if "version" in request.path_params else None
         return Response(await engine.statistics(model.name, version), media_type=JSON)
 
