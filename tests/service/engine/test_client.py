@@ -199,6 +199,19 @@ def test_a_new_worker_is_told_alone(halves: Halves) -> None:
     uvloop.run(run())
 
 
+def before_reads(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[Sequence[np.ndarray]], object]
+) -> None:
+    """Call a function with the frames of updates, before they are read."""
+    plain = _EngineConnection._read
+
+    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+        call(frames)
+        return plain(connection, frames)
+
+    monkeypatch.setattr(_EngineConnection, "_read", read)
+
+
 def test_only_new_models_are_sent(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,13 +219,10 @@ def test_only_new_models_are_sent(
         write_bundle(models, Spec(name=f"other-{number}"))
     halves = Halves(models, tmp_path / "engine")
     sent: list[int] = []
-    plain = _EngineConnection._read
-
-    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Any:
-        sent.extend(len(ipc.decode(frame.data)[1]) for frame in frames)
-        return plain(connection, frames)
-
-    monkeypatch.setattr(_EngineConnection, "_read", read)
+    before_reads(
+        monkeypatch,
+        lambda frames: sent.extend(len(ipc.decode(frame.data)[1]) for frame in frames),
+    )
 
     async def run() -> None:
         async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
@@ -905,19 +915,17 @@ def test_an_update_holds_what_has_changed_alone(
         write_bundle(models, Spec(name=f"other-{number}"))
     halves = Halves(models, tmp_path / "engine")
     changed: set[str] = set()
-    plain = _EngineConnection._read
 
-    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+    def note(frames: Sequence[np.ndarray]) -> None:
         for frame in frames:
             changes, _ = ipc.decode(frame.data)
             assert isinstance(changes, ipc.Changes)
             changed.update(name for name, *_ in (*changes.changed, *changes.removed))
-        return plain(connection, frames)
 
     async def run() -> None:
         async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
             before = two.registry
-            monkeypatch.setattr(_EngineConnection, "_read", read)
+            before_reads(monkeypatch, note)
             write_bundle(models, Spec(version="2"))
             await one.load("repeat", "2")
             await one.unload("other-3", None)
@@ -937,16 +945,14 @@ def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
     write_bundle(models, Spec(name="other"))
     halves = Halves(models, tmp_path / "engine")
     read, released = [], threading.Event()
-    plain = _EngineConnection._read
 
-    def slow(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+    def wait(frames: Sequence[np.ndarray]) -> None:
         read.append(len(frames))
         assert released.wait(_PATIENCE)
-        return plain(connection, frames)
 
     async def run() -> None:
         async with halves.engine() as engine, halves.worker() as worker:
-            monkeypatch.setattr(_EngineConnection, "_read", slow)
+            before_reads(monkeypatch, wait)
             write_bundle(models, Spec(version="2"))
             await engine.load("repeat", "2")
             await until(lambda: bool(read))
@@ -982,15 +988,9 @@ def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
 def test_the_status_and_the_registry_are_those_after_an_answered_load(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = _EngineConnection._read
-
-    def slow(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
-        time.sleep(0.05)
-        return plain(connection, frames)
-
     async def run() -> None:
         async with halves.engine(), halves.worker() as one, halves.worker() as two:
-            monkeypatch.setattr(_EngineConnection, "_read", slow)
+            before_reads(monkeypatch, lambda _: time.sleep(0.05))
             for version in ("2", "3"):
                 write_bundle(models, Spec(version=version))
                 await one.load("repeat", version)

@@ -144,34 +144,40 @@ def test_its_example_is_read_as_it_is_evicted(
     assert not one.resident
 
 
+def explain(model: Model) -> Run:
+    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
+    names = ("encoder.1.self.lags",)
+    return model.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
+
+
 def test_attention_waits_for_the_model_and_then_for_its_graph(scene: Scene, tmp_path: Path) -> None:
     spec = Spec(name="one", stages=(lag_stage(),))
     one = scene.list(write_bundle(tmp_path, spec))
     two = scene.list(write_bundle(tmp_path, Spec(name="two")))
-    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
-
-    def explain() -> Run:
-        names = ("encoder.1.self.lags",)
-        return one.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
-
     for _ in range(2):
-        runs = [explain() for _ in range(3)]
+        runs = [explain(one) for _ in range(3)]
         for run in runs:
             assert "encoder.1.self.lags" in run.result(_PATIENCE)
             assert run.loading > 0
-        again = explain()
+        again = explain(one)
         assert "encoder.1.self.lags" in again.result(_PATIENCE)
         assert again.loading == 0
         two.load()
         assert not one.resident
 
 
-def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
-    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def loaded_and_other(scene: Scene, tmp_path: Path) -> tuple[Model, Model]:
+    """A loaded model with attention, and another one that can take its place."""
     one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
     two = scene.list(write_bundle(tmp_path, Spec(name="two")))
     one.load()
+    return one, two
+
+
+def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
+    scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = loaded_and_other(scene, tmp_path)
     opened = runtime.open
     evicting = threading.Event()
 
@@ -181,9 +187,7 @@ def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
         return opened(graph, **options)
 
     monkeypatch.setattr(runtime, "open", late)
-    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
-    names = ("encoder.1.self.lags",)
-    run = one.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
+    run = explain(one)
     settle = one.queue.settle
     monkeypatch.setattr(one.queue, "settle", lambda timeout: (evicting.set(), settle(timeout)))
     two.load()
@@ -225,18 +229,10 @@ class Opening:
         return self._open(graph, **options)
 
 
-def explain(model: Model) -> Run:
-    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
-    names = ("encoder.1.self.lags",)
-    return model.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
-
-
 def test_attention_that_was_accepted_is_answered_before_the_eviction(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
-    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
-    one.load()
+    one, two = loaded_and_other(scene, tmp_path)
     opening = Opening(scene, runtime, monkeypatch)
     run = explain(one)
     opening.after_pause(one, lambda: None)
@@ -251,9 +247,7 @@ def test_attention_that_was_accepted_is_answered_before_the_eviction(
 def test_attention_that_fails_as_its_model_is_evicted_fails_alone(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = scene.list(write_bundle(tmp_path, Spec(name="one", stages=(lag_stage(),))))
-    two = scene.list(write_bundle(tmp_path, Spec(name="two")))
-    one.load()
+    one, two = loaded_and_other(scene, tmp_path)
     opening = Opening(scene, runtime, monkeypatch)
     run = explain(one)
     assert opening.began.wait(_PATIENCE)
