@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -34,13 +33,11 @@ class Limits(NamedTuple):
         batch: Most windows in a batch.
         windows: Most windows waiting.
         bytes: Most bytes that runs hold until they end.
-        graphs: Most windows in a batch of a graph, where that is fewer.
     """
 
     batch: int
     windows: int
     bytes: int
-    graphs: Mapping[str, int] = MappingProxyType({})
 
 
 class Usage(NamedTuple):
@@ -392,9 +389,7 @@ class Queue(Node[GraphQueue]):
         self._root.notify()
 
     def _make(self, graph: str) -> GraphQueue:
-        most = self._limits.batch
-        most = min(most, self._limits.graphs.get(graph, most))
-        self._graphs[graph] = GraphQueue(self, most)
+        self._graphs[graph] = GraphQueue(self, self._limits.batch)
         return self._graphs[graph]
 
     def _held(self, name: str | None = None) -> list[Run]:

@@ -414,7 +414,8 @@ def test_queues_never_share_a_batch(scheduler: Scheduler, queue: Queue, gate: Ga
 
 
 def test_a_graph_may_have_smaller_batches(scheduler: Scheduler, gate: Gate) -> None:
-    queue = add(scheduler, gate, graphs={"large": 2})
+    queue = add(scheduler, gate)
+    queue.resume("large", 2)
     gate.open.set()
     futures = [submit(queue, 1, 2, 3, graph=graph) for graph in ("large", "g")]
     assert [result(future) for future in futures] == [[10, 20, 30]] * 2
@@ -870,7 +871,8 @@ def test_an_observer_that_fails_costs_nobody_an_answer(
 
 def test_tells_of_every_batch(scheduler: Scheduler) -> None:
     gate, told = Gate(), Told()
-    queue = add(scheduler, gate, observer=told, graphs={"g": 2})
+    queue = add(scheduler, gate, observer=told)
+    queue.resume("g", 2)
     future = submit(queue, 1, 2, 3)
     gate.open.set()
     assert result(future) == [10, 20, 30]

@@ -67,11 +67,14 @@ class World:
         self._numbers = iter(range(10**9))
 
     def _add(self, number: int) -> Queue:
-        return self.scheduler.add(
+        queue = self.scheduler.add(
             lambda worker, graph, feeds: self._run(number, graph, feeds),
-            Limits(MAX_BATCH, MAX_WINDOWS, MAX_BYTES, GRAPH_LIMITS),
+            Limits(MAX_BATCH, MAX_WINDOWS, MAX_BYTES),
             Quiet(),
         )
+        for graph, most in GRAPH_LIMITS.items():
+            queue.resume(graph, most)
+        return queue
 
     def _run(self, queue: int, graph: str, feeds: Arrays) -> Arrays:
         """Rows are number of work, number of row, and whether that fails."""
