@@ -49,10 +49,10 @@ _RECORDER = Path(__file__).parent / "calling"
 _KEY = "bench"
 _START = "2024-03-01T00:00:00"
 _WARM, _ROUNDS = 20, 21
-# The loop is done with a request soon after its last byte; the log gathers lines for 50 ms.
+# The event loop finishes a request soon after its last byte; the log gathers lines for 50 ms.
 _LOOP_SECONDS, _LOG_SECONDS = 0.02, 0.08
 _PATIENCE = 10.0
-# What is recorded: the first byte of the recorders' state. The second byte counts rounds.
+# Values of the first byte of the recorders' state: the calls to record. The second counts rounds.
 NOTHING, ALL, OTHER_THREADS = range(3)
 
 
@@ -73,7 +73,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request should stay within; None where there is no limit."""
+    """Limits for the counts of a request; None means no limit."""
 
     files: int
     calls: int | None = None
@@ -101,10 +101,10 @@ class Trace:
 
 
 class Recorders:
-    """What the processes of a server record.
+    """Starts and stops the recorders in the processes of a server.
 
     Args:
-        folder: Made for what they write.
+        folder: Created for the files of the recorders.
         tree: The repository's root.
 
     Attributes:
@@ -128,7 +128,7 @@ class Recorders:
         self._set(0, what)
 
     def take(self) -> Trace:
-        """What they have recorded since the last time.
+        """Return the calls recorded since the previous `take`.
 
         Raises:
             RuntimeError: a process does not write.

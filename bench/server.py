@@ -200,7 +200,7 @@ def _check(contender: Contender, subject: Subject, url: str, body: Path) -> None
 
 
 def _given(contender: Contender, subject: Subject, size: Size) -> Subject:
-    """What a contender serves: an earlier version a bundle of its own."""
+    """The path that a contender serves. An earlier version serves a bundle of its own."""
     if contender.tree == ROOT:
         return subject
     return replace(subject, repository=before.prepare(contender.tree, size))
@@ -228,7 +228,7 @@ def main() -> None:
     if commits:
         trees = {"": ROOT, **{one: before.checkout(one, _ENVIRONMENTS) for one in commits}}
         versions = [one for item in trees.items() for one in before.contenders(*item)]
-        # Of those that were asked for, and all in environments that are made alike.
+        # Keep the requested servers. Our own runs in an environment that is built the same way.
         wanted = {one.arguments for one in ours}
         ours = [one for one in versions if one.arguments in wanted]
     groups = [ours, *([one] for one in others)]

@@ -20,7 +20,7 @@ Taken = tuple[list[tuple[Key, float]], list[tuple[Key, list[float]]]]
 _MODEL = ("model", "version")
 # Histograms that are copied at a time.
 _COPIED = 256
-# Of families without labels of a model, and of requests that named no model.
+# Label values of metrics without a model: the family has no such labels, or the request named none.
 _NO_VERSION = {(), ("", "")}
 
 

@@ -93,7 +93,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The id of the process, while it runs."""
         return self._process.pid if self._process and self._process.is_alive() else None
 
     @property

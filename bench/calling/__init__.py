@@ -1,1 +1,1 @@
-"""What counts the calls of a server's processes."""
+"""Counts the calls of a server's processes."""

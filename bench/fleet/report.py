@@ -112,8 +112,8 @@ Simulated: the 99th percentile in ms of fleets of it at {load:.0%}, by how reque
 {fleets}
 ### What fills up first
 
-Of requests of one window, JSON of {bytes:.0f} bytes with its answer. HTTP workers are those
-measured above. The network of {gigabits:.0f} Gbit/s and the device are **assumptions**, not
+Each request has one window, and is {bytes:.0f} bytes of JSON with its answer. The HTTP workers are
+those measured above. The network of {gigabits:.0f} Gbit/s and the device are **assumptions**, not
 measurements: a run takes {gpu_base:.0f} ms and {gpu_each:.0f} µs more for each window, up to
 {gpu_batch}.
 

@@ -57,7 +57,7 @@ def checkout(commit: str, folder: Path) -> Path:
 
 
 def requirements(tree: Path) -> tuple[str, ...]:
-    """What a server on a CPU needs at a commit; its tree, too, which knows its version."""
+    """The requirements of a server on a CPU at a commit, and its tree, which holds the version."""
     project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
 

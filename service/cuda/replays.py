@@ -74,7 +74,7 @@ class Replays:
             raise
         pinned = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(self._pinned))
         host: list[np.ndarray[Any, Any]] = []
-        # Of each array its addresses on the device and on the host, and the bytes of a row.
+        # For each array: its addresses on the device and on the host, and the bytes of a row.
         places: list[tuple[int, int, int]] = []
         for (_, rows), offset in zip(arrays, offsets, strict=False):
             view = pinned[offset : offset + rows.nbytes].view(rows.dtype)

@@ -1,1 +1,1 @@
-"""What runs models: repository, queues and sessions, and how HTTP workers reach it."""
+"""Runs models: the repository, queues and sessions, and the wire to the HTTP workers."""

@@ -371,7 +371,7 @@ class ModelCache:
         while True:
             with self._changed:
                 present = [*self._present]
-            # Those with work last.
+            # Idle models come first.
             last = min(
                 present,
                 key=lambda entry: (entry.model.queue.usage.bytes > 0, entry.model.used),
@@ -397,11 +397,11 @@ class ModelCache:
             self._present.discard(entry)
         failure = entry.model.failure
         entry.model.evict(self._drain_seconds)
-        # What it could not finish has waited before.
+        # Runs that it could not finish have waited before.
         self._look_for_oldest(entry)
         if failure:
             self._metrics.changed()
-        # What is left of it are cycles, which nothing else would collect for hours.
+        # The model is part of reference cycles, which nothing else would collect for hours.
         gc.collect()
         return_free_memory()
 

@@ -144,7 +144,7 @@ class GraphQueue(Node[Any]):
         most = min(most, self.max_batch)
         reserved = 0
         if self.waiting > most and self._small:
-            # Of an odd number, small runs get the larger half every other time.
+            # When `most` is odd, small runs get the larger half every other time.
             reserved = (most + self._odd) // 2
             self._odd ^= 1
         taken: dict[Run, int] = {}

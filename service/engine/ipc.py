@@ -123,7 +123,7 @@ _PADDING = [bytes(size) for size in range(_ALIGNMENT)]
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(tuple[_Any, _Layout])
 _READ_BYTES = 256 * 1024
-# Of what is sent and not read yet; the system may allow less.
+# Size of the send buffer of a socket; the system may allow less.
 _SOCKET_BYTES = 1024 * 1024
 # Larger frames and arrays stay where they were read or written: a copy takes longer.
 _COPIED_BYTES = 16 * 1024

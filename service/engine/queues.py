@@ -27,7 +27,7 @@ _LATE = "the deadline passed before the forecast was ready"
 
 
 class Limits(NamedTuple):
-    """Of a queue.
+    """The limits of a queue.
 
     Attributes:
         batch: Most windows in a batch.
@@ -437,7 +437,7 @@ class Queue(Node[GraphQueue]):
         raise QueueFullError(message, retry_after=min(retry_after, MAX_RETRY_SECONDS))
 
     def _excess(self, run: Run) -> float:
-        """What must go before a run fits, as a part of all that is there; none if not over 0."""
+        """The share of the queue that must leave before a run fits; it fits at 0 or less."""
         windows, size = self.waiting + self.held, self._bytes
         return max(
             (windows + run.windows - self._limits.windows) / max(1, windows),

@@ -273,7 +273,7 @@ class Registry:
                 del every[name]
         registry = replace(self, versions=every)
         if "defaults" in vars(self):
-            # Of thousands of names a few have changed.
+            # Only a few of perhaps thousands of names have changed.
             models = {**self.defaults, **{name: registry.default(name) for name in changed}}
             vars(registry)["defaults"] = {
                 name: model for name in sorted(models) if (model := models[name]) is not None

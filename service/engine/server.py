@@ -183,7 +183,7 @@ class EngineServer:
             for worker in behind:
                 worker.published = registry
             try:
-                # Of thousands of versions this takes a while.
+                # With thousands of versions this takes a while.
                 sent, updates = await asyncio.to_thread(self._updates, registry, behind)
             except Exception:
                 # The workers go on with what they know, until something changes.

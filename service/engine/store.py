@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Of bundles, by name and version.
+# Fingerprints of bundles, by name and version.
 Fingerprints = dict[str, dict[str, str]]
 
 

@@ -41,9 +41,9 @@ from foretell.service.http.pipeline import Parsed
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
 
-# Of a value; a table of `max_body_bytes` cannot have more rows than this lets through.
+# Bytes of the smallest value; with `max_body_bytes` they bound the rows of a table.
 _SMALLEST = 2
-# Bytes at most, of each row: its place among the series, each of its values, and its time.
+# Most bytes for a row: its place among the series, each of its values, and its time.
 _ROW, _COLUMN, _TIME = 12, 12, 64
 # Positions of fields in the flatbuffers of Message.fbs.
 _HEADER = 8

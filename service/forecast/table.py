@@ -127,7 +127,7 @@ def read_groups(table: pa.Table, most: int) -> Groups:
     starts = np.append(0, 1 + np.flatnonzero(codes[1:] != codes[:-1]))
     rows = None
     if len(starts) > series:
-        # Of short numbers numpy's sort is a radix sort.
+        # numpy sorts short integers with a radix sort.
         short = codes.astype(np.min_scalar_type(len(encoded.dictionary)))
         rows = np.argsort(short, kind="stable")
         starts = np.append(0, 1 + np.flatnonzero(np.diff(short[rows])))

@@ -437,7 +437,7 @@ class Connection(HttpToolsProtocol):
         if self.has_ended:
             return
         self._metrics.cut_off(reason)
-        # Of the request that is wrong, if its headers were right; else of the one before it.
+        # The cycle of the wrong request if its headers were right, else of the request before.
         cycle: RequestResponseCycle | None = self.cycle
         previous, current = cycle, None
         if cycle is not None and cycle.scope is self.scope:

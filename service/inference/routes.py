@@ -145,7 +145,7 @@ def models_router(shared: Shared) -> APIRouter:
         return ModelHealth(name=model.name, ready=True)
 
     async def config(request: Request) -> dict[str, Any]:
-        """What is true of a model of Triton's ModelConfig."""
+        """The fields of Triton's ModelConfig that apply to a model."""
         return configuration(await find_model(engine, request.path_params), shared.settings)
 
     async def stats(request: Request) -> Response:

@@ -262,7 +262,7 @@ class CrossValidationCodec(_Codec):
 def _exact_options(
     asked: BacktestOptions, inputs: int, model: Model, settings: Settings
 ) -> Options:
-    """Those of a backtest in which no series has fewer windows than are asked for."""
+    """The options of a backtest in which each series has all windows that were asked for."""
     options = BACKTESTING.read_options(asked, inputs, model, settings)
     if options.rolling is not None and asked.origins is not None:
         options.rolling = replace(options.rolling, least=asked.origins)

@@ -64,7 +64,7 @@ class ForecastRequest(BaseModel):
     finetune_steps: StrictInt = 0
     finetuned_model_id: str | None = None
     multivariate: bool = False
-    # Of other columns and of training, neither of which is done here.
+    # These fields are about exogenous columns and training, which this server does not support.
     clean_ex_first: Any = None
     feature_contributions: Any = None
     feature_contributions_type: Any = None
