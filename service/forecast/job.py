@@ -112,9 +112,7 @@ class Job:
         if self.past is not None:
             return self._run_with_past(self.past, deadline, wait)
         attention = () if self.options.attention is None else self.options.attention.outputs
-        feeds = {HISTORY: self.history}
-        if self.calendar is not None:
-            feeds = self._feeds(0, self.history, slice(None))
+        feeds = self._feeds(0, self.history, slice(None))
         first = wait(self.model.submit(feeds, attention=attention, deadline=deadline))
         if self.options.passes == 1:
             return first
@@ -208,5 +206,5 @@ def decode(
     )
     if not len(history):
         raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    warnings = unknown_fields(ignored) if ignored else []
+    warnings = unknown_fields(ignored.values())
     return Job(model, options, entries, history, calendar, metadata, warnings, past)

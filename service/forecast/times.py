@@ -113,10 +113,9 @@ class Timeline:
         Raises:
             TimestampError: a time of a time zone's clock is beyond the year 9999.
         """
-        row, clock = self.rows + first, self.clock
+        row = self.rows + first
         counts = np.arange(row - self.row, row - self.row + count, dtype=np.int64)
-        steps = self.frequency.at(self.start, counts)
-        return (steps, clock.offset) if isinstance(clock, FixedClock) else clock.read(steps, row)
+        return self.clock.read(self.frequency.at(self.start, counts), row)
 
     def labels(self, first: int, count: int) -> list[str]:
         """As `read`, in ISO 8601.
@@ -274,10 +273,7 @@ def timeline_from(
         InvalidInputError: the text is no timestamp, or no step falls on it.
         TimestampError: the zone's clock is outside the years 1 to 9999.
     """
-    try:
-        stamp = timestamps.parse(text)
-    except TimestampError as error:
-        raise InvalidInputError(str(error), param=path) from None
+    stamp = parse_timestamp(text, path)
     clock: Clock
     if zone is None:
         clock, step = FixedClock(stamp.utc_offset), stamp.wall
@@ -285,8 +281,7 @@ def timeline_from(
         clock = ZoneClock(zone, in_utc=frequency.sub_daily)
         offsets = None if stamp.utc_offset is None else np.array([stamp.utc_offset], "m8[us]")
         step = steps_in_zone(np.array([stamp.wall]), offsets, clock, frequency, lambda _: path)[0]
-    if not frequency.sub_daily:
-        check_first(step, clock, frequency, path)
+    check_first(step, clock, frequency, path)
     return Timeline(frequency, step, 0, rows, clock)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from functools import lru_cache
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.validation import UnknownFields
 
 AnswerWarning = dict[str, str | None]
 Floats = NDArray[np.float32]
@@ -30,9 +29,9 @@ def warning(kind: str, message: str, param: str | None) -> AnswerWarning:
     return {"type": kind, "message": message, "param": param}
 
 
-def unknown_fields(ignored: UnknownFields) -> list[AnswerWarning]:
-    """The warnings of unknown fields."""
-    return [warning("ignored_field", "not known, and not read", at) for at in ignored.values()]
+def unknown_fields(paths: Iterable[str]) -> list[AnswerWarning]:
+    """The warnings of unknown fields, by their paths."""
+    return [warning("ignored_field", "not known, and not read", path) for path in paths]
 
 
 def outside(

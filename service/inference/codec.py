@@ -135,7 +135,7 @@ class InferenceCodec:
             asked = validate(InferRequest, value)
         if request.scope["query_string"]:
             NAMES.check(QUERY, request.query_params, QUERY, unknown)
-        content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown))
+        content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown.values()))
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
         return Parsed(content, None, work)
 

@@ -30,7 +30,7 @@ from foretell.service.forecast.requests import (
     Envelope,
     ForecastOptions,
 )
-from foretell.service.forecast.warnings import AnswerWarning, outside, warning
+from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_fields
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed
@@ -306,8 +306,7 @@ def _written(
     decoded: _Decoded[Job] | _Decoded[Backtest],
     warnings: list[AnswerWarning],
 ) -> tuple[bytes, dict[str, str]]:
-    unknown = [warning("ignored_field", "not known, and not read", at) for at in decoded.unknown]
-    if warnings := unknown + warnings:
+    if warnings := unknown_fields(decoded.unknown) + warnings:
         answer["warnings"] = [
             {name: text and with_own_places(text) for name, text in each.items()}
             for each in warnings
