@@ -27,22 +27,22 @@ _MOST_SEARCHED = 100_000
 
 
 class Intervals:
-    """The quantiles of a model; without calibration and distributions `check` refuses all.
-
-    Attributes:
-        most: Most quantiles of a request, as a thread takes long to find them; None for no limit.
-    """
+    """The quantiles of a model; without calibration and distributions `check` refuses all."""
 
     def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
         self._manifest = manifest
         self.calibration = calibration
         drawn = manifest.distribution
-        is_searched = calibration is None and drawn is not None and drawn.is_of_counts
-        self.most = _MOST_SEARCHED if is_searched else None
+        self._is_searched = calibration is None and drawn is not None and drawn.is_of_counts
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
         self._limits = limits(manifest.bounds, manifest.targets)
         self._floor = np.array(manifest.target_scaler.training.std) * floor
         self._at = slice(None) if manifest.columns is None else manifest.columns
+
+    @property
+    def most(self) -> int | None:
+        """Most quantiles of a request, as a thread takes long to find them; None for no limit."""
+        return _MOST_SEARCHED if self._is_searched else None
 
     @property
     def steps(self) -> int:
