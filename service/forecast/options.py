@@ -68,7 +68,7 @@ def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Se
         NotSupportedError: the model cannot do it.
     """
     horizon, passes, quantiles = check_options(asked, model, settings)
-    forecasts, most = inputs * horizon * len(model.manifest.targets), model.intervals.most
+    forecasts = inputs * horizon * len(model.manifest.targets)
     values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
         raise InvalidInputError(
@@ -76,7 +76,8 @@ def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Se
             "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
             param="options",
         )
-    if most is not None and (searched := forecasts * len(quantiles)) > most:
+    searched = forecasts * len(quantiles)
+    if searched and (most := model.intervals.most) is not None and searched > most:
         raise InvalidInputError(
             f"the answer would hold {searched} quantiles of counts, which are searched for, and "
             f"may hold {most}; send fewer inputs, or ask for fewer steps or quantiles",
