@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 
 from bench.page import machine, table, write_part
 from tests.page.browser import Look, chromium, opened
-from tests.service.process import Server
+from tests.support.process import Server
 
 _VISITS = 9
 _DRAWINGS = 20

@@ -26,8 +26,8 @@ from PIL import Image
 from bench.drawing import Series, draw
 from bench.panels import DASHBOARD, expressions
 from bench.prometheus import Prometheus
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.process import Server
+from tests.support.waiting import until
 
 # How many callers there are in each part of the time, and series in what one of them sends.
 _PARTS = ((4, 1), (24, 1), (6, 64), (12, 8), (4, 1))

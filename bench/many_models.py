@@ -26,7 +26,7 @@ from bench.page import machine, table, write_part
 from bench.serving.contenders import ROOT
 from bench.serving.ports import free_port
 from bench.serving.process import running
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 _PAGE = ROOT / "docs" / "repository.md"
 _MIB = 1024 * 1024

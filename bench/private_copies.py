@@ -20,7 +20,7 @@ from bench.page import machine, table, write_part
 from bench.serving.contenders import ROOT
 from foretell.bundle import layout, manifest
 from foretell.bundle.private_copy import PrivateCopy
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 _PAGE = ROOT / "docs" / "repository.md"
 _MIB = 1024 * 1024

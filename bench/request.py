@@ -37,7 +37,7 @@ from foretell.service.forecast.parse import parse
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON = 336, 96
 _TURNS, _CALLS = 15, 100

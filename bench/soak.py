@@ -25,7 +25,7 @@ import psutil
 
 from bench.serving.ports import free_port
 from bench.serving.process import memory, running
-from tests.reported.refusals import ADMIN_KEY, LARGE, SMALL, bomb, refusals, write_models
+from tests.support.refusals import ADMIN_KEY, LARGE, SMALL, bomb, refusals, write_models
 
 ROOT = Path(__file__).resolve().parent.parent
 _MOST_GROWTH = 64 * 1024 * 1024

@@ -23,7 +23,7 @@ from typing import Any
 from bench.serving.contenders import ROOT
 from bench.serving.ports import free_port
 from bench.serving.process import running
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 _CONTEXT = 8
 _LIMIT_MS = 50.0

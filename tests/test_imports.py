@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 

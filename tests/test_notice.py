@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 VENDOR = ROOT / "service" / "page" / "vendor"
 PACKAGES = json.loads((VENDOR / "assets.json").read_text())

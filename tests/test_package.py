@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
 
 FOLDERS = ("bundle", "export", "models", "service")
 # Each leaves a line: who imports one of these by mistake is found out.

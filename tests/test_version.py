@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.process import ROOT
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]

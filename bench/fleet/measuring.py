@@ -25,7 +25,7 @@ from bench.serving.client import Client, request
 from bench.serving.contenders import ROOT
 from bench.serving.ports import free_port
 from bench.serving.process import running
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 SPEC = Spec(context=96, horizon=24)
 PATH = "/forecast"

@@ -8,7 +8,7 @@ import pytest
 from bench import allocators
 from bench.allocators import WAYS, Outcome, report
 from foretell.bundle import layout
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.mark.parametrize("way", WAYS)

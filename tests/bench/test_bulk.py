@@ -9,7 +9,7 @@ from bench import bulk
 from foretell.service.engine.process import load
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_both_forms_hold_the_same_series(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from bench.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, detail, report, usual
 from bench.serving.contenders import ROOT
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 _ONE = """
 import asyncio

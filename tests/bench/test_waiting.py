@@ -8,7 +8,7 @@ import pytest
 
 from bench.waiting import waiting
 from foretell.service.engine.runtime import Runtime
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_a_device_that_waits_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

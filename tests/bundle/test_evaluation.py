@@ -8,7 +8,7 @@ from foretell.bundle import evaluation, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.manifest import Manifest
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 SPEC = Spec(channels=("load", "wind", "sun"), targets=("load", "wind"), horizon=4)
 

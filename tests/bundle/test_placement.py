@@ -9,7 +9,7 @@ import pytest
 from foretell.bundle import checksums, layout, manifest, placement
 from foretell.bundle.errors import BundleError
 from foretell.bundle.placement import promote
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture

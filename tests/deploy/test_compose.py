@@ -13,8 +13,8 @@ import jsonschema_rs
 import pytest
 
 from tests.deploy.files import COMPOSE, DEFAULTS, DEPLOY, END_SECONDS, seconds
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
 
 # Compose's own, by the Apache License 2.0 next to it; as the npm package dclint 3.1.0 has it.
 SCHEMA = json.loads((Path(__file__).parent / "compose_spec" / "compose-spec.json").read_text())

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
 from tests.test_architecture import normal
 from tests.test_imports import with_requirements
 

@@ -17,9 +17,9 @@ import pytest
 
 from foretell.service.http.static import Pages
 from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")

@@ -13,7 +13,7 @@ import yaml
 from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 HERE = Path(__file__).parent
 ALERTS = (DEPLOY / "alerts.yml").read_text()

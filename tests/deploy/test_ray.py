@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
+from tests.support.waiting import until
 
 # A busy machine takes its time; Ray reads this when it is imported.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")

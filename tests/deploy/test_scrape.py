@@ -16,9 +16,9 @@ import yaml
 from bench.panels import expressions, panels
 from bench.prometheus import Prometheus
 from tests.deploy.files import DEPLOY
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="no prometheus here (Debian: prometheus)"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.site import prepare
-from tests.service.process import Server
+from tests.support.process import Server
 
 
 @pytest.fixture(scope="session")

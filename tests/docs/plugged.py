@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 
 from tests.docs.pages import blocks
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 
 CONTEXT, HORIZON = 24, 6
 # As if the file were in the repository, where other tests would find it.

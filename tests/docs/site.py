@@ -11,7 +11,7 @@ from foretell import demo
 from foretell.bundle.attention import Axis, stage
 from foretell.demo_data import write_csv
 from foretell.models.data.reading import read
-from tests.service.bundles import Spec, lag_stage, write_bundle
+from tests.support.bundles import Spec, lag_stage, write_bundle
 
 # By the pages in docs/import/: name and context of the model that each makes.
 _IMPORTED = {"etth1": 96, "etth1-autoformer": 96, "etth1-patchtst": 336, "etth1-tfb": 96}

@@ -12,7 +12,7 @@ from foretell.bundle.frequency import Frequency
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 from tests.docs.plugged import CONTEXT, HORIZON, VALUES, ask, bundles_with, write_example
 from tests.docs.tables import rows_below
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 
 PAGE = ROOT / "docs" / "architectures.md"
 HOURLY = Frequency.parse("h")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.calls import count
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
 
 _TITLE = "## One request, file by file"
 _MOST_LINES = 20

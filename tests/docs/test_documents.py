@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.pages import PAGES, blocks
 from tests.docs.reader import Reader, assert_shows
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 from tests.test_architecture import imported_by, tops
 
 TOOLS = ("bash", "curl", "gzip", "jq", "zstd")

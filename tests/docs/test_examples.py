@@ -10,7 +10,7 @@ import httpx
 from foretell.service.api.openapi import examples
 from foretell.service.http.body import JSON
 from tests.docs.reader import assert_shows
-from tests.service.process import Server
+from tests.support.process import Server
 
 KEY = {"X-API-Key": "secret"}
 

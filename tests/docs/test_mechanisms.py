@@ -15,7 +15,7 @@ from foretell.models.forecaster import ARCHITECTURES
 from tests.docs.pages import blocks
 from tests.docs.plugged import CONTEXT, HORIZON, ask, bundles_with, write_example
 from tests.docs.tables import rows_below
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 
 PAGE = ROOT / "docs" / "mechanisms.md"
 HEADS = 2

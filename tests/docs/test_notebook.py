@@ -8,7 +8,7 @@ import httpx
 import nbformat
 
 from bench.notebook import NOTEBOOK, execute
-from tests.service.process import Server
+from tests.support.process import Server
 
 
 def forms(notebook: nbformat.NotebookNode) -> list[list[tuple[str, list[str]]]]:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.docs.pages import blocks
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 PAGE = ROOT / "docs" / "clients" / "httpx.md"
 

@@ -11,7 +11,7 @@ from foretell.commands.backtest import command
 from foretell.models.data.reading import read
 from foretell.subject import load_subject
 from tests.checkpoints import CONFIGS, checkpoint_of
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 ROWS, CONTEXT, HORIZON = 400, 8, 4
 LAST = "repeating the last value"

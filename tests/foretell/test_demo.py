@@ -17,7 +17,7 @@ from foretell.models.training.config import TrainingConfig
 from foretell.models.training.errors import ResumeError, TrainingError
 from foretell.models.training.progress import Progress
 from tests.checkpoints import CONFIGS, randomised
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 MODELS = ("patchtst", "transformer", "autoformer")
 

@@ -14,7 +14,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import MECHANISMS
 from tests.docs.plugged import ask
 from tests.every_mechanism import MODELS
-from tests.service.process import Server
+from tests.support.process import Server
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from foretell.client import Client
 from foretell.commands.forecast import command as forecast
 from foretell.commands.infer import command
 from foretell.in_process import opened
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client as Served
+from tests.support.bundles import Spec, write_bundle
 
 SPEC = Spec(name="house", channels=("load", "wind"), calibrated=2)
 HOURS = pd.date_range("2024-01-01", periods=30, freq="h")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from foretell import __main__ as entry
 from foretell.__main__ import cli, main
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from foretell.client.errors import InvalidInputError
 from foretell.commands.export import command
 from foretell.in_process import opened
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 pyfunc = pytest.importorskip("mlflow.pyfunc", reason="extra mlflow")
 pytestmark = [

@@ -7,9 +7,9 @@ from click.testing import CliRunner, Result
 from foretell.bundle import layout
 from foretell.commands.promote import command
 from foretell.commands.verify import command as verify
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 
 def run(*words: object) -> Result:

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from foretell.bundle import layout
 from foretell.commands.serve import command
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
 
 # Runs the command, and says at its end what of the training side was imported.
 _WATCHED = """

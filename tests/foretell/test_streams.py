@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])

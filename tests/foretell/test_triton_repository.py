@@ -13,7 +13,7 @@ from foretell.bundle import manifest as manifests
 from foretell.bundle.distribution import Distribution
 from foretell.commands.export import command
 from foretell.triton_repository import configuration
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 protobuf = pytest.importorskip("tritonclient.grpc.model_config_pb2", reason="tritonclient[grpc]")
 

@@ -14,7 +14,7 @@ from foretell.commands.verify import command
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load, save
 from tests.checkpoints import CONFIGS, checkpoint_of
-from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
+from tests.support.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
 
 SPEC = Spec(stages=(softmax_stage(),))
 

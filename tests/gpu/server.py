@@ -13,8 +13,8 @@ import httpx
 
 from bench.stand_in.machine import Machine
 from foretell.bundle import manifest
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.process import Server
+from tests.support.waiting import until
 
 FORECAST = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 

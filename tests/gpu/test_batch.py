@@ -10,7 +10,7 @@ from pyarrow import parquet
 from bench.stand_in.log import forbidden, read
 from bench.stand_in.machine import ROOT, Machine
 from tests.foretell.batch.tables import many
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_only_the_numbers_that_the_stand_in_does_not_compute_are_refused(

@@ -12,9 +12,9 @@ import pytest
 from bench.stand_in.log import read
 from bench.stand_in.machine import Machine
 from tests.gpu.server import FORECAST, Traffic, ready, refusal, serve
-from tests.service.bundles import Spec, softmax_stage, write_bundle
-from tests.service.process import ROOT, Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.process import ROOT, Server
+from tests.support.waiting import until
 
 EXPLAIN = {**FORECAST, "options": {"attention": True}}
 REPLACE_ME = 75

@@ -13,8 +13,8 @@ from bench.stand_in.log import Call, forbidden, read
 from bench.stand_in.machine import Machine
 from foretell.bundle import layout
 from tests.gpu.server import FORECAST, Traffic, body_for, ready, serve
-from tests.service.bundles import Spec, softmax_stage, write_bundle
-from tests.service.waiting import until
+from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.waiting import until
 
 SIZES = 8
 ADMIN = {"X-API-Key": "secret"}

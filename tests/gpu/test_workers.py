@@ -14,7 +14,7 @@ from bench.gpu import workers
 from bench.serving.contenders import ROOT
 from bench.serving.subjects import NAME, SUBJECTS, Subject
 from bench.stand_in.machine import Machine
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES, AnyConfig, ForecasterConfig
 from foretell.models.registry import Registry
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
 ADAPTER: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)

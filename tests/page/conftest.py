@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 from tests.page.browser import CHROMIUM, Look, Module, Watch, chromium, opened
 from tests.page.models import write_models
 from tests.page.pictures import REPOSITORY
-from tests.service.process import Server
+from tests.support.process import Server
 
 KEY = "a-key-of-the-test"
 ADMIN_KEY = "an-admin-key-of-the-test"

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretell.bundle import example
 from foretell.bundle.manifest import Accuracy, Scaler, TestResult
-from tests.service.bundles import (
+from tests.support.bundles import (
     Spec,
     channel_stage,
     cluster_stage,

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.page.axe import faults
 from tests.page.browser import Look, Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
-from tests.service.process import Server
+from tests.support.process import Server
 
 Modules = Callable[[str], Module]
 START = np.datetime64("2024-03-01T00:00:00")

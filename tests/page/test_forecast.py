@@ -16,7 +16,7 @@ from tests.page.conftest import KEY
 from tests.page.models import CONTEXT
 from tests.page.person import view
 from tests.page.test_csv import Modules
-from tests.service.process import Server
+from tests.support.process import Server
 
 OPEN = "Open a CSV"
 TIMES = np.datetime64("2024-03-01T00:00") + np.arange(200) * np.timedelta64(1, "h")

@@ -17,7 +17,7 @@ from foretell.bundle import layout
 from tests.page.axe import faults
 from tests.page.browser import Module, Watch
 from tests.page.models import CONTEXT, write_models
-from tests.service.process import Server
+from tests.support.process import Server
 
 Modules = Callable[[str], Module]
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.page.axe import faults
 from tests.page.browser import Look, Watch
 from tests.page.conftest import KEY
-from tests.service.process import Server
+from tests.support.process import Server
 
 VIEWS = ("Forecast", "Why", "Compare", "Use it", "Operate")
 both_widths = pytest.mark.parametrize("look", [Look(1280), Look(390)])

@@ -19,7 +19,7 @@ from tests.page.browser import Look, Watch
 from tests.page.conftest import KEY, PREFIX
 from tests.page.person import charts, choose, csv_of, example, longer, open_csv, view
 from tests.page.pictures import picture
-from tests.service.process import Server
+from tests.support.process import Server
 
 pytestmark = pytest.mark.parametrize("look", [Look(390, "dark"), Look(1280, "light")])
 

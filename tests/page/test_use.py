@@ -11,7 +11,7 @@ import pytest
 
 from tests.page.browser import Module
 from tests.page.test_csv import Modules
-from tests.service.process import Server
+from tests.support.process import Server
 
 NAMES = ["curl", "Python, httpx", "Python, pandas", "Python, tritonclient"]
 ROWS = [[20 + i % 5, i % 3] for i in range(48)]

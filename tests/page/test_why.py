@@ -15,8 +15,8 @@ from playwright.sync_api import Page, Route, expect
 from tests.page.axe import faults
 from tests.page.browser import Look, Module, Watch
 from tests.page.models import CONTEXT, SPECS
-from tests.service.bundles import Spec, channel_stage, lag_stage, write_bundle
-from tests.service.process import Server
+from tests.support.bundles import Spec, channel_stage, lag_stage, write_bundle
+from tests.support.process import Server
 
 Modules = Callable[[str], Module]
 

@@ -10,8 +10,8 @@ import tritonclient.http as triton
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.inference import tensors
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 _VALUES = np.array([1.0, -2.5, 0.0078125, 3.0e38], dtype=np.float32)
 

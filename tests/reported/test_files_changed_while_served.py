@@ -20,10 +20,10 @@ from foretell.bundle import layout
 from foretell.bundle.errors import NoRoomError
 from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.engine.registry import State
-from tests.service.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
 from tests.service.client import Client
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 SPEC = Spec(stages=(softmax_stage(),), calibrated=1, example=12)
 ALL = (*layout.FILES, layout.CALIBRATION, layout.EXAMPLE, layout.MANIFEST)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
 
 _OTHERS = ("/docs", "/", "/openapi.json", "/page/style.css", "/models/none", "/nowhere")
 

@@ -19,8 +19,8 @@ import orjson
 import pytest
 
 from foretell.service.forecast import pieces
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 # Bytes of bodies that the event loop reads by itself, and of those that threads read.
 SMALL, LARGE = 250_000, 1_200_000

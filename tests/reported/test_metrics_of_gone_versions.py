@@ -13,9 +13,9 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.service.metrics import Metrics
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 
 def keys(client: Client, name: str, version: str) -> list[tuple[str, ...]]:

@@ -15,9 +15,9 @@ import pytest
 
 from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 _FEW = 64
 _CALLERS = 100

@@ -21,7 +21,9 @@ from fastapi.routing import APIRoute, APIRouter
 
 from foretell.service.http.sockets import listen
 from foretell.service.server import _Server
-from tests.reported.refusals import (
+from tests.service.client import Client
+from tests.support.process import Server
+from tests.support.refusals import (
     ADMIN_KEY,
     LARGE,
     MOST_BYTES,
@@ -34,8 +36,6 @@ from tests.reported.refusals import (
     refusals_of,
     write_models,
 )
-from tests.service.client import Client
-from tests.service.process import Server
 
 _MIB = 1024 * 1024
 _PATIENCE = 30.0

@@ -13,10 +13,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
 from tests.service.test_server import ask
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
+from tests.support.waiting import until
 
 _RAN = 'foretell_batch_windows_count{model="slow",version="1"}'
 

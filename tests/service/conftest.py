@@ -9,8 +9,8 @@ from foretell.bundle.bounds import Bound
 from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
-from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
 
 UNIVARIATE = Spec(name="repeat")
 MULTIVARIATE = Spec(

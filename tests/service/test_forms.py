@@ -16,7 +16,8 @@ from foretell.bundle import layout
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from tests.service.bundles import (
+from tests.service.client import Client
+from tests.support.bundles import (
     Spec,
     channel_stage,
     cluster_stage,
@@ -25,7 +26,6 @@ from tests.service.bundles import (
     softmax_stage,
     write_bundle,
 )
-from tests.service.client import Client
 
 STAGES = (channel_stage(3), cluster_stage(), mapless_stage(), lag_stage(name="lags.3"))
 SPEC = Spec(

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretell.bundle.attention import Axis
-from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, softmax_stage, write_bundle
 
 EIGHT = [float(n) for n in range(8)]
 HOURS = [f"2024-01-01T{hour:02}:00:00Z" for hour in range(8)]

@@ -19,9 +19,9 @@ import httpx
 import pytest
 
 from foretell.service import logs
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
+from tests.support.waiting import until
 
 
 def record(message: str = "hello %s", **fields: object) -> logging.LogRecord:

@@ -20,9 +20,9 @@ from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
 from foretell.service.engine.run import Run
 from foretell.service.errors import NotReadyError
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.engine.test_client import Halves, deadline, outcome, until
+from tests.support.bundles import Spec, write_bundle
 
 _MODELS, _ROOM = 12, 3
 _PATIENCE = 30.0

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.service.metrics import Metrics, Processes
 from tests.service.client import Client
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 LABELS = {"model": "m", "version": "1"}
 

@@ -13,10 +13,10 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.service.engine.model import Model
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 

@@ -17,7 +17,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from tests.service.process import Server
+from tests.support.process import Server
 
 CHECKS = [
     not_a_server_error,

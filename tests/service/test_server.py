@@ -25,10 +25,10 @@ from foretell.service.engine.process import HealthMonitor
 from foretell.service.errors import StartError
 from foretell.service.server import _allow_connections, _Server, run
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.process import ROOT, Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
+from tests.support.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 DEPTH = 'foretell_queue_depth{model="slow",version="1"}'

@@ -10,8 +10,8 @@ import pytest
 from foretell.bundle import layout
 from foretell.service.engine.runtime import Runtime
 from foretell.service.errors import ModelFailedError
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
 
 
 def test_runs_named_arrays(runtime: Runtime, tmp_path: Path) -> None:

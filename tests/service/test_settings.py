@@ -8,7 +8,7 @@ from pydantic_core import PydanticUndefined
 
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 
 def test_reads_the_environment_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:

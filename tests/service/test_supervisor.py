@@ -17,9 +17,9 @@ from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.workers import Child, Heartbeat, Supervisor, shared_processes
 from tests.service import workers
-from tests.service.process import ROOT
-from tests.service.waiting import until
 from tests.service.workers import told
+from tests.support.process import ROOT
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

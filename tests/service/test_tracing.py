@@ -19,7 +19,7 @@ from foretell.service.engine.model import Model
 from foretell.service.errors import StartError
 from foretell.service.tracing import Tracer, open_tracer
 from tests.service.client import Client
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}] * 3}
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

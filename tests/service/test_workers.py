@@ -19,9 +19,9 @@ from foretell.service.errors import StartError
 from foretell.service.settings import Settings
 from foretell.service.start import serve
 from foretell.service.workers import _status
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
 ANSWERED = 'foretell_requests_total{model="slow",route="/forecast",status="200",version="1"}'

@@ -18,7 +18,7 @@ from bench.gpu.subjects import Subject, subjects
 from foretell.service.arrays import Arrays
 from foretell.service.engine.runtime import Runtime
 from foretell.service.session import Session
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 Change = Callable[[Arrays], None]
 REPLAYS, PLAIN, EXPLAIN = range(3)

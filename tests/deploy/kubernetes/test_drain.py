@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from tests.deploy.kubernetes.manifests import FOLDER
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import ROOT, Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Server
+from tests.support.waiting import until
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 # Slow enough for requests to be in all stages at any time.

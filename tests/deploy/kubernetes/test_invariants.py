@@ -18,9 +18,9 @@ from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from tests.deploy.files import DEPLOY, END_SECONDS, seconds
 from tests.deploy.kubernetes.manifests import FOLDER, Resource, only, put_together
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.process import ROOT
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 OVERLAYS = ("cpu", "gpu")

@@ -21,7 +21,7 @@ from tests.deploy.kubernetes.manifests import (
     resources,
 )
 from tests.deploy.kubernetes.schemas import VERSIONS, check
-from tests.service.process import ROOT
+from tests.support.process import ROOT
 
 PAGE = ROOT / "docs" / "kubernetes.md"
 FILES = {str(path.relative_to(FOLDER)): path for path in resources()}

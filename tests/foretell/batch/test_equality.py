@@ -26,8 +26,8 @@ from tests.foretell.batch.tables import (
     table,
     wave,
 )
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 NAN = float("nan")
 

@@ -19,7 +19,7 @@ from foretell.storage.location import open_location
 from foretell.storage.push import push
 from tests.foretell.batch.tables import forecasts, here, many
 from tests.foretell.storage.conftest import bucket, environment, s3
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 __all__ = ["bucket", "environment", "s3"]
 

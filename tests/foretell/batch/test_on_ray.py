@@ -30,7 +30,7 @@ from foretell.batch.plan import Part
 from foretell.batch.preparation import Asked
 from foretell.batch.run import Progress, Summary, forecast_table
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

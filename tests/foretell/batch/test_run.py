@@ -19,7 +19,7 @@ from foretell.batch.plan import Part
 from foretell.batch.preparation import Asked
 from foretell.batch.run import Progress, forecast_table
 from tests.foretell.batch.tables import forecasts, here, many, rejected, run, table, wave
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 class Watched(Progress):

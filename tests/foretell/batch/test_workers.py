@@ -23,7 +23,7 @@ from foretell.batch.output import Counts
 from foretell.batch.parts import Done
 from foretell.batch.plan import Part
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 PARTS = 16
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from foretell.client import Client
-from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
-from tests.service.process import Server
+from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
+from tests.support.process import Server
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from foretell.client import ForetellWarning, InvalidInputError
 from foretell.client.backtesting import backtest
 from foretell.client.exchange import Ask
 from foretell.client.forecasting import Calibration
-from tests.service.process import Server
+from tests.support.process import Server
 
 ROWS = 40
 

@@ -24,7 +24,7 @@ from foretell.client import (
     ServerError,
     UnauthorizedError,
 )
-from tests.service.process import Server
+from tests.support.process import Server
 
 HOURS = pd.date_range("2024-03-01", periods=8, freq="h")
 

@@ -15,14 +15,14 @@ import pytest
 
 from foretell import Client
 from foretell.client import InvalidInputError, PartialForecastError
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 
 # The last commit before there was a client.
 BEFORE = "affe513"
 BUNDLES = """
 import sys
 from pathlib import Path
-from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
+from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
 stages = (softmax_stage(), lag_stage())
 write_bundle(Path(sys.argv[1]), Spec(name="load", calibrated=3, stages=stages))
 write_bundle(Path(sys.argv[1]), Spec(name="two", channels=("load", "wind")))

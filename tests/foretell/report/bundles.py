@@ -8,7 +8,7 @@ from foretell.bundle import evaluation, layout, manifest
 from foretell.bundle.checksums import sha256
 from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.manifest import Accuracy, TestResult
-from tests.service.bundles import (
+from tests.support.bundles import (
     Spec,
     channel_stage,
     lag_stage,

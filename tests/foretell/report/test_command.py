@@ -5,7 +5,7 @@ from click.testing import CliRunner, Result
 
 from foretell.bundle import layout
 from foretell.commands.report import command
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from foretell.bundle.errors import BundleError
 from foretell.report.example import run_example
 from foretell.report.page import render
 from tests.foretell.report.bundles import SPEC, full_bundle
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture(scope="module")

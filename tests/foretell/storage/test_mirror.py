@@ -23,7 +23,7 @@ from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror, default_cache
 from foretell.storage.push import push
 from tests.foretell.storage.proxy import Kind, Proxy
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture

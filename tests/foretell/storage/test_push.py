@@ -23,7 +23,7 @@ from foretell.storage.location import Location, open_location
 from foretell.storage.push import push
 from foretell.storage.remote import manifest_of, versions
 from tests.foretell.storage.proxy import Proxy
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from foretell.commands.serve import command
 from foretell.storage.location import open_location
 from foretell.storage.push import push
 from tests.foretell.storage.proxy import Proxy
-from tests.service.bundles import Spec, write_bundle
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 READ = "foretell_storage_last_sync_timestamp_seconds"
 

@@ -26,8 +26,8 @@ from foretell.service.forecast.parse import JsonCodec
 from foretell.service.http.body import MemoryBudget
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
-from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, softmax_stage, write_bundle
 
 BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 

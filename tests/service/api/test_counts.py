@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, softmax_stage, write_bundle
 
 MOST_INPUTS = 12
 SERIES = [1, 2, 3, 4, 5, 6, 7, 8]

@@ -16,8 +16,8 @@ from foretell.service.errors import StartError
 from foretell.service.forecast.answers import ModelExample
 from foretell.service.http import compression
 from foretell.service.http.compression import compress
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 SPECS = (
     Spec("one", example=9),

@@ -15,8 +15,8 @@ from foretell.service.engine.model import Model
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.metrics import REJECTED
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_models_describe_themselves(client: Client) -> None:

@@ -7,8 +7,8 @@ import onnxruntime
 
 from foretell.bundle import layout
 from foretell.service.cuda.gpus import RECORD, elsewhere
-from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA
+from tests.support.bundles import Spec, write_bundle
 
 
 def subgraph(provider: str, *operators: str) -> SimpleNamespace:

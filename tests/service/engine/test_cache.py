@@ -30,7 +30,7 @@ from foretell.service.errors import (
 )
 from tests.service.conftest import Quiet
 from tests.service.served import Recorder
-from tests.service.waiting import until
+from tests.support.waiting import until
 
 _PATIENCE = 30.0
 

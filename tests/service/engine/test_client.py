@@ -40,7 +40,7 @@ from foretell.service.errors import (
 )
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
+from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
 
 _PATIENCE = 30.0
 

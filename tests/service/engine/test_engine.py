@@ -11,10 +11,10 @@ import pytest
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.errors import NotReadyError, UnknownModelError
 from foretell.service.metrics import Metrics
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.served import Scene
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 KEY = {"X-API-Key": "secret"}
 PATIENCE = 30

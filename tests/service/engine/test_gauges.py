@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from foretell.service.engine.model import Model
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.statistics import gauges
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 KEY = (("model", "m"), ("version", "1"))
 

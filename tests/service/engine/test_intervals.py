@@ -17,7 +17,7 @@ from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.model import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
-from tests.service.bundles import Spec, rewrite_manifest, write_bundle
+from tests.support.bundles import Spec, rewrite_manifest, write_bundle
 
 HORIZON, CONTEXT, CHANNELS = 3, 8, 2
 WINDOWS = (199, 99)

@@ -11,7 +11,7 @@ from foretell.service.engine.registry import State
 from foretell.service.errors import LoadFailedError, StartError, UnknownVersionError
 from foretell.storage.errors import StorageError
 from tests.service.served import Scene, place, remove
-from tests.service.waiting import until
+from tests.support.waiting import until
 
 Version = tuple[str, str]
 

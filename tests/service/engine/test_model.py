@@ -20,15 +20,15 @@ from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
 from foretell.service.session import Session
-from tests.service.bundles import (
+from tests.service.conftest import Quiet
+from tests.support.bundles import (
     Spec,
     lag_stage,
     rewrite_manifest,
     softmax_stage,
     write_bundle,
 )
-from tests.service.conftest import Quiet
-from tests.service.waiting import until
+from tests.support.waiting import until
 
 Open = Callable[[Path], Model]
 

@@ -26,9 +26,9 @@ from foretell.service.engine.selftest import SelfTest
 from foretell.service.errors import LoadFailedError, ModelFailedError, NotReadyError
 from foretell.service.metrics import Metrics
 from foretell.service.session import Session
-from tests.service.bundles import Spec, lag_stage, rewrite_manifest, softmax_stage, write_bundle
 from tests.service.conftest import Quiet
-from tests.service.waiting import until
+from tests.support.bundles import Spec, lag_stage, rewrite_manifest, softmax_stage, write_bundle
+from tests.support.waiting import until
 
 _CAPACITY = Capacity(None, 64, 1 << 20)
 _PATIENCE = 30.0

@@ -30,9 +30,9 @@ from foretell.service.engine.repository import Repository
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, write_bundle
 from tests.service.served import Scene
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 PATIENCE = 30
 

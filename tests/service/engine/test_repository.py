@@ -23,9 +23,9 @@ from foretell.service.errors import (
     UnknownVersionError,
 )
 from foretell.service.settings import VersionChoice
-from tests.service.bundles import Spec, write_bundle
 from tests.service.served import Opener, Recorder, Scene, Served, place, remove
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 Open = Callable[[Path], Model]
 

@@ -13,8 +13,8 @@ from foretell.service.engine import runtime
 from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.runtime import Runtime, check_distributions
 from foretell.service.errors import StartError
-from tests.service.bundles import Spec, write_bundle
 from tests.service.cuda.fake import CPU, CUDA, FakeLibrary, FakeModule, expected, history
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.fixture

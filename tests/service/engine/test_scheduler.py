@@ -29,7 +29,7 @@ from foretell.service.errors import (
     TooLargeError,
 )
 from tests.service.conftest import Quiet
-from tests.service.waiting import until
+from tests.support.waiting import until
 
 LATER = time.monotonic() + 3600
 MAX_BATCH = 4

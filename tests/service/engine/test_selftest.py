@@ -14,7 +14,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine import selftest
 from foretell.service.engine.selftest import Seconds, SelfTest, fastest_batch
 from foretell.service.errors import ModelFailedError
-from tests.service.bundles import Spec, cluster_stage, lag_stage, write_bundle
+from tests.support.bundles import Spec, cluster_stage, lag_stage, write_bundle
 
 SPEC = Spec()
 

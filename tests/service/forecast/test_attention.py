@@ -17,7 +17,7 @@ from foretell.service.forecast.attention import (
 )
 from foretell.service.forecast.requests import AttentionOptions
 from foretell.service.forecast.times import timeline_from
-from tests.service.bundles import lag_stage, softmax_stage
+from tests.support.bundles import lag_stage, softmax_stage
 
 STAGES = (
     softmax_stage(),

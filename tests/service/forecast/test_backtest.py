@@ -15,9 +15,9 @@ from foretell.service.forecast.answers import BacktestResponse
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.service.metrics import BACKTESTED, HELD
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 ROWS = 40
 START = "2024-03-01T00:00:00"

@@ -16,9 +16,9 @@ from foretell.service.forecast.job import Job
 from foretell.service.forecast.parse import JsonCodec
 from foretell.service.forecast.routes import BacktestCodec
 from foretell.service.http.body import ALWAYS
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client, request_of
 from tests.service.forecast.test_decode import EIGHT, PAIRS, job
+from tests.support.bundles import Spec, write_bundle
 
 
 def encode(request: Job, found: dict[str, np.ndarray[Any, Any]]) -> bytes:

@@ -20,10 +20,10 @@ from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import ARROW
-from tests.service.bundles import Spec, softmax_stage, write_bundle
 from tests.service.client import Client
 from tests.service.forecast.test_timeseries import EIGHT, body
-from tests.service.waiting import until
+from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.waiting import until
 
 ROWS, HORIZON, CONTEXT = 60, 6, 8
 LEVELS = [0.1, 0.5, 0.9]

@@ -11,7 +11,6 @@ import pytest
 
 from foretell.bundle.manifest import Scaler
 from foretell.service.forecast.warnings import outside
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.forecast.test_backtest import error as refused_backtest
 from tests.service.forecast.test_backtest import first as backtest
@@ -19,6 +18,7 @@ from tests.service.forecast.test_backtest import one_by_one
 from tests.service.forecast.test_tables import error as refused_table
 from tests.service.forecast.test_tables import forecast as forecast_table
 from tests.service.forecast.test_tables import notes
+from tests.support.bundles import Spec, write_bundle
 
 NAN, CONTEXT, NEEDED = np.nan, 8, 3
 LEVELS = [0.1, 0.9]

@@ -17,8 +17,8 @@ from foretell.bundle.manifest import Scaler
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.service.inference.wire import describe
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 CHANNELS, TARGETS, COLUMNS = ("load", "wind", "sun"), ("wind", "sun"), [1, 2]
 START, ROWS = "2024-03-01T00:00:00", 60

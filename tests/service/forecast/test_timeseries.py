@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from backports import zstd
 
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR, MONTHLY, MULTIVARIATE
 from tests.service.kserve import kserve_types
+from tests.support.bundles import Spec, write_bundle
 
 EIGHT = [float(n) for n in range(8)]
 PAIRS = [[float(n), 2.0 - n] for n in range(8)]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR
 from tests.service.forecast.test_timeseries import EIGHT, PAIRS, body
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_attention(client: Client) -> None:

@@ -13,8 +13,8 @@ from foretell.service.errors import ForbiddenError, ServiceError, StartError, Un
 from foretell.service.http.auth import Keys
 from foretell.service.settings import Settings
 from tests.service.client import Client
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.process import Server
+from tests.support.waiting import until
 
 KEYS = Keys(api=["one", "two"], admin=["boss"])
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
 from tests.service.http.relay import Relay
-from tests.service.process import Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
 
 LAST = [8.0, 5.0]
 BODIES = [json.dumps({"inputs": [{"series": [1.0] * 7 + [last]}]}) for last in LAST]

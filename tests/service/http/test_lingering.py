@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from foretell.service.http import protocol
-from tests.service.bundles import Spec, write_bundle
 from tests.service.http.wire import Wire, no_content, opened
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 
 # More than the kernel holds of a connection.
 _LARGE = 32 * 1024 * 1024

@@ -24,10 +24,10 @@ from foretell.service.errors import StartError
 from foretell.service.http import protocol
 from foretell.service.http.protocol import WHOLE, Connection, Limits, connection_of
 from foretell.service.metrics import Metrics
-from tests.service.bundles import Spec, write_bundle
 from tests.service.http.wire import Wire, exchange, no_content, opened, unconnected
-from tests.service.process import Server
-from tests.service.waiting import until
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
 from tests.test_architecture import ROOT
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 KEY = {"X-API-Key": "secret"}
 

@@ -15,7 +15,6 @@ import pytest
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
 from foretell.service.errors import QueueFullError
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE
 from tests.service.inference.bodies import (
@@ -28,6 +27,7 @@ from tests.service.inference.bodies import (
     request,
     tensor,
 )
+from tests.support.bundles import Spec, write_bundle
 
 FORECAST = MULTIVARIATE.forecast(HISTORY)
 

@@ -8,8 +8,8 @@ import pytest
 from foretell.service.engine.model import Model
 from foretell.service.inference.wire import configuration, describe
 from foretell.service.settings import Settings
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.mark.parametrize("name", ["repeat", "multi", "calendar", "quarter-hourly"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from foretell.bundle import layout
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
 
 
 @pytest.mark.parametrize("keys", [(), ("secret",)])

@@ -15,9 +15,9 @@ import tritonclient.http.aio as triton_aio
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-from tests.service.bundles import Spec, write_bundle
 from tests.service.conftest import CALENDAR, MULTIVARIATE, UNIVARIATE
-from tests.service.process import Server
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
 
 ADMIN = {"Authorization": "Bearer secret"}
 HISTORY = np.arange(32, dtype=np.float32).reshape(2, 8, 2)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.bundles import Spec, write_bundle
+from tests.support.bundles import Spec, write_bundle
 
 AIR = Spec(name="air", context=24, horizon=12, frequency="MS", calibrated=2)
 HOURLY = Spec(name="hourly", calibrated=1)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.docs.pages import blocks
 from tests.service.nixtla.conftest import AIR
-from tests.service.process import ROOT, Server
+from tests.support.process import ROOT, Server
 
 nixtla = pytest.importorskip("nixtla", reason="installed without its requirements (Makefile)")
 pytestmark = [

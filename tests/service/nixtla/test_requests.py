@@ -14,9 +14,9 @@ import pytest
 
 from foretell.service.errors import error_body
 from foretell.service.nixtla.codec import CrossValidationCodec, ForecastCodec
-from tests.service.bundles import Spec, write_bundle
 from tests.service.client import Client, request_of
 from tests.service.nixtla.conftest import AIR, HOURLY
+from tests.support.bundles import Spec, write_bundle
 
 FORECAST = "forecast"
 Y = [value / 4 for value in range(24)]
