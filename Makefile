@@ -24,7 +24,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	mixture-of-experts product_key_memory
 
 .PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-calls bench-counts bench-dashboard bench-demo bench-exports bench-fleet bench-page bench-precision bench-request bench-server \
+	bench-calls bench-counts bench-exports bench-precision bench-request bench-server \
 	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects gpu-workers mutants notebook \
 	package changes lowest page-assets page-pictures clean
 .DELETE_ON_ERROR:
@@ -91,21 +91,12 @@ bench-soak: $(TEST)
 bench-endurance: $(TEST)
 	$(BIN)/python -m bench.endurance
 
-## measure two servers and simulate fleets; writes docs/scaling.md; about four minutes
-bench-fleet: $(TEST)
-	$(BIN)/python -m bench.fleet
-
 ## take the pictures of docs/page.md; needs chromium
 page-pictures: $(TEST) demo
 	PAGE_PICTURES_OF=$(DEMO)/repository $(BIN)/python -m pytest tests/page/test_tasks.py
 
-## measure the page in a browser; needs chromium
-bench-page: $(TEST) demo
-	$(BIN)/python -m bench.browser $(DEMO)
-
-## measure a request outside the model; installs a parser that it compares
+## measure a request outside the model
 bench-request: $(TEST)
-	$(INSTALL) msgspec
 	$(BIN)/python -m bench.request
 
 ## count the files and calls that one request passes; a minute; BEFORE="COMMIT …" counts those, too
@@ -147,20 +138,12 @@ bench-wide: $(TEST)
 
 ## run the client's notebook against the server of `make serve`; keeps what it prints
 notebook: $(TEST)
-	$(BIN)/python -m bench.notebook
+	$(BIN)/python -m tests.docs.notebook
 
 # DATA is the folder of the ETT data sets.
 ## train the published recipes on DATA; days, goes on where it was interrupted; writes docs/accuracy.md
 bench-accuracy: $(TEST)
 	$(BIN)/python -m bench.accuracy --data $(DATA)
-
-## draw docs/dashboard.png: what the dashboard shows of a busy server; needs Debian's prometheus
-bench-dashboard: $(TEST) demo
-	$(BIN)/python -m bench.dashboard $(DEMO)/repository
-
-## draw the errors of the demo's models by hour ahead; writes docs/demo.svg
-bench-demo: $(TEST) demo
-	$(BIN)/python -m bench.demo $(DEMO)
 
 # DATA is ETTh1.csv of the ETT data sets.
 ## compare the mechanisms of attention on DATA; hours, goes on where it was interrupted
@@ -240,7 +223,7 @@ changes: $(PUBLISHING)/.done
 
 ## fetch the libraries of the page from npm, as service/page/vendor/assets.json names them
 page-assets: $(TEST)
-	$(BIN)/python -m bench.page_assets
+	$(BIN)/python -m tests.page.assets
 
 ## forget the environment, the demo and what was installed to compare
 clean:

@@ -1,7 +1,6 @@
 """CPU time that a request costs outside the model: `python -m bench.request`.
 
-Writes its part of docs/benchmarks.md; `--print` only prints it. Parsers that are not installed are
-left out (`pip install msgspec`).
+Writes its part of docs/benchmarks.md; `--print` only prints it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import numpy as np
 import uvloop
 
 from bench.page import machine, table, write_part
-from bench.parsers import CHANNELS, parsers
 from foretell.service.api.app import create_app
 from foretell.service.arrays import FORECAST, HISTORY, Arrays
 from foretell.service.engine.engine import LocalEngine
@@ -39,7 +37,7 @@ from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 from tests.support.bundles import Spec, write_bundle
 
-CONTEXT, HORIZON = 336, 96
+CHANNELS, CONTEXT, HORIZON = 7, 336, 96
 _TURNS, _CALLS = 15, 100
 _NAMES = tuple(f"channel {index}" for index in range(CHANNELS))
 _TEXT = """\
@@ -52,16 +50,7 @@ one process on uvloop, as the server runs. The body is {size} bytes of JSON,
 {machine}
 
 """
-_PARSERS = """\
-### From bytes to a float32 array, by parser
-
-All refuse rows of another length, and text and booleans among the numbers. simdjson, through
-pysimdjson, makes no Python object a number; it has no wheels for Python 3.14 (version 7.0.2), where
-the service reads with orjson.
-
-"""
 _WHOLE = """\
-
 ### The whole request
 
 *Read* is from the body to batch arrays, *encode* from the forecast to the answer's bytes; *whole*
@@ -212,9 +201,6 @@ def main() -> None:
         horizon=HORIZON,
         machine=machine("pysimdjson", "orjson", "pydantic_core", "fastapi", "uvloop"),
     )
-    read = {name: lambda way=way: way(body) for name, way in parsers().items()}
-    rows = [(name, f"{found:.0f}") for name, found in cpu_medians(read).items()]
-    text += _PARSERS + table(("parser", "microseconds"), rows)
     rows = []
     for label, spec, times in (
         ("without times", plain, False),

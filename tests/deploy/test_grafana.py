@@ -2,7 +2,7 @@
 
 Its types know the fields of a dashboard, of its panels and of their options, and their values. They
 do not know units, what transformations and overrides are set to, or Prometheus' language:
-`test_scrape.py` asks a real Prometheus every query, and `tests/bench/test_dashboard.py` draws all.
+`test_scrape.py` asks a real Prometheus every query.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from bench.panels import DASHBOARD, panels
 from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY
+from tests.deploy.panels import DASHBOARD, panels
 
 HERE = Path(__file__).parent / "grafana_schema"
 # Of Grafana's own types, by the Apache License 2.0 next to it; dashboard.ts says how.

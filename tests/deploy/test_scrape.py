@@ -13,9 +13,9 @@ import httpx
 import pytest
 import yaml
 
-from bench.panels import expressions, panels
-from bench.prometheus import Prometheus
 from tests.deploy.files import DEPLOY
+from tests.deploy.panels import expressions, panels
+from tests.deploy.prometheus import Prometheus
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 from tests.support.waiting import until

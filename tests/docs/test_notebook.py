@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import nbformat
 
-from bench.notebook import NOTEBOOK, execute
+from tests.docs.notebook import NOTEBOOK, execute
 from tests.support.process import Server
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-DASHBOARD = Path(__file__).parent.parent / "deploy" / "grafana" / "dashboards" / "foretell.json"
+from tests.deploy.files import DEPLOY
+
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "foretell.json"
 
 
 def panels() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import tarfile
 import urllib.request
 from pathlib import Path
 
-VENDOR = Path(__file__).parents[1] / "service" / "page" / "vendor"
+VENDOR = Path(__file__).parents[2] / "service" / "page" / "vendor"
 REGISTRY = "https://registry.npmjs.org"
 
 

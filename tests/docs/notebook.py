@@ -1,4 +1,4 @@
-"""Run the client's notebook against a server: `python -m bench.notebook [ADDRESS]`.
+"""Run the client's notebook against a server: `python -m tests.docs.notebook [ADDRESS]`.
 
 What it prints and draws is written into docs/clients/forecast.ipynb. It asks the server of `make
 serve` for forecasts of its data, in this folder.
@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 NOTEBOOK = ROOT / "docs" / "clients" / "forecast.ipynb"
 # As the notebook has it.
 ADDRESS = "localhost:8000"

@@ -12,7 +12,8 @@ from typing import Any, Self
 import httpx
 import yaml
 
-_DEPLOY = Path(__file__).parent.parent / "deploy"
+from tests.deploy.files import DEPLOY
+
 _PATIENCE_SECONDS = 30
 
 
@@ -30,14 +31,14 @@ class Prometheus:
     """
 
     def __init__(self, server: str, folder: Path, *, interval: str, pending: str) -> None:
-        configuration = yaml.safe_load((_DEPLOY / "prometheus.yml").read_text())
+        configuration = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
         configuration["global"] = dict.fromkeys(
             ("scrape_interval", "scrape_timeout", "evaluation_interval"), interval
         )
         [job] = configuration["scrape_configs"]
         job["static_configs"] = [{"targets": [server.removeprefix("http://")]}]
         for name in configuration["rule_files"]:
-            rules = yaml.safe_load((_DEPLOY / name).read_text())
+            rules = yaml.safe_load((DEPLOY / name).read_text())
             for rule in (rule for group in rules["groups"] for rule in group["rules"]):
                 rule["for"] = pending
             (folder / name).write_text(yaml.safe_dump(rules))
@@ -67,7 +68,7 @@ class Prometheus:
         self._process.wait()
         raise AssertionError(f"no Prometheus:\n{log.read_text()}")
 
-    def ask(self, path: str, **parameters: str | float) -> Any:  # noqa: ANN401 - JSON
+    def ask(self, path: str, **parameters: str | float) -> Any:
         """What its API answers, at `path` under `/api/v1/`.
 
         Raises:

@@ -1,1 +1,0 @@
-"""Many servers: a simulation of their queues and batches, next to servers on this machine."""
