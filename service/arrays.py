@@ -42,10 +42,8 @@ def output_shapes(manifest: Manifest) -> Shapes:
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Read-only `[rows, …]` of arrays of one type.
-
-    Up to 1 MiB it keeps the interpreter's lock (`forecast.values` says why).
-    """
+    """Read-only `[rows, …]` of arrays of one type."""
+    # Up to 1 MiB this keeps the interpreter's lock: `forecast/values.py` says why.
     first = parts[0]
     joint = b"".join([np.ascontiguousarray(part).data for part in parts])
     return np.frombuffer(joint, first.dtype).reshape(-1, *first.shape[1:])

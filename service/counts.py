@@ -25,10 +25,7 @@ _NO_VERSION = {(), ("", "")}
 
 
 class Family(NamedTuple):
-    """Numbers that differ only in the values of their labels.
-
-    The names of counters end in `_total`.
-    """
+    """Numbers that differ only in the values of their labels; names of counters end in `_total`."""
 
     help: str
     labels: tuple[str, ...] = ()
@@ -41,7 +38,6 @@ class Family(NamedTuple):
         return f"# HELP {name} {self.help}\n# TYPE {name} {kind}\n".encode()
 
     def sample(self, name: str, values: Sequence[str], number: float) -> bytes:
-        """The sample of a counter or gauge, by the values of its labels."""
         return f"{name}{_braces(self.labels, values)} {float(number)}\n".encode()
 
     def histogram(self, name: str, values: Sequence[str], numbers: Sequence[float]) -> bytes:
@@ -58,7 +54,6 @@ class Family(NamedTuple):
     def gauges(
         self, name: str, samples: Iterable[tuple[Sequence[str], float]] = ()
     ) -> Iterator[bytes]:
-        """All lines of a family of gauges."""
         yield self.head(name)
         for values, number in samples:
             yield self.sample(name, values, number)
@@ -87,7 +82,6 @@ class Counts:
         self._keys: dict[Key, list[Key]] = {}
 
     def add(self, *key: str, amount: float = 1.0) -> None:
-        """Add to a counter."""
         with self._lock:
             self._add(key, amount)
 
@@ -113,11 +107,9 @@ class Counts:
                 self._begin(key)
 
     def count(self, *key: str) -> float:
-        """A counter."""
         return self._counters.get(key, 0.0)
 
     def counters(self) -> dict[Key, float]:
-        """All counters."""
         with self._lock:
             return dict(self._counters)
 
@@ -139,7 +131,6 @@ class Counts:
         return [*counters.items()], [*histograms.items()]
 
     def merge(self, taken: Taken) -> None:
-        """Add what another process has counted."""
         counters, histograms = taken
         with self._lock:
             for key, amount in counters:
@@ -157,7 +148,6 @@ class Counts:
                     self._histograms.pop(key, None)
 
     def write(self) -> Iterator[bytes]:
-        """All numbers in Prometheus' text format."""
         pieces = {name: [family.head(name)] for name, family in self._families.items()}
         for (name, *values), number in self.counters().items():
             pieces[name].append(self._families[name].sample(name, values, number))

@@ -189,6 +189,7 @@ def let_go(error: BaseException) -> None:
         seen.add(id(cause))
         trace = cause.__traceback__
         while trace is not None:
+            # Up to Python 3.12, clearing the frame of a generator would end it.
             if not _will_continue(trace):
                 # A frame that still runs raises this.
                 with suppress(RuntimeError):
@@ -205,13 +206,10 @@ _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GEN
 
 
 def _will_continue(trace: TracebackType) -> bool:
-    """Whether a frame is a suspended coroutine or generator that has caught the error.
-
-    Up to Python 3.12, clearing its frame would end it.
-    """
+    """Whether a frame is a suspended coroutine or generator that has caught the error."""
     frame = trace.tb_frame
     code, at = frame.f_code, frame.f_lasti
-    # A coroutine that the error ended in an await stands where it stood then.
+    # A coroutine that the error has ended is still at the instruction that raised it.
     return bool(code.co_flags & _GENERATORS) and at != trace.tb_lasti and code.co_code[at] == _YIELD
 
 
@@ -236,12 +234,10 @@ def error_object(error: ServiceError) -> dict[str, str | None]:
 def error_fields(
     status: int, kind: str, message: str, param: str | None = None
 ) -> dict[str, str | None]:
-    """The members of an error object."""
     return {"code": str(status), "message": message, "param": param, "type": kind}
 
 
 def is_inference(path: str) -> bool:
-    """Whether a path is one of the Open Inference Protocol's."""
     return path == "/v2" or path.startswith("/v2/")
 
 

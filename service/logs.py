@@ -55,7 +55,6 @@ class JsonFormatter(OrjsonFormatter):
             log_data["exception"] = message_dict["exc_info"]
 
     def serialize_log_record(self, log_data: dict[str, Any]) -> str:
-        """Write the object."""
         try:
             return super().serialize_log_record(log_data)
         except orjson.JSONEncodeError:
@@ -70,13 +69,9 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Format the record without its traceback.
-
-        Clients choose some of the text: characters that begin a line or steer a terminal are
-        escaped.
-        """
         members = (f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
         text = " ".join([super().formatMessage(record), *members])
+        # Clients choose some of the text: no character may begin a line or steer a terminal.
         if text.isprintable():
             return text
         escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -87,12 +82,8 @@ class BackgroundHandler(logging.Handler):
     """Queues records and writes them on a thread, so that no request waits for the log's reader.
 
     When the queue is full, records are dropped, and their number is logged. Signal handlers may log
-    while their own thread does: the queues are of a kind that the same thread may enter again.
-
-    Args:
-        file: File descriptor that lines are written to. No buffer is used: its lock could keep the
-            process from ending.
-        max_queued: Most records in the queue.
+    while their own thread does: the queues are of a kind that the same thread may enter again. The
+    file is a descriptor and has no buffer: its lock could keep the process from ending.
     """
 
     def __init__(self, file: int, max_queued: int = _MAX_QUEUED) -> None:
@@ -105,7 +96,6 @@ class BackgroundHandler(logging.Handler):
         threading.Thread(target=self._serve, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a record into the queue."""
         if self._queue.qsize() >= self._max_queued:
             self._dropped += 1
             return

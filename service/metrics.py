@@ -74,34 +74,27 @@ _IN_FLIGHT = Family("Requests being answered.")
 
 @dataclass(frozen=True, eq=False)
 class Processes(Collector):
-    """The processes of a server, in memory that they share: their parent writes, all read.
+    """The processes of a server, in memory that they share: their parent writes, all read."""
 
-    Attributes:
-        names: What each does; HTTP workers come first.
-        wanted: How many HTTP workers there should be.
-        numbers: The process id for each name, 0 while none serves; then, for each name, how often
-            its process was replaced.
-    """
-
+    # What each does; HTTP workers come first.
     names: tuple[str, ...]
+    # How many HTTP workers there should be.
     wanted: int
+    # The process id for each name, 0 while none serves; then, for each name, how often its process
+    # was replaced.
     numbers: Array[c_int64]
 
     def serves(self, name: str, process: int) -> None:
-        """Note which process does this; 0 if none."""
         self.numbers[self.names.index(name)] = process
 
     def replaced(self, name: str) -> None:
-        """Count a process that has ended."""
         self.numbers[len(self.names) + self.names.index(name)] += 1
 
     @property
     def running(self) -> int:
-        """How many HTTP workers there are."""
         return sum(number > 0 for number in self.numbers[: self.wanted])
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of the processes, for prometheus_client."""
         for state, number in (("wanted", self.wanted), ("running", self.running)):
             about = f"Processes that take requests: {state}."
             yield GaugeMetricFamily(f"foretell_workers_{state}", about, value=number)
@@ -158,10 +151,7 @@ class Metrics:
         model: tuple[str, str] | None = None,
         stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
-        """A request of a route, by its pattern, has ended; stages are in seconds.
-
-        `model` is the name and version of its model, if that is known.
-        """
+        """A request of a route, by its pattern, has ended; stages are in seconds."""
         self.in_flight -= 1
         name, version = model or ("", "")
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
@@ -175,11 +165,9 @@ class Metrics:
         self.counts.observe(*values, also=request)
 
     def rejected(self, reason: str) -> None:
-        """Count an error by its type."""
         self.counts.add(REJECTED, reason)
 
     def cut_off(self, reason: str) -> None:
-        """Count a connection that was refused or ended."""
         self.counts.add(CUT_OFF, reason)
 
     def backtested(self, name: str, version: str, held: Mapping[float, tuple[int, int]]) -> None:
@@ -189,26 +177,21 @@ class Metrics:
                 self.counts.add(family, name, version, str(level), amount=amount)
 
     def observer(self, name: str, version: str) -> QueueMetrics:
-        """Counts what happens in a model's queue."""
         return QueueMetrics(self, name, version)
 
     def loaded(self, name: str, version: str, seconds: float) -> None:
-        """Count a load."""
         self.counts.add(LOADS, name, version, "loaded")
         self.counts.add(LOADS, name, version, "refused", amount=0)
         self.counts.add(EVICTIONS, name, version, amount=0)
         self.counts.observe(((LOAD_SECONDS, name, version), seconds))
 
     def refused(self, name: str, version: str) -> None:
-        """Count a load that failed."""
         self.counts.add(LOADS, name, version, "refused")
 
     def evicted(self, name: str, version: str) -> None:
-        """Count an eviction."""
         self.counts.add(EVICTIONS, name, version)
 
     def keep(self, versions: Set[tuple[str, str]]) -> None:
-        """Drop what was counted of all other versions."""
         self.counts.keep(versions)
         for version in self.last_run.keys() - versions:
             self.last_run.pop(version, None)
@@ -224,7 +207,6 @@ class Metrics:
             self.counts.begin(LOAD_WAIT_SECONDS, outcome)
 
     def waited(self, outcome: str, seconds: float) -> None:
-        """A request waited for its model to be loaded."""
         self.counts.observe(((LOAD_WAIT_SECONDS, outcome), seconds))
 
     def render(self, gauges: Iterable[bytes] = ()) -> bytes:
@@ -253,7 +235,6 @@ class QueueMetrics:
             self._counts.add(DROPPED, reason, *self._key, amount=0)
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch of windows, at most `limit`, took so many seconds to assemble and to run."""
         key = self._key
         self._counts.observe(
             ((STAGE_SECONDS, "assemble", *key), assembled),
@@ -264,9 +245,7 @@ class QueueMetrics:
         self._metrics.last_run[key] = time.time()
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """A run, or part of it, left the queue without being run."""
         self._counts.add(DROPPED, reason, *self._key)
 
     def changed(self) -> None:
-        """The model has failed or works again."""
         self._metrics.changed()

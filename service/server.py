@@ -47,11 +47,7 @@ _START_TICKS = 50
 
 
 def run(settings: Settings) -> None:
-    """Serve from one process until SIGTERM or SIGINT; what was accepted by then is still answered.
-
-    Raises:
-        StartError: the runtime, the repository or an address does not allow it.
-    """
+    """Serve from one process until SIGTERM or SIGINT; what it has accepted is still answered."""
     with ExitStack() as stack:
         # A wrong address should fail at once.
         listeners = [each for port in settings.ports for each in listen(settings.host, port)]
@@ -75,8 +71,8 @@ def run_worker(
 ) -> None:
     """Serve from one of several HTTP workers, until SIGTERM.
 
-    `path` is that of the engine's socket. `sockets` are those of `Settings.ports`, in their order,
-    and do not listen yet. `heartbeat` is called about once a second once it takes connections.
+    `path` is the engine's socket. `sockets` are those of `Settings.ports`, in their order, and do
+    not listen yet. `heartbeat` is called about once a second once it takes connections.
     """
     engine = EngineClient(path, Metrics(processes))
     freeze_garbage_collection()
@@ -155,9 +151,6 @@ class _Server(uvicorn.Server):
     """Ends after a signal, or when it has lost a GPU, and is at once not ready.
 
     It has a monitor if the engine is in this process, and a heartbeat if there are other processes.
-
-    Attributes:
-        gave_up: Whether it ended by itself.
     """
 
     def __init__(
@@ -177,6 +170,7 @@ class _Server(uvicorn.Server):
         self._unready_seconds = settings.unready_seconds
         self._stops_at = math.inf
         self._debounce = SignalDebounce()
+        # Whether it ended by itself.
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 
@@ -266,7 +260,7 @@ class _Server(uvicorn.Server):
             is_second = sig == signal.SIGINT
         self._engine.drain()
         self.force_exit = is_second
-        # The clock of the event loop is this one, too.
+        # `on_tick` compares it with the event loop's clock, which is the same.
         self._stops_at = time.monotonic() + self._unready_seconds
         # Before it answers requests, no load balancer has to notice.
         at_once = not (self.started and self._unready_seconds)

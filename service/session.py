@@ -26,15 +26,10 @@ class Session(Protocol):
     inputs: dict[str, Shape]
     outputs: tuple[str, ...]
 
-    def warm(self, worker: int) -> None:
-        """Prepare the runs of an inference thread; to be called on that thread.
+    def warm(self, thread: int) -> None:
+        """Prepare the runs of an inference thread; to be called on that thread. Raises as `run`."""
 
-        Raises:
-            ModelFailedError: the graph does not run.
-            DeviceLostError: nothing runs any more on the thread's device.
-        """
-
-    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
+    def run(self, feeds: Arrays, thread: int = 0) -> Arrays:
         """Run the graph, on inference threads at the same time; `[batch, …]` by name in and out.
 
         Raises:
@@ -43,7 +38,7 @@ class Session(Protocol):
         """
 
     def shrink(self, feeds: Arrays) -> None:
-        """Run once more, and give back what larger runs took and none needs now; see `run`."""
+        """Run once more, and give back what larger runs took of memory and none needs now."""
 
     def stop(self) -> None:
         """Make the runs that are going on fail at their next node, and all later ones."""
@@ -68,17 +63,16 @@ class CpuSession:
         self.inputs = input_shapes(session)
         self.outputs = output_names(session)
 
-    def warm(self, worker: int) -> None:
+    def warm(self, thread: int) -> None:
         """There is nothing to prepare."""
 
     def run(
         self,
         feeds: Arrays,
-        worker: int = 0,  # noqa: ARG002 - see Session
+        thread: int = 0,  # noqa: ARG002 - see Session
         *,
         options: Any = None,  # noqa: ANN401
     ) -> Arrays:
-        """Run the graph; `[batch, …]` by name in and out."""
         try:
             values = self._session.run(self.outputs, feeds, options or self._options)
             return dict(zip(self.outputs, values, strict=True))
@@ -88,17 +82,14 @@ class CpuSession:
             raise failure from error.with_traceback(None)
 
     def shrink(self, feeds: Arrays) -> None:
-        """Run once more, and give back memory that larger runs took."""
         options = type(self._options)()
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self.run(feeds, options=options)
 
     def stop(self) -> None:
-        """Make the runs that are going on fail at their next node."""
         self._options.terminate = True
 
     def close(self) -> None:
-        """Drop the session."""
         self._session = None
 
 
@@ -124,15 +115,10 @@ def open_session(
     providers: Sequence[str | tuple[str, dict[str, str]]],
     disabled_optimizers: Sequence[str],
 ) -> Any:  # noqa: ANN401
-    """An `InferenceSession`, which holds all that it was opened with.
-
-    A copy of the bundle is read in place of its folder.
-
-    Raises:
-        BundleError: onnxruntime refuses the graph.
-    """
+    """An `InferenceSession`, which holds all that it was opened with."""
     source: Path | bytes = graph
     views: list[memoryview] = []
+    # A copy of the bundle is read in place of its folder.
     if copy is not None:
         source = copy.read(graph.name)
         # onnxruntime copies what it needs of them until the session is open.
@@ -148,7 +134,7 @@ def open_session(
             enable_fallback=0,
         )
     except Exception as error:
-        # In no variable: this frame, which the error's traceback holds, would hold the error.
+        # No variable holds it: the error's traceback holds this frame, and so would hold the error.
         raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error.with_traceback(
             None
         )
@@ -168,5 +154,4 @@ def input_shapes(session: Any) -> dict[str, Shape]:  # noqa: ANN401 - onnxruntim
 
 
 def output_names(session: Any) -> tuple[str, ...]:  # noqa: ANN401 - onnxruntime is untyped
-    """Names of the outputs of an `InferenceSession`."""
     return tuple(node.name for node in session.get_outputs())

@@ -85,14 +85,11 @@ def accept_signals() -> None:
 
 
 class SignalDebounce:
-    """Distinguishes signals from echoes of the last one."""
-
     def __init__(self) -> None:
         # When the last signal came that was no echo, on the clock of `time.monotonic`.
         self.last = -math.inf
 
     def is_echo(self) -> bool:
-        """Whether the signal that has just come is an echo."""
         now = time.monotonic()
         if now - self.last < _ECHO_SECONDS:
             return True

@@ -43,11 +43,7 @@ _EXPECTED = {
 
 
 def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
-    """Make a wire type of parsed JSON, which is at a path in the request.
-
-    Raises:
-        InvalidInputError: the value does not fit; `param` is the path of the first problem.
-    """
+    """Make a wire type of parsed JSON, which is at a path in the request; or InvalidInputError."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -87,11 +83,7 @@ def check_list(value: object) -> object:
 
 
 def check_texts(values: list[Any], path: str) -> None:
-    """Check that a list, at a path in the request, holds strings only.
-
-    Raises:
-        InvalidInputError: an item is something else.
-    """
+    """Check that a list, at a path in the request, holds strings only."""
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]
         if set(map(type, piece)) != {str}:
@@ -119,21 +111,12 @@ QUERY = "query"
 
 
 class KnownFields:
-    """The fields that the objects of a request may have.
-
-    Args:
-        levels: Known fields by level; `inputs[]` is an object in `inputs`, `` the request itself.
-    """
-
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
+        # By level: `inputs[]` is an object in `inputs`, `` the request itself.
         self.levels = levels
 
     def check(self, level: str, given: Iterable[str], path: str, unknown: UnknownFields) -> None:
-        """Refuse unknown fields of an object that look like a known one; collect the others.
-
-        Raises:
-            InvalidInputError: a field is misspelt or at the wrong level, or too many are unknown.
-        """
+        """Refuse unknown fields that look like a known one, or are too many; collect the others."""
         for name in given:
             if name in self.levels[level] or (level, name) in unknown:
                 continue

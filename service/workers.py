@@ -65,9 +65,7 @@ class Child:
     """A process, and those that replace it when it ends.
 
     Attributes:
-        name: Of the process.
         target: Module-level function or a partial of one.
-        processes: Where it is written down whether the process serves.
         stop_seconds: Time that it has to end once its parent has ended.
         stuck_seconds: Once it has served and sends no heartbeat for so long, it is killed.
         sockets: What it listens on. While it is replaced at once, new connections wait; if it has
@@ -93,7 +91,6 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, while it runs."""
         return self._process.pid if self._process and self._process.is_alive() else None
 
     @property
@@ -105,11 +102,10 @@ class Child:
         return [self._process.sentinel, *open_ones]
 
     def start(self) -> None:
-        """Start a process."""
         messages, theirs = _context.Pipe(duplex=False)
         arguments = (self.target, theirs, self.stop_seconds)
         process = _context.Process(target=_run, args=arguments, name=self.name)
-        # Otherwise the first process starts it, and it would unblock the signals.
+        # Otherwise the first process would start the tracker, which would unblock the signals.
         resource_tracker.ensure_running()
         with theirs:
             try:
@@ -161,7 +157,6 @@ class Child:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
     def read(self) -> None:
-        """Read the messages that the process has sent."""
         if self._process is None or self._messages is None or self._messages.closed:
             return
         try:
@@ -203,12 +198,8 @@ class Supervisor:
     """Runs processes until SIGTERM or SIGINT, and replaces those that end.
 
     One that ends takes no other with it: it is replaced at once or, if that happens again and
-    again, after a pause that grows. One that cannot even begin ends all.
-
-    Args:
-        groups: Groups of processes, in the order in which they are stopped: each group once those
-            before it have ended.
-        stop_seconds: Time that each group has to end.
+    again, after a pause that grows. One that cannot even begin ends all. Each group is stopped once
+    those before it have ended, and has `stop_seconds` for it.
     """
 
     def __init__(self, *groups: Sequence[Child], stop_seconds: float) -> None:
@@ -219,11 +210,7 @@ class Supervisor:
         self._debounce = SignalDebounce()
 
     def run(self) -> bool:
-        """Watch until a signal; returns whether all processes have ended as they should.
-
-        Raises:
-            StartError: one could not begin; the message is its reason.
-        """
+        """Watch until a signal; returns whether all processes have ended as they should."""
         with stop_signals_woken(self._count) as wakeup:
             wakeup.setblocking(False)
             try:
@@ -265,7 +252,6 @@ class Supervisor:
         return clean
 
     def _wait(self, wakeup: socket.socket, seconds: float) -> None:
-        """Wait for a heartbeat, the end of a process, or a signal."""
         sources = [source for child in self._children for source in child.sources]
         connection.wait([wakeup, *sources], seconds)
         for child in self._children:
@@ -287,7 +273,6 @@ def shared_processes(names: Sequence[str], workers: int) -> Processes:
 
 
 def _run(target: Target, messages: Connection, stop_seconds: float) -> None:
-    """What a process runs."""
     # A terminal, or `timeout`, signals a whole group of processes: that is for the parent.
     os.setpgid(0, 0)
     use_one_heap()
@@ -322,11 +307,7 @@ def _status(code: int | None) -> str:
 
 
 def run(settings: Settings) -> None:
-    """Serve by several processes until SIGTERM or SIGINT.
-
-    Raises:
-        StartError: an address is taken, or a process could not begin.
-    """
+    """Serve by several processes until SIGTERM or SIGINT; StartError if one could not begin."""
     with ExitStack() as stack:
         # The parent holds the sockets: while a worker is replaced, new connections wait.
         sockets: list[list[socket.socket]] = [[] for _ in range(settings.workers)]

@@ -134,7 +134,7 @@ def main() -> None:
     except (StartError, BundleError) as error:
         print(f"gpu-check: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    report = Report(gpus=gpu.workers(1))
+    report = Report(gpus=gpu.inference_threads(1))
     for said in examine(report, found, gpu, quick=given.quick, seconds=given.seconds):
         print(said, flush=True)
         write_part("checked", render(report), given.page)

@@ -72,7 +72,9 @@ def check(subject: Subject, gpu: Runtime) -> Finding:
     found = Finding(subject.name)
     with ExitStack() as stack:
         # CUDA graphs belong to the thread that captured them.
-        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(gpu.workers(1))]
+        threads = [
+            stack.enter_context(ThreadPoolExecutor(1)) for _ in range(gpu.inference_threads(1))
+        ]
         with noting(found.faults, "on all GPUs at once"):
             sessions = _open(subject, gpu, stack)
             _together(subject, sessions.replays, threads)

@@ -34,7 +34,7 @@ def _look(runtime: Runtime, graph: Path) -> dict[str, object]:
     except Exception as error:
         return {"refused": str(error)}
     try:
-        for worker in range(runtime.workers(1)):
+        for worker in range(runtime.inference_threads(1)):
             session.warm(worker)
             for size in SIZES:
                 outputs = session.run(_feeds(session.inputs, size), worker)

@@ -71,7 +71,7 @@ class Forecaster:
 
     def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
         runtime = Runtime(device)
-        self._scheduler = Scheduler(threads=runtime.workers(1))
+        self._scheduler = Scheduler(threads=runtime.inference_threads(1))
         capacity = Capacity(None, _UNLIMITED, _UNLIMITED)
         observer = Metrics().observer(bundle.parent.name, bundle.name)
         self.model = Model(bundle, runtime, self._scheduler, capacity, observer, anywhere=True)

@@ -58,11 +58,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
-    """Build the application, which closes the engine and the tracer when it shuts down.
-
-    Raises:
-        StartError: a file of keys cannot be used.
-    """
+    """Build the application, which closes the engine and the tracer when it shuts down."""
     offload = Offload()
     shared = Shared(engine, settings, MemoryBudget(settings.max_buffered_bytes), offload)
     keys = Keys.read(settings)
@@ -138,7 +134,6 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
 
 
 def create_operations_app(engine: Engine) -> FastAPI:
-    """The application of a port of its own, for probes and metrics."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(RequestMiddleware, metrics=engine.metrics)
@@ -147,15 +142,12 @@ def create_operations_app(engine: Engine) -> FastAPI:
 
 
 class Compressed(GZipMiddleware):
-    """Compresses answers for clients that accept gzip, except under `/v2`.
-
-    There, tritonclient's client for asyncio accepts gzip, and decompresses only inferences, which
-    their route compresses.
-    """
+    """Compresses answers for clients that accept gzip, except under `/v2`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         app: ASGIApp = super().__call__
+        # Under /v2 the route compresses inferences. The rest stays as it is: tritonclient's client
+        # for asyncio accepts gzip and does not decompress it.
         if scope["type"] != "http" or is_inference(scope["path"]):
             app = self.app
         elif choose_encoding(Headers(scope=scope).get("accept-encoding", ""), ("gzip",)) is None:

@@ -67,10 +67,7 @@ _TENSORS = {
 
 
 def examples() -> dict[str, Any]:
-    """Values of parameters, and bodies by the last segment of the path they belong to.
-
-    The demo's models (`foretell demo`) answer the requests as they are.
-    """
+    """Values of parameters, and bodies by the last segment of their path; the demo answers them."""
     values: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
     return values
 

@@ -45,10 +45,7 @@ class CudaError(Exception):
 
 
 def preload(major: str) -> None:
-    """Load the libraries of a major version of CUDA from their wheels, or from the system.
-
-    Raises OSError, which names the library, if one is missing.
-    """
+    """Load CUDA's libraries from their wheels, or from the system; OSError names a missing one."""
     wheels = find_spec("nvidia")
     roots = wheels.submodule_search_locations if wheels is not None else None
     for pattern in _LINKED:
@@ -102,7 +99,6 @@ class Library:
 
     @contextmanager
     def using(self, device: int) -> Iterator[None]:
-        """Make a device the calling thread's until the end of the block."""
         before = ctypes.c_int()
         self._call("cudaGetDevice", ctypes.byref(before))
         self.use(device)
@@ -116,23 +112,18 @@ class Library:
         return self._create("cudaStreamCreateWithFlags", _NON_BLOCKING_STREAM)
 
     def close_stream(self, stream: int) -> None:
-        """Destroy a stream."""
         self._call("cudaStreamDestroy", ctypes.c_void_p(stream))
 
     def allocate(self, size: int) -> int:
-        """Allocate memory of the device."""
         return self._create("cudaMalloc", ctypes.c_size_t(size))
 
     def free(self, memory: int) -> None:
-        """Free memory of the device."""
         self._call("cudaFree", ctypes.c_void_p(memory))
 
     def pin(self, size: int) -> int:
-        """Allocate pinned memory of the host."""
         return self._create("cudaHostAlloc", ctypes.c_size_t(size), ctypes.c_uint(0))
 
     def unpin(self, memory: int) -> None:
-        """Free pinned memory."""
         self._call("cudaFreeHost", ctypes.c_void_p(memory))
 
     def copy(self, to: int, source: int, size: int, stream: int) -> None:
@@ -202,24 +193,17 @@ class CaptureLock:
 
 
 class Device:
-    """A GPU.
-
-    Attributes:
-        number: Among those that the process may use (`CUDA_VISIBLE_DEVICES`).
-        lost: Why no run can succeed in this process any more; None while the device works.
-    """
+    """A GPU; `number` counts those that the process may use (`CUDA_VISIBLE_DEVICES`)."""
 
     def __init__(self, number: int, library: Library, capture_lock: CaptureLock) -> None:
         self.number = number
         self.library = library
         self.capture_lock = capture_lock
+        # Why no run can succeed in this process any more; None while the device works.
         self.lost: str | None = None
 
     def failure(self, error: Exception) -> ServiceError:
-        """The error for callers whose work failed here; checks whether the device is lost.
-
-        Takes `capture_lock`.
-        """
+        """The error for callers whose work failed here; looks under the lock for a lost device."""
         if self.lost is None and (self._code(error) in _STICKY or self._refuses_calls()):
             # The first line, without the place in onnxruntime's source and the name of the host.
             reason = (str(error) or type(error).__name__).splitlines()[0].partition(" ; ")[0]

@@ -36,15 +36,6 @@ class Gpu:
 
     Runs of at most `max_batch` windows replay CUDA graphs where these can be captured. With None
     runs may have any number: they take longer, and allocate what they need.
-
-    Attributes:
-        session: An `InferenceSession`; None once it is closed.
-        captures: Whether runs replay CUDA graphs.
-
-    Raises:
-        BundleError: onnxruntime refuses the graph.
-        CudaError: the device refuses its part.
-        StartError: CUDA does not work.
     """
 
     def __init__(
@@ -64,15 +55,13 @@ class Gpu:
         self._plain = onnxruntime.RunOptions()
         self._plain.add_run_config_entry(*NO_GRAPH)
         self.captures = max_batch is not None
+        # An `InferenceSession`; None once it is closed.
         self.session: Any = None
         with device.capture_lock.call():
             self._open()
 
     def warm(self) -> None:
-        """Make the buffers, and capture a CUDA graph of every size; on the thread that runs it.
-
-        Raises ModelFailedError and DeviceLostError, as `run`.
-        """
+        """Make the buffers, and capture a CUDA graph of every size; on the thread that runs it."""
         if self._max_batch is None:
             return
         try:
@@ -90,12 +79,7 @@ class Gpu:
             raise self._device.failure(error) from error.with_traceback(None)
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run the graph; `[batch, …]` by name in and out.
-
-        Raises:
-            ModelFailedError: onnxruntime raised; its error is the cause.
-            DeviceLostError: nothing can run here any more.
-        """
+        """Run the graph, `[batch, …]` by name; raises ModelFailedError or DeviceLostError."""
         if self._device.lost is not None:
             raise DeviceLostError(self._device.lost)
         try:
@@ -116,7 +100,6 @@ class Gpu:
         self._plain.terminate = True
 
     def close(self) -> None:
-        """Free what it holds; later runs fail."""
         if self._device.lost is not None or not self._running.acquire(blocking=False):
             self._abandon()
             return
@@ -248,26 +231,21 @@ class CudaSession:
 
     @property
     def captures(self) -> bool:
-        """Whether all runs replay CUDA graphs."""
         return all(gpu.captures for gpu in self._gpus)
 
-    def warm(self, worker: int) -> None:
-        """Capture the CUDA graphs of an inference thread's GPU, on that thread."""
-        self._gpus[worker].warm()
+    def warm(self, thread: int) -> None:
+        self._gpus[thread].warm()
 
     def shrink(self, feeds: Arrays) -> None:
         """Do nothing: a GPU's buffers are those of its graphs."""
 
-    def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
-        """Run the graph on an inference thread's GPU, on that thread."""
-        return self._gpus[worker].run(feeds)
+    def run(self, feeds: Arrays, thread: int = 0) -> Arrays:
+        return self._gpus[thread].run(feeds)
 
     def stop(self) -> None:
-        """Make plain runs fail on all GPUs."""
         for gpu in self._gpus:
             gpu.stop()
 
     def close(self) -> None:
-        """Free what all GPUs hold."""
         for gpu in self._gpus:
             gpu.close()

@@ -50,10 +50,7 @@ _IDENTITY = base64.b64decode(
 
 
 class Gpus:
-    """The GPUs that the process may use and on which sessions can be opened: at least one.
-
-    Raises StartError if there is none; the log says why.
-    """
+    """The GPUs on which this process may open sessions; StartError without any: see the log."""
 
     def __init__(self, onnxruntime: Any) -> None:  # noqa: ANN401 - untyped
         self._onnxruntime = onnxruntime

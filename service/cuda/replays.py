@@ -30,21 +30,9 @@ class Replays:
     graph and copies the outputs back; then the thread waits for all of it. The buffers hold the
     largest batch, and smaller ones use them, too, since one runs at a time.
 
-    Args:
-        onnxruntime: The module.
-        session: An `InferenceSession` whose runs use `stream`.
-        library: Of CUDA; the calling thread uses the device.
-        device: Its number.
-        stream: A stream on it.
-        feeds: The largest batch, `[windows, …]` by name, of any values.
-        outputs: What the graph makes of it.
-        captures: Whether the first run of each size is captured, and replayed from then on.
-
-    Attributes:
-        sizes: Of the batches that run; others are filled up to the next of them.
-
-    Raises:
-        CudaError: there is not enough memory.
+    `feeds` are the largest batch, of any values, and `outputs` what the graph makes of it. With
+    `captures` the first run of each size is captured, and replayed from then on. `sizes` are those
+    of the batches that run: others are filled up to the next of them.
     """
 
     def __init__(
@@ -95,7 +83,6 @@ class Replays:
             self._buckets[windows] = binding, options
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run the graph; `[batch, …]` by name in and out."""
         windows = len(next(iter(feeds.values())))
         size = next(size for size in self.sizes if windows <= size)
         for name, rows in feeds.items():

@@ -51,44 +51,29 @@ class Evictable(Named, Protocol):
         """Why it does not work, if so."""
 
     def open(self) -> list[Run]:
-        """Load it, and have the runs that are held run; returns them.
-
-        Raises:
-            BundleError: it is refused, also because the bundle is another one by now.
-            NotReadyError: it was closed meanwhile.
-            StartError: the device does not work.
-        """
+        """Load it, and have the runs that are held run; returns them."""
 
     def evict(self, timeout: float) -> None:
-        """Finish what was accepted, within `timeout` seconds, and close the sessions.
-
-        Runs that are submitted from now on wait, and have the cache load the model again.
-        """
+        """Finish what was accepted, within `timeout` seconds; later runs have it loaded again."""
 
 
 class CacheEntry:
-    """What a cache knows of a model; it changes under the cache's lock alone.
-
-    Attributes:
-        load: Is done once the load that is due or goes on has ended; its result is why it failed.
-        refused: Why the last load failed, or empty.
-        may_pass: Whether the next one may succeed though the bundle is the same.
-        closed: Whether the model is never loaded again.
-        seconds: What its last load took.
-        pause: Seconds from the last load, which failed, to the next attempt.
-        retry_at: When that is.
-        look_at: When to look for runs that have waited too long.
-    """
+    """What a cache knows of a model; it changes under the cache's lock alone."""
 
     def __init__(self, model: Evictable) -> None:
         self.model = model
+        # Done once the load that is due or goes on has ended; its result is why it failed.
         self.load: Future[str] | None = None
+        # Why the last load failed, and whether the next may succeed though the bundle is the same.
         self.refused = ""
         self.may_pass = False
         self.closed = False
+        # Seconds that its last load took.
         self.seconds: float | None = None
+        # Seconds from the last load, which failed, to the next attempt, and when that is.
         self.pause = 0.0
         self.retry_at = 0.0
+        # When to look for runs that have waited too long.
         self.look_at = math.inf
 
     def __str__(self) -> str:
@@ -99,14 +84,8 @@ class ModelCache:
     """The models in memory; a thread loads those that runs wait for, one after another.
 
     Before a load the models are evicted that were used the longest time ago, idle ones first. A
-    model that is evicted finishes what it has accepted.
-
-    Args:
-        memory: Says whether a bundle fits.
-        metrics: Counts loads, evictions and waits.
-        most: Most models in memory that were loaded on demand; None for as many as fit.
-        wait_seconds: Most time that a run waits for its model; the load goes on.
-        drain_seconds: Most time for what a model has accepted when it is evicted.
+    model that is evicted finishes what it has accepted, within `drain_seconds`. At most `most`
+    models are in memory. A run waits `wait_seconds` for its model; after that the load goes on.
     """
 
     def __init__(
@@ -123,7 +102,7 @@ class ModelCache:
         self._most = math.inf if most is None else most
         self._wait_seconds = wait_seconds
         self._drain_seconds = drain_seconds
-        # Held for moments, also with the queues' lock: no queue is called under it.
+        # Held briefly, also by threads that hold the queues' lock: no queue is called under it.
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         # When to look for runs that have waited too long, and in which model; earliest first.
@@ -151,14 +130,7 @@ class ModelCache:
             yield
 
     def want(self, entry: CacheEntry) -> None:
-        """Have a model loaded that a run waits for; with the queues' lock.
-
-        The runs that wait fail with `ModelLoadingError` if that takes too long, and with
-        `NotReadyError` if it fails.
-
-        Raises:
-            NotReadyError: it was refused a moment ago, or is closed, or the server is stopping.
-        """
+        """Have a model loaded that a run waits for, or NotReadyError; with the queues' lock."""
         with self._changed:
             self._check_open(entry)
             if entry.load is None:
@@ -167,12 +139,7 @@ class ModelCache:
                 self._request(entry)
 
     def load(self, entry: CacheEntry) -> None:
-        """Wait until a model is in memory; one that does not work is loaded again.
-
-        Raises:
-            LoadFailedError: it was refused; `ShortageError` for want of memory.
-            NotReadyError: it is closed, or the server is stopping.
-        """
+        """Wait until a model is in memory; one that does not work is loaded again."""
         if entry in self._present and entry.model.failure:
             with self._opening:
                 self._evict(entry)
@@ -218,11 +185,9 @@ class ModelCache:
 
     @property
     def going(self) -> bool:
-        """Whether a load is still going on."""
         return self._loader.is_alive()
 
     def join(self, timeout: float) -> None:
-        """Wait for a load that is going on."""
         end = time.monotonic() + timeout
         for thread in (self._watcher, self._loader):
             thread.join(max(0.0, end - time.monotonic()))
@@ -325,7 +290,7 @@ class ModelCache:
                 self._mean = _DECAY * self._mean + (1 - _DECAY) * seconds if self._mean else seconds
                 entry.retry_at, entry.pause = 0.0, 0.0
                 self._note(entry, "")
-                # At once: if it is evicted next, runs need another load.
+                # Under the same lock: if the model is evicted next, runs need another load.
                 self._end(entry, "")
 
     def _refuse(self, entry: CacheEntry, error: Exception) -> None:

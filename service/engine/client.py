@@ -62,7 +62,7 @@ _LOST = "the process that runs the models has ended; another one takes its place
 class RemoteModel(Named):
     """A `registry.Model` that the engine runs."""
 
-    # To the engine that loaded it, and the number of that load there.
+    # The connection to the engine that loaded it, and that engine's number of the load.
     connection: _EngineConnection
     number: int
     manifest: Manifest
@@ -80,28 +80,16 @@ class RemoteModel(Named):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Send windows to the engine; what it does not accept fails later.
-
-        Raises:
-            EngineLostError: the engine that loaded the model is lost.
-        """
+        """Send windows to the engine; what it does not accept fails later."""
         return self.connection.submit(self.number, feeds, tuple(attention), deadline, admitted)
 
     async def example(self) -> Example | None:
-        """The example window of the bundle, if it has one; ServiceError if unreadable just now."""
         series, arrays = await self.connection.call("example", self.number)
         return Example(series=series, **arrays) if arrays else None
 
 
 class EngineClient(Engine):
-    """The engine in another process; see `engine.Engine`.
-
-    While that is lost, requests fail with `EngineLostError`, and this connects again and again.
-
-    Args:
-        path: Of the engine's socket.
-        metrics: Where this process counts; the engine gets the counts once a second.
-    """
+    """The engine in another process; while that is lost, requests fail, and this connects again."""
 
     def __init__(self, path: Path, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -116,22 +104,20 @@ class EngineClient(Engine):
         self._lost: Mapping[str, str] = {}
         # The last one whose report was made.
         self._reported = self._registry
-        # By what was sent of them: most models of the next engine are those of the last one.
+        # Models by the digest of what was sent of them: most are the same after the engine was
+        # replaced, and are not read again.
         self.models: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
 
     async def start(self) -> None:
-        """Connect, and wait until it is known what the engine serves."""
         self._task = asyncio.create_task(self._stay_connected())
         await self._known.wait()
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
         return self._registry
 
     @property
     def status(self) -> Status:
-        """Whether the server can answer."""
         registry = self._registry
         report = self._lost if registry.unavailable else registry.report
         if self._draining.is_set():
@@ -139,7 +125,6 @@ class EngineClient(Engine):
         return Status.of(self.metrics, report, ready=registry.ready)
 
     async def find(self, lookup: Callable[[Registry], Model], deadline: float = math.inf) -> Model:
-        """Look up the model that a request names."""
         connection = self._connection
         try:
             model = lookup(self._registry)
@@ -164,33 +149,28 @@ class EngineClient(Engine):
         return lookup(self._registry)
 
     async def updated(self) -> Registry:
-        """What is served now, with the updates that have come."""
         if self._connection is not None:
             await self._connection.updated(_REFRESH_SECONDS)
         registry = self._registry
         if registry is not self._reported:
-            # Kept in it: of thousands of versions they take a while.
+            # The registry keeps both; with thousands of versions they take a while.
             await asyncio.to_thread(lambda: (registry.report, registry.ready))
             self._reported = registry
         return registry
 
     async def index(self) -> list[IndexEntry]:
-        """Every version that is loaded, was refused, or is on disk."""
         index, _ = await self._call("index")
         return [IndexEntry(name, version, State(state), why) for name, version, state, why in index]
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """A `StatisticsReport` of what is loaded, as JSON."""
         self._send_counts()
         return bytes((await self._call("statistics", name, version))[0])
 
     async def render(self) -> bytes:
-        """The metrics of all processes, in Prometheus' text format."""
         self._send_counts()
         return bytes((await self._call("render"))[0])
 
     async def close(self) -> None:
-        """Send the last counts, and disconnect."""
         self.drain()
         self._send_counts()
         if self._task is not None:
@@ -204,7 +184,6 @@ class EngineClient(Engine):
         self._known.set()
 
     def lose(self, connection: _EngineConnection) -> None:
-        """A connection has ended."""
         if self._connection is connection:
             self._connection = None
             if not self._draining.is_set():
@@ -239,13 +218,7 @@ class EngineClient(Engine):
 
 
 class _EngineConnection(ipc.Connection):
-    """The connection to an engine, with all that ends with it.
-
-    Attributes:
-        lost: Is done once the connection has ended.
-        update: Reads the last updates that have come, until they are known.
-        changing: Names of the models that they change.
-    """
+    """The connection to an engine, with all that ends with it."""
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
@@ -258,8 +231,11 @@ class _EngineConnection(ipc.Connection):
         self._refreshing = asyncio.Lock()
         # A call of `refresh` that has not begun.
         self._next_refresh: asyncio.Task[None] | None = None
+        # Done once the connection has ended.
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Reads the last updates that have come, until they are known.
         self.update: asyncio.Task[None] | None = None
+        # Names of the models that they change.
         self.changing: set[str] = set()
 
     def submit(
@@ -270,7 +246,6 @@ class _EngineConnection(ipc.Connection):
         deadline: float,
         admitted: bool,
     ) -> Run:
-        """Send a run to the engine; see `RemoteModel.submit`."""
         if self.lost.done():
             raise EngineLostError(LOADING)
         number = next(self._numbers)
@@ -279,12 +254,7 @@ class _EngineConnection(ipc.Connection):
         return run
 
     async def call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
-        """Call a method of the engine, and know what it served when it answered.
-
-        Raises:
-            EngineLostError: the engine is lost.
-            ServiceError: what the method raised.
-        """
+        """Call a method of the engine, and know what it served when it answered."""
         if self.lost.done():
             raise EngineLostError(LOADING)
         number = next(self._numbers)
@@ -391,7 +361,7 @@ class _EngineConnection(ipc.Connection):
         registry = self._registry.with_versions(states)
         if (registry.pins, registry.not_ready) != (pins, not_ready):
             registry = replace(registry, pins=pins, not_ready=not_ready)
-        # Kept in it: of thousands of versions they, too, are for this thread.
+        # The registry keeps them; with thousands of versions this, too, is for a thread.
         _ = registry.defaults
         return registry
 

@@ -48,7 +48,6 @@ class Status(BaseModel):
 
     @classmethod
     def of(cls, metrics: Metrics, models: Mapping[str, str], *, ready: bool) -> Self:
-        """The status of a server with these processes."""
         workers = Workers(wanted=metrics.processes.wanted, running=metrics.processes.running)
         return cls(ready=ready, workers=workers, models=dict(models))
 
@@ -75,10 +74,8 @@ class Engine(Protocol):
     async def find(self, lookup: Callable[[Registry], Model], deadline: float = math.inf) -> Model:
         """Look up the model that a request names, with every load and unload that was answered.
 
-        `lookup`, whose errors it raises, may be called twice.
-
-        Raises:
-            DeadlineExceededError: the deadline, on the clock of `time.monotonic`, has passed.
+        `lookup`, whose errors it raises, may be called twice. DeadlineExceededError follows the
+        deadline, which is on the clock of `time.monotonic`.
         """
 
     async def updated(self) -> Registry:
@@ -88,15 +85,11 @@ class Engine(Protocol):
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
 
     async def load(self, name: str, version: str | None) -> None:
-        """Load a version for all HTTP workers, as `Repository.load` does.
-
-        Raises:
-            ServiceError: as `Repository.load`; `NotReadyError` once the server is stopping, too.
-        """
+        """Load a version for all HTTP workers, as `Repository.load`, unless the server stops."""
         await self._change("load", name, version)
 
     async def unload(self, name: str, version: str | None) -> None:
-        """Unload a version, as `Repository.unload` does; raises as `load`."""
+        """Unload a version, as `Repository.unload`, unless the server stops."""
         await self._change("unload", name, version)
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
@@ -144,12 +137,10 @@ class LocalEngine(Engine):
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
         return self.repository.versions.registry
 
     @property
     def status(self) -> Status:
-        """Whether the server can answer."""
         snapshot = self.repository.snapshot
         return Status.of(self.metrics, snapshot.report, ready=snapshot.ready)
 
@@ -161,32 +152,25 @@ class LocalEngine(Engine):
         lookup: Callable[[Registry], Model],
         deadline: float = math.inf,  # noqa: ARG002
     ) -> Model:
-        """Look up the model that a request names."""
         return lookup(self.repository.versions.registry)
 
     async def updated(self) -> Registry:
-        """What is served now."""
         return self.registry
 
     async def index(self) -> list[IndexEntry]:
-        """Every version that is loaded, was refused, or is on disk."""
         return await asyncio.to_thread(self.repository.index)
 
     async def statistics(self, name: str | None, version: str | None) -> bytes:
-        """A `StatisticsReport` of what is loaded, as JSON."""
         return await asyncio.to_thread(self._statistics, name, version)
 
     async def render(self) -> bytes:
-        """The metrics of all processes, in Prometheus' text format."""
         return await asyncio.to_thread(self._render)
 
     def drain(self) -> None:
-        """Note that the server is stopping."""
         self.repository.drain()
         super().drain()
 
     async def close(self) -> None:
-        """Finish what was accepted, and close the models."""
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)

@@ -76,10 +76,6 @@ class GraphQueue(Node[Any]):
     not hold up large ones, and none waits for more than twice the batches that strictly first
     come, first served would take.
 
-    Args:
-        queue: The model's.
-        max_batch: Most windows in a batch.
-
     Attributes:
         ask: Has the graph's session opened; None if it is open.
         runs: The runs that wait, or whose last part does; oldest first.
@@ -102,11 +98,7 @@ class GraphQueue(Node[Any]):
         self._seconds = 0.0
 
     def add(self, run: Run) -> None:
-        """Have a run wait.
-
-        Raises:
-            ServiceError: the session is not open, and cannot be opened now.
-        """
+        """Have a run wait; ServiceError if the session is not open, and cannot be opened now."""
         if self.ask is not None:
             self.ask()
             self.held_runs[run] = None
@@ -118,7 +110,6 @@ class GraphQueue(Node[Any]):
         self.count(run.windows)
 
     def remove(self, run: Run) -> None:
-        """Take a run out, if it is here."""
         if run in self.runs:
             del self.runs[run]
             self._small.pop(run, None)
@@ -137,10 +128,7 @@ class GraphQueue(Node[Any]):
             self.add(run)
 
     def take(self, most: int, now: float) -> tuple[list[Slice], list[Run]]:
-        """Take `most` windows or fewer, as one slice of each run; and late runs that were met.
-
-        Both leave. `now` is on the clock of `time.monotonic`.
-        """
+        """Take at most `most` windows, one slice of each run; and the late runs that were met."""
         most = min(most, self.max_batch)
         reserved = 0
         if self.waiting > most and self._small:
@@ -170,7 +158,6 @@ class GraphQueue(Node[Any]):
         return [(run, run.taken - windows, run.taken) for run, windows in taken.items()], late
 
     def measure(self, windows: int, seconds: float) -> None:
-        """Note how long a batch kept an inference thread busy."""
         self._windows = _DECAY * self._windows + windows
         self._seconds = _DECAY * self._seconds + seconds
         self.pace = self._seconds / self._windows

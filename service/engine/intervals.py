@@ -60,12 +60,10 @@ class Intervals:
         return self._manifest.distribution.extremes
 
     def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
-        """Refuse what `quantiles` cannot answer, of levels that stand at a place in the request.
+        """Refuse levels that `quantiles` cannot answer; `place` is theirs in the request.
 
-        Raises:
-            NotSupportedError: there are no quantiles, or none for so many steps.
-            InvalidInputError: a level is not between 0 and 1, or more extreme than the calibration
-                or a distribution bears; `param` is its place.
+        NotSupportedError: there are no quantiles, or none for so many steps. InvalidInputError: a
+        level is more extreme than the calibration or a distribution bears.
         """
         name, report = self._manifest.name, self._manifest.calibration
         drawn = self._manifest.distribution
@@ -111,21 +109,19 @@ class Intervals:
         levels: Sequence[float],
         distribution: Floats | None = None,
     ) -> Floats:
-        """Quantiles of forecasts; `check` has passed.
+        """Quantiles of forecasts, `[levels, windows, horizon, targets]`; `check` has passed.
 
-        That of level 0.5 is the median, which may differ from the forecast.
+        They never decrease with the level, are within the bounds of their channels, and not finite
+        where too large for float32. That of level 0.5 is the median, which may differ from the
+        forecast.
 
         Args:
             history: `[windows, context, channels]` in the user's units, what the model read in its
                 first pass, also where later ones read its own forecasts.
-            forecast: `[windows, horizon, targets]`, what the model made of it.
+            forecast: `[windows, horizon, targets]`.
             levels: Of the quantiles, in any order.
-            distribution: `[windows, horizon, targets, parameters]`, what else the model made of
-                it, if it forecasts distributions: read where there is no calibration.
-
-        Returns:
-            `[levels, windows, horizon, targets]`, never decreasing with the level, within the
-            bounds of their channels; not finite where a value is too large for float32.
+            distribution: `[windows, horizon, targets, parameters]`; read where there is no
+                calibration.
         """
         if self.calibration is None:
             assert distribution is not None  # noqa: S101 - what `check` makes sure of
@@ -134,15 +130,9 @@ class Intervals:
         return self._around(history, forecast, offsets[:, None])
 
     def errors(self, history: Floats, forecast: Floats, future: Floats) -> NDArray[np.float64]:
-        """Errors of forecasts whose future is known, in units of the scale of their histories.
+        """Errors of forecasts, `[windows, horizon, targets]`, in units of their histories' scale.
 
-        Args:
-            history: `[windows, context, channels]`.
-            forecast: `[windows, horizon, targets]`.
-            future: `[windows, horizon, channels]`, what followed; NaN where it is missing.
-
-        Returns:
-            `[windows, horizon, targets]`; NaN where they are not known, or not finite.
+        `future` has all channels; errors are NaN where it is NaN, or where they are not finite.
         """
         with np.errstate(all="ignore"):
             error = future[..., self._at].astype(np.float64) - forecast
@@ -157,10 +147,7 @@ class Intervals:
         errors: Sequence[NDArray[np.float64]],
         stride: int,
     ) -> Floats:
-        """As `quantiles`, corrected by late errors of each window.
-
-        Those are of rolling origins, `stride` steps apart, before the end of its history.
-        """
+        """As `quantiles`, corrected by late errors of each window, of origins `stride` apart."""
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
         stored = Recalibration.of(self.calibration, forecast.shape[1])
         offsets = [stored.offsets(own, stride, levels) for own in errors]

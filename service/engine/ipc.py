@@ -137,7 +137,7 @@ def encode(message: Message, arrays: Arrays = _NO_ARRAYS) -> _Pieces:
     size = 0
     for name, array in arrays.items():
         layout.append((name, array.dtype.str, array.shape))
-        # As bytes: transports count them by `len`.
+        # A view of bytes: transports count with `len`.
         values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         padding = -values.nbytes % _ALIGNMENT
         data += (values, _PADDING[padding])
@@ -188,7 +188,6 @@ class Connection(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to write."""
         self.transport = cast("asyncio.WriteTransport", transport)
         self.transport.get_extra_info("socket").setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES
@@ -217,7 +216,6 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(b"".join(pieces))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where the next bytes are to be written."""
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -245,6 +243,5 @@ class Connection(asyncio.BufferedProtocol):
             self.received(*decode(frame))
 
     def close(self) -> None:
-        """Send what waits, and close."""
         self.flush()
         self.transport.close()

@@ -48,10 +48,7 @@ def usable_cpus(cgroups: Path = _CGROUPS) -> int:
 
 
 def use_all_files() -> None:
-    """Let this process and its children open as many files as the system allows.
-
-    Many systems begin with 1024 and allow far more.
-    """
+    """Let this process and its children open more files than the 1024 that many systems allow."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Some sandboxes allow no change.
     with suppress(OSError, ValueError):
@@ -88,18 +85,15 @@ class Memory:
 
 
 def bundle_bytes(folder: Path) -> int:
-    """About what a bundle takes in memory while it is tested.
-
-    Both graphs hold the weights. While the second one is opened, so do the private copy of the file
-    and, once more, onnxruntime.
-    """
+    """About what a bundle takes in memory while it is tested."""
+    # Both graphs hold the weights. While the second one is opened, so do the private copy of the
+    # file and, once more, onnxruntime.
     graphs = (folder / layout.FORECAST_GRAPH, folder / layout.EXPLAIN_GRAPH)
     weights = (folder / layout.WEIGHTS).stat().st_size
     return sum(graph.stat().st_size for graph in graphs) + 4 * weights
 
 
 def resident_bytes() -> int:
-    """Physical memory that this process holds."""
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -120,10 +114,9 @@ def return_free_memory() -> None:
 class MallocTrimmer:
     """Lets malloc keep what requests free for the next ones, and gives it back after a while.
 
-    Bodies and arrays of a few hundred kilobytes come and go. By default malloc gives each of them
-    back, and the system fills the pages of the next one with zeros, which takes longer than all
-    that is done to them. Settings of the environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`,
-    …) are left as they are.
+    By default malloc gives each body and array of a few hundred kilobytes back, and the system
+    fills the pages of the next one with zeros, which takes longer than all that is done to them.
+    Settings of the environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, …) are left alone.
     """
 
     def __init__(self, give_back: Callable[[], object] = return_free_memory) -> None:
@@ -134,11 +127,10 @@ class MallocTrimmer:
         self._thread = Thread()
 
     def trim(self, now: float, *, busy: bool) -> Thread:
-        """Begin to give free memory back if resident memory has changed since the last time.
+        """Begin to give free memory back, on a thread, if resident memory has changed.
 
-        Call it a few times a second, with the time of `time.monotonic`; `busy` while requests,
-        which hold memory, are being answered. It takes about 150 ms for each free gigabyte, in
-        which large allocations of other threads wait. Returns the thread that does so, or did last.
+        Call it a few times a second; `busy` while requests, which hold memory, are being answered.
+        It takes about 150 ms for each free gigabyte, while large allocations of other threads wait.
         """
         is_due = now - self._last >= (_BUSY_SECONDS if busy else _IDLE_SECONDS)
         if not is_due or self._thread.is_alive():

@@ -27,16 +27,13 @@ _HTTP_WORKER_BYTES = 96 * 1024 * 1024
 
 
 def load(settings: Settings, metrics: Metrics) -> Repository:
-    """Load the repository on the device of the settings.
-
-    Raises StartError if the device does not work, or no model could be loaded.
-    """
+    """Load the repository on the device of the settings; StartError if no model could be loaded."""
     runtime = Runtime(settings.device)
     metrics.build = runtime.build
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
     policy = Policy(settings.versions, settings.pin)
     folder, mirror = open_mirror(settings, policy)
-    scheduler = Scheduler(runtime.workers(settings.threads or usable_cpus()))
+    scheduler = Scheduler(runtime.inference_threads(settings.threads or usable_cpus()))
     others = settings.workers * _HTTP_WORKER_BYTES if settings.workers > 1 else 0
     limit = settings.max_memory_bytes or container_limit(others)
     memory = Memory(limit)
@@ -52,7 +49,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
             wait_seconds=settings.load_wait_seconds,
             drain_seconds=settings.timeout_seconds,
         )
-        # The cache checks it, and makes room.
+        # The cache checks memory itself, and makes room.
         memory = Memory(None)
 
     def open_model(folder: Path) -> Model:

@@ -48,13 +48,7 @@ _REOPEN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Capacity:
-    """How much a model may hold at once.
-
-    Attributes:
-        max_batch: Most windows run together; if None, what the device runs at the best rate.
-        max_windows: Most windows waiting.
-        max_bytes: Most bytes of them.
-    """
+    """How much a model may hold; if `max_batch` is None, what the device runs at the best rate."""
 
     max_batch: int | None
     max_windows: int
@@ -70,13 +64,6 @@ class Model(Named):
 
     At its first load the bundle is tested as a whole. At a later one, while the manifest with all
     sums is the same, the graph of attention and the best batch are not tried again.
-
-    The folder of the bundle is `<name>/<version>`, unless it may be `anywhere`.
-
-    Attributes:
-        queue: The runs that wait for it.
-        used: When a run last wanted it, on the clock of `time.monotonic`.
-        max_batch: Most windows run together; what is usual before the first load.
 
     Raises:
         BundleError: the bundle is damaged, does not keep the contract, or its probes come out
@@ -98,6 +85,7 @@ class Model(Named):
         self.folder = folder
         self.manifest = about = read_manifest(folder, runtime)
         self.provider = runtime.provider
+        # When a run last wanted it, on the clock of `time.monotonic`.
         self.used = 0.0
         self.on_demand = cache is not None
         self._cache = cache
@@ -139,12 +127,10 @@ class Model(Named):
 
     @property
     def usage(self) -> Usage:
-        """What its queue holds."""
         return self.queue.usage
 
     @property
     def resident(self) -> bool:
-        """Whether it is in memory."""
         return bool(self._sessions)
 
     @property
@@ -166,11 +152,7 @@ class Model(Named):
         return True
 
     async def example(self) -> Example | None:
-        """The example window of the bundle, if it has one.
-
-        Raises:
-            NotReadyError: the model is not in memory, and its bundle is another one by now.
-        """
+        """The example window of the bundle, if any; NotReadyError if the bundle was changed."""
         try:
             return await asyncio.to_thread(example.read, self.folder, self.manifest, self._read)
         except (BundleError, OSError) as error:
@@ -184,13 +166,7 @@ class Model(Named):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Queue windows, as `registry.Model`; the run may wait for the model to be loaded.
-
-        Raises:
-            ModelFailedError: the model has failed, or its graph of attention cannot be opened.
-            ServiceError: as `Queue.submit`; `NotReadyError` also if the model was refused a moment
-                ago.
-        """
+        """Queue windows, as `registry.Model`; the run may wait for the model to be loaded."""
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
         self.used = time.monotonic()
@@ -205,13 +181,10 @@ class Model(Named):
             raise
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run one window or more before all that waits, for a caller that alone has the model.
+        """Run windows, `[windows, …]` by name, before all that waits; no one else may use it.
 
-        `[windows, …]` by name in and out.
-
-        Raises:
-            ModelFailedError: it does not run; `DeviceLostError` if no GPU is left.
-            NotReadyError: the scheduler is closed.
+        ModelFailedError: it does not run. DeviceLostError: no GPU is left. NotReadyError: the
+        scheduler is closed.
         """
         starts = iter(range(0, len(feeds[HISTORY]), self.max_batch))
         found: dict[int, Arrays] = {}
@@ -233,12 +206,7 @@ class Model(Named):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def load(self) -> None:
-        """Have it in memory when this returns.
-
-        Raises:
-            LoadFailedError: it was refused; `ShortageError` for want of memory.
-            NotReadyError: the server is stopping.
-        """
+        """Have it in memory when this returns, or raise LoadFailedError."""
         if self._cache is not None:
             self._cache.load(self._entry)
 
@@ -249,7 +217,6 @@ class Model(Named):
         return self._load(PrivateCopy(self.folder, self.manifest.files))
 
     def evict(self, timeout: float) -> None:
-        """Finish what was accepted, within `timeout` seconds, and close the sessions."""
         end = time.monotonic() + timeout
         self._hold(layout.FORECAST_GRAPH)
         self._health.close()
@@ -480,11 +447,7 @@ def _not_opened() -> ModelFailedError:
 
 
 def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
-    """The manifest of a bundle that can be served here.
-
-    Raises:
-        BundleError: it does not keep the contract, or has no kernels for this device.
-    """
+    """The manifest of a bundle that can be served here, or BundleError."""
     found = manifest.read(folder)
     device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
     if device not in found.devices:

@@ -37,8 +37,7 @@ def run_engine(
 ) -> None:
     """Run models for HTTP workers until SIGTERM, and until no worker is connected.
 
-    `listener` is a Unix socket that listens; `heartbeat` is called about once a second from when
-    workers are served. Raises StartError as `load`.
+    `heartbeat` is called about once a second from when workers are served.
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
@@ -52,11 +51,9 @@ def run_engine(
 
 
 def end(engine: LocalEngine, status: int) -> None:
-    """End this process, with that status: here, if Python could not.
-
-    A load or a run that goes on is not interrupted: Python would wait for it, or abort where it is
-    in onnxruntime. And a lost GPU leaves CUDA in no state in which it could be closed.
-    """
+    """End this process here, with that status, if Python could not."""
+    # Nothing interrupts a load or a run that goes on: Python would wait for it, or abort where it
+    # is in onnxruntime. A lost GPU leaves CUDA in no state in which it could be closed.
     if engine.changing or engine.repository.going or engine.repository.lost:
         logging.shutdown()
         os._exit(status)
@@ -95,10 +92,8 @@ async def _serve(
 class HealthMonitor:
     """Whether the engine of this process still works.
 
-    Args:
-        repository: Its models.
-        grace_seconds: For how long it goes on with fewer GPUs than it had.
-        stuck_seconds: Longer than any batch or capture takes.
+    With fewer GPUs than it had it goes on for `grace_seconds`. No batch or capture takes as long as
+    `stuck_seconds`.
     """
 
     def __init__(self, repository: Repository, grace_seconds: float, stuck_seconds: float) -> None:
@@ -113,14 +108,12 @@ class HealthMonitor:
         return self._repository.busy_seconds > self._stuck_seconds
 
     def is_over(self, now: float) -> bool:
-        """Whether to end for a lost GPU, which only another process gets back.
-
-        While other GPUs go on answering, load balancers have the time to look at `/readyz`.
-        """
+        """Whether to end for a lost GPU, which only another process gets back."""
         if not self._repository.lost:
             return False
         if self._lost_at is None:
             self._lost_at = now
+            # While other GPUs go on answering, load balancers have time to look at `/readyz`.
             seconds = 0 if self._repository.dead else self._grace_seconds
             _logger.error("ends in %d s with status %d, to be replaced", seconds, REPLACE_ME)
         return self._repository.dead or now - self._lost_at >= self._grace_seconds

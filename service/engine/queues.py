@@ -27,13 +27,7 @@ _LATE = "the deadline passed before the forecast was ready"
 
 
 class Limits(NamedTuple):
-    """The limits of a queue.
-
-    Attributes:
-        batch: Most windows in a batch.
-        windows: Most windows waiting.
-        bytes: Most bytes that runs hold until they end.
-    """
+    """Most windows of a batch, most windows waiting, most bytes that runs hold until they end."""
 
     batch: int
     windows: int
@@ -41,14 +35,7 @@ class Limits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a queue holds.
-
-    Attributes:
-        windows: Windows waiting.
-        most_windows: Most that may.
-        bytes: Bytes of the runs that wait or are run.
-        most_bytes: Most that they may hold.
-    """
+    """Windows waiting, and bytes of the runs that wait or are run; with the most of both."""
 
     windows: int
     most_windows: int
@@ -70,21 +57,13 @@ class Observer(Protocol):
 
 
 class Batch(NamedTuple):
-    """Windows that are run together.
-
-    Attributes:
-        queue: Of their model.
-        graph: Of their graph.
-        slices: The windows.
-        windows: How many they are; none if only late runs were met.
-        taken: When, on the clock of `time.monotonic`.
-        expected: Seconds that it was charged for in advance.
-    """
+    """Windows that are run together: none if only late runs were met."""
 
     queue: Queue
     graph: GraphQueue
     slices: list[Slice]
     windows: int
+    # When it was taken, on the clock of `time.monotonic`, and the seconds charged for it then.
     taken: float
     expected: float
 
@@ -94,7 +73,6 @@ class Root(Node["Queue"]):
 
     Attributes:
         lock: Guards the whole tree; no callbacks are called under it.
-        queues: The queues that are not closed.
         threads: Inference threads that have not left.
         idle: How many of them sleep, or were woken and have not looked yet.
         lost: Why all have left, if so.
@@ -146,13 +124,7 @@ class Root(Node["Queue"]):
 
 
 class Queue(Node[GraphQueue]):
-    """The queue of one model, which `Scheduler.add` makes.
-
-    Attributes:
-        running: Batches that inference threads are busy with.
-        closing: Whether new runs are refused.
-        awaited: Whether a thread waits for the end of its runs.
-    """
+    """The queue of one model, which `Scheduler.add` makes; `running` counts its batches."""
 
     def __init__(
         self,
@@ -166,6 +138,7 @@ class Queue(Node[GraphQueue]):
         self.observer = observer
         self.running = 0
         self.closing = False
+        # Whether a thread waits for the end of its runs.
         self.awaited = False
         self._root = root
         self._limits = limits
@@ -195,26 +168,16 @@ class Queue(Node[GraphQueue]):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Queue windows.
+        """Queue windows, `[windows, …]` by input name, at least one; the future of their outputs.
 
-        Args:
-            graph: What to run them through.
-            feeds: `[windows, …]` by input name, at least one window.
-            attention: Names of the attention outputs that are wanted; others are not kept.
-            deadline: On the clock of `time.monotonic`. What still waits then is never run, but
-                fails only when an inference thread or a full queue finds it: the caller has to
-                watch the clock itself, and to cancel.
-            admitted: Whether this continues a request that was accepted: it is not refused for lack
-                of room, nor because the queue is closing.
-
-        Returns:
-            A future of `[windows, …]` by output name. Cancelling it frees at once what still waits.
-            It may fail with `DeadlineExceededError`, with `NotReadyError`, with a `ServiceError`
-            that running it raised, or with `ModelFailedError` because of anything else.
+        What still waits at the deadline, on the clock of `time.monotonic`, is never run, but fails
+        only when an inference thread or a full queue finds it: the caller has to watch the clock
+        itself, and to cancel, which frees at once what still waits. Attention that is not named is
+        not kept. What is `admitted` continues a request that was accepted: neither a lack of room
+        nor a queue that is closing refuses it.
 
         Raises:
-            QueueFullError: the queue has no room for them.
-            TooLargeError: it never has for so many.
+            QueueFullError: the queue has no room for them; `TooLargeError` if it never has.
             NotReadyError: it is closed.
             DeviceLostError: no inference thread is left.
             ServiceError: the graph is paused, and its session cannot be opened now.
@@ -245,11 +208,8 @@ class Queue(Node[GraphQueue]):
     def pause(self, graph: str, ask: Callable[[], object]) -> None:
         """Hold what is submitted to a graph from now on; what came before is run.
 
-        Args:
-            graph: Its session is not there, or will not be once `Queue.settle` has returned.
-            ask: Has the session opened, for each run that is held; it may raise a `ServiceError`,
-                with which the run is refused. It is called with the lock held: it must not wait,
-                and not call the queue.
+        `ask` has the session opened, for each run that is held; it may raise a `ServiceError`, with
+        which the run is refused. It is called under the lock: it must not wait, nor call the queue.
         """
         with self._root.lock:
             each = self._graphs.get(graph) or self._make(graph)
@@ -287,11 +247,7 @@ class Queue(Node[GraphQueue]):
             return min((_made(run) for run in self._held()), default=math.inf)
 
     def note_loaded(self) -> list[Run]:
-        """Note in the runs that are held that their model was loaded.
-
-        Returns:
-            Those that had not waited for an earlier load.
-        """
+        """Note in the held runs that their model was loaded; returns those that were not before."""
         with self._root.lock:
             held, now = self._held(), time.monotonic()
             first = [run for run in held if not run.loading]
@@ -300,7 +256,6 @@ class Queue(Node[GraphQueue]):
         return first
 
     def wait_while_held(self, graph: str, timeout: float) -> None:
-        """Wait until no run of a graph is held."""
         with self._root.lock:
             each = self._graphs.get(graph) or self._make(graph)
             self.awaited = True
@@ -315,10 +270,9 @@ class Queue(Node[GraphQueue]):
             self.awaited = self.closing
 
     def close(self, timeout: float) -> None:
-        """Refuse new runs and finish what was accepted.
+        """Refuse new runs and finish what was accepted; after `timeout` seconds the rest fails.
 
-        What still waits after `timeout` seconds fails with `NotReadyError`. A batch that is being
-        run is not interrupted: close again to wait for it.
+        A batch that is being run is not interrupted: close again to wait for it.
         """
         self._root.drain([self], timeout, "the model stopped before this was run")
 
@@ -409,11 +363,7 @@ class Queue(Node[GraphQueue]):
         return failed
 
     def _make_room(self, run: Run) -> None:
-        """End late runs for a run that does not fit.
-
-        Raises:
-            QueueFullError: it still does not; `TooLargeError` if it never does.
-        """
+        """End late runs for one that does not fit, or raise QueueFullError or TooLargeError."""
         part = self._excess(run)
         if self._earliest <= (now := time.monotonic()):
             for one in self._runs():

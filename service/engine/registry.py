@@ -18,7 +18,6 @@ from foretell.service.errors import (
     EngineLostError,
     InvalidInputError,
     NotReadyError,
-    ServiceError,
     UnknownModelError,
     UnknownVersionError,
 )
@@ -37,12 +36,10 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name."""
         return self.manifest.name
 
     @property
     def version(self) -> str:
-        """The model's version."""
         return self.manifest.version
 
 
@@ -73,24 +70,15 @@ class Model(Named, Protocol):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Queue windows.
+        """Queue windows, `[windows, …]` by input name, already checked.
 
-        Args:
-            feeds: `[windows, …]` by input name, already checked.
-            attention: Names of the attention outputs that are wanted besides the forecast.
-            deadline: On the clock of `time.monotonic`.
-            admitted: Whether this continues work that was accepted.
-
-        Raises:
-            ServiceError: the run is not accepted; one that is pending fails for the same reasons.
+        `attention` names outputs that are wanted besides the forecast. `deadline` is on the clock
+        of `time.monotonic`. With `admitted` this continues work that was accepted. A ServiceError
+        says why a run is not accepted; one that is pending fails for the same reasons.
         """
 
     async def example(self) -> Example | None:
-        """The example window of the bundle, if it has one.
-
-        Raises:
-            ServiceError: it cannot be read just now.
-        """
+        """The example window of the bundle, if it has one; ServiceError if unreadable just now."""
 
 
 class State(StrEnum):
@@ -103,8 +91,6 @@ class State(StrEnum):
 
 
 class IndexEntry(NamedTuple):
-    """One version in the index."""
-
     name: str
     version: str
     state: State
@@ -170,7 +156,6 @@ class Registry:
 
     @property
     def models(self) -> list[Model]:
-        """Every loaded version of every model."""
         return [state.model for _, _, state in self if state.model is not None]
 
     @cached_property
@@ -197,7 +182,6 @@ class Registry:
 
     @cached_property
     def names(self) -> Index:
-        """The names that answer."""
         return Index(self.defaults)
 
     @cached_property
@@ -215,23 +199,17 @@ class Registry:
         return sorted((key for key, state in versions.items() if state.model is not None), key=int)
 
     def find(self, reference: str | None) -> Model:
-        """The model that a request means.
-
-        Args:
-            reference: `name`, `name@version`, or None for the only model served.
-
-        Raises:
-            InvalidInputError: no name is given and several models are served.
-            UnknownModelError: the name is not known.
-            UnknownVersionError: the name is known, that version of it is not.
-            NotReadyError: the model or version is known and not loaded.
-            EngineLostError: nothing is known just now.
-        """
+        """The model that `name` or `name@version` means, or None for the only one served."""
         if self.unavailable:
             raise EngineLostError(self.unavailable)
         if reference is None:
-            if len(self.defaults) != 1:
-                raise self._not_one()
+            if not self.defaults:
+                raise NotReadyError("no model is loaded; /readyz says why", param="model")
+            if len(self.defaults) > 1:
+                names = listed(self.names.names)
+                raise InvalidInputError(
+                    f"required when several models are served: {names}", param="model"
+                )
             return next(iter(self.defaults.values()))
         if (model := self.defaults.get(reference)) is not None:
             return model
@@ -248,16 +226,7 @@ class Registry:
             )
         raise NotReadyError(f"{reference} is not loaded; /readyz says why", param="model")
 
-    def _not_one(self) -> ServiceError:
-        if self.defaults:
-            return InvalidInputError(
-                f"required when several models are served: {listed(self.names.names)}",
-                param="model",
-            )
-        return NotReadyError("no model is loaded; /readyz says why", param="model")
-
     def with_version(self, name: str, version: str, state: VersionState | None) -> Registry:
-        """A snapshot with another state of a version, or without it."""
         return self.with_versions({(name, version): state})
 
     def with_versions(self, states: Mapping[tuple[str, str], VersionState | None]) -> Registry:

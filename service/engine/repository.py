@@ -51,19 +51,9 @@ class Repository:
     turns. `start`, `load`, `unload`, `poll`, `index` and `close` read files and block: they are not
     for an event loop. All of them may be called from several threads.
 
-    Args:
-        folder: `<folder>/<name>/<version>/` are bundles.
-        open_model: Opens a bundle, tests it and makes it ready for traffic.
-        metrics: Counts loads.
-        mirror: Fills the folder from object storage; None if others fill it.
-        policy: Which versions are loaded, and which one a name means.
-        watch_seconds: Time between polls; None never polls.
-        memory: Refuses bundles that do not fit.
-        request_seconds: Most time that a request takes: a model is closed this long after it left
-            the registry.
-        scheduler: Runs the models; closed after them.
-        lost: Why a GPU does not work any more, by the number of its inference thread.
-        cache: Loads models on demand; stopped before them.
+    Without a `mirror` others fill the folder; without `watch_seconds` it is never polled. A model
+    is closed `request_seconds`, the most that a request takes, after it left the registry. The
+    scheduler is closed after the models, and the cache is stopped before them.
     """
 
     def __init__(
@@ -121,12 +111,10 @@ class Repository:
 
     @property
     def inference_threads(self) -> int:
-        """How many run batches."""
         return 0 if self._scheduler is None else self._scheduler.threads - len(self.lost)
 
     @property
     def models(self) -> list[Model]:
-        """Every loaded version of every model."""
         return self.versions.models
 
     @property
@@ -162,12 +150,7 @@ class Repository:
         return [states[key].entry(*key) for key in ordered]
 
     def start(self) -> None:
-        """Load what the policy chooses, and begin to watch the folder.
-
-        Raises:
-            StartError: the device does not work; or there is no bundle, or none could be loaded,
-                and the folder is not watched; or it is empty and object storage cannot be read.
-        """
+        """Load what the policy chooses, and watch the folder; StartError if nothing can serve."""
         fill(self._store, self._mirror)
         with self._changing:
             try:
@@ -189,14 +172,8 @@ class Repository:
         The bundle is checked, opened and tested before it takes traffic. It replaces a model of the
         same version that came from another bundle or has failed. Any other is left as it is, and
         loaded into memory if it is not there. Without a version those that the policy chooses of
-        what is on disk replace all others of the model.
-
-        Raises:
-            UnknownModelError: there is no bundle of that name.
-            UnknownVersionError: there is none of that version.
-            LoadFailedError: a bundle was refused. The others are loaded, and what was there before
-                still answers.
-            NotReadyError: the server is stopping.
+        what is on disk replace all others of the model. LoadFailedError says that a bundle was
+        refused: the others are loaded, and what was there before still answers.
         """
         self._fetch(name, version)
         present = self._store.find(name, version)
@@ -208,12 +185,6 @@ class Repository:
             self._load_all(name, chosen, alone=version is None, now=True)
 
     def unload(self, name: str, version: str | None = None) -> None:
-        """Take a version, or all of a model, out of service; accepted requests are finished.
-
-        Raises:
-            UnknownModelError: there is no model of that name, loaded or not.
-            UnknownVersionError: there is none of that version.
-        """
         index = self.index()
         known = [entry.version for entry in index if entry.name == name]
         if not known:
@@ -230,11 +201,6 @@ class Repository:
 
         A bundle that was refused is not tried again until it changes, unless that was for an error
         of the file system or a shortage that may pass. One that was unloaded on request stays so.
-
-        Raises:
-            BundleError: the folder is not there, or is suddenly empty.
-            StorageError: object storage cannot be read.
-            OSError: the folder cannot be read, or written from object storage.
         """
         if self._mirror is not None:
             self._mirror.refresh()
@@ -282,7 +248,6 @@ class Repository:
             self._changing.release()
 
     def drain(self) -> None:
-        """Note that the server is stopping: no model is loaded, requests are still answered."""
         self.draining = True
 
     def close(self, timeout: float) -> None:

@@ -23,13 +23,8 @@ class Run:
     calls `end` with its lock held, and `notify` without. Times are on the clock of
     `time.monotonic`. `concurrent.futures.Future` would cost as much as the rest of a scheduler.
 
-    Args:
-        cancel: Called with the run when it is cancelled; fails it with `CancelledError` unless it
-            has ended.
-        graph: Name of the graph to run.
-        feeds: `[windows, …]` by input name; empty where another process has them.
-        attention: Names of the attention outputs that are wanted.
-        deadline: When its client stops waiting for it.
+    `cancel` fails the run with `CancelledError` unless it has ended. `feeds`, `[windows, …]` by
+    input name, are empty where another process has them.
 
     Attributes:
         submitted: When it was made, or its model was last loaded if it waited for that.
@@ -38,12 +33,9 @@ class Run:
         loading: Seconds from when it was made to that load; 0 if it waited for none.
         batch: Windows of the largest of its batches.
         bytes: What it holds: its feeds and, once it is split, arrays for all of its outputs.
-        windows: How many it has.
-        taken: How many of them, the first ones, are in batches.
+        taken: How many of its windows, the first ones, are in batches.
         delivered: How many of them were run.
         outputs: `[windows, …]` by name, once it has succeeded.
-        error: What it failed with.
-        over: Whether it has ended.
     """
 
     def __init__(
@@ -76,16 +68,10 @@ class Run:
         self._callbacks: deque[Callable[[Run], object]] = deque()
 
     def done(self) -> bool:
-        """Whether it has its outputs, has failed or was cancelled."""
         return self.over
 
     def result(self, timeout: float | None = None) -> Arrays:
-        """Wait for its outputs, `[windows, …]` by name, for at most `timeout` seconds.
-
-        Raises:
-            TimeoutError: they are not there by then.
-            Exception: what it failed with; `CancelledError` if it was cancelled.
-        """
+        """Wait for its outputs, `[windows, …]` by name; raises its error, or TimeoutError."""
         if not self.over:
             done = threading.Event()
             self.add_done_callback(lambda _: done.set())
@@ -131,7 +117,6 @@ class Run:
         self.over = True
 
     def notify(self) -> None:
-        """Call its callbacks, each once."""
         while self._callbacks:
             try:
                 callback = self._callbacks.popleft()

@@ -28,17 +28,12 @@ CPU_BATCH = 8
 
 
 class Runtime:
-    """Opens sessions on a device: `auto` falls back to the CPU when CUDA does not work.
-
-    Raises:
-        StartError: not exactly one onnxruntime is installed, or it lacks the device, or the device
-            is `cuda` and does not work.
-    """
+    """Opens sessions on a device, or StartError; `auto` takes the CPU where CUDA does not work."""
 
     def __init__(self, device: DeviceChoice) -> None:
         check_distributions()
         self._onnxruntime: Any = import_module("onnxruntime")
-        # Which library of CUDA is missing, it only logs.
+        # onnxruntime only logs which library of CUDA is missing.
         self._onnxruntime.set_default_logger_severity(_ERRORS)
         has_cuda = CUDA in self._onnxruntime.get_available_providers()
         if device == "cuda" and not has_cuda:
@@ -48,14 +43,13 @@ class Runtime:
             )
         self._gpus = self._find_gpus(device) if has_cuda and device != "cpu" else None
         self.provider = CPU if self._gpus is None else CUDA
-        # What else fails is raised; its own lines would wait for the log's reader.
+        # Any other failure is raised; onnxruntime's own lines would wait for the log's reader.
         self._onnxruntime.set_default_logger_severity(_NOTHING)
         if self._gpus is None:
             self._share_arena()
 
     @property
     def library(self) -> str:
-        """Version of onnxruntime."""
         return str(self._onnxruntime.__version__)
 
     @property
@@ -70,7 +64,6 @@ class Runtime:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether sessions run on CUDA."""
         return self._gpus is not None
 
     @property
@@ -78,8 +71,8 @@ class Runtime:
         """Why a GPU is lost, by the index of its inference thread."""
         return {} if self._gpus is None else self._gpus.lost
 
-    def workers(self, threads: int) -> int:
-        """How many inference threads its sessions take: one a GPU, or `threads` on the CPU."""
+    def inference_threads(self, threads: int) -> int:
+        """How many threads its sessions take: one a GPU, or `threads` on the CPU."""
         return threads if self._gpus is None else len(self._gpus.devices)
 
     @property
@@ -90,14 +83,10 @@ class Runtime:
     def open(
         self, graph: Path, *, copy: PrivateCopy | None = None, max_batch: int | None = None
     ) -> Session:
-        """Open a session.
+        """Open a session; the file is read from the private `copy` of its bundle, if there is one.
 
-        Args:
-            graph: The file.
-            copy: Of its bundle, which is read in place of the folder.
-            max_batch: Most windows of a run; prepares a GPU for batches up to it, which replay CUDA
-                graphs where these can be captured. Without it runs may have any size, and take
-                longer there.
+        A GPU is prepared for batches of up to `max_batch` windows, which replay CUDA graphs where
+        these can be captured. With None runs may have any size, and take longer there.
 
         Raises:
             StartError: CUDA does not work any more.

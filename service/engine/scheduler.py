@@ -62,14 +62,8 @@ class Scheduler:
     ) -> Queue:
         """Make a queue.
 
-        Args:
-            run_batch: Runs a batch: the thread's index, the graph's name and `[batch, …]` arrays
-                in, `[batch, …]` arrays out. Called on inference threads, at once on several.
-            limits: What it may hold.
-            observer: Of what happens to the runs.
-
-        Raises:
-            NotReadyError: the scheduler is closed.
+        `run_batch` runs a batch: the thread's index, the graph's name and `[batch, …]` arrays in,
+        `[batch, …]` arrays out. It is called on inference threads, at once on several.
         """
         queue = Queue(self._root, run_batch, observer, limits)
         with self._root.lock:
@@ -78,14 +72,7 @@ class Scheduler:
         return queue
 
     def on_threads(self, function: Callable[[int], None]) -> list[Future[None]]:
-        """Have every inference thread call a function with its index, before its next batch.
-
-        Returns:
-            A future for each thread that has not left, in the order of their indices.
-
-        Raises:
-            NotReadyError: the scheduler is closed.
-        """
+        """Have every thread that is left call a function with its index, before its next batch."""
         futures: list[Future[None]] = []
         with self._root.lock:
             self._check_open()
@@ -100,9 +87,6 @@ class Scheduler:
 
         It may be called with the queues' lock. What has not begun when the scheduler is closed is
         cancelled.
-
-        Raises:
-            NotReadyError: the scheduler is closed.
         """
         self._check_open()
         future: Future[None] = Future()
@@ -125,11 +109,7 @@ class Scheduler:
         return time.monotonic() - min(self._began.copy().values(), default=math.inf)
 
     def close(self, timeout: float) -> None:
-        """Close every queue, and stop the threads.
-
-        What still waits after `timeout` seconds fails with `NotReadyError`. Threads that are still
-        busy then end with their batch or call.
-        """
+        """Close every queue and stop the threads; what still waits after `timeout` fails."""
         end = time.monotonic() + timeout
         with self._root.lock:
             self._closing = True
@@ -207,7 +187,7 @@ class Scheduler:
                     # Idle threads get their share: on the CPU two small batches beat a large one.
                     most = math.ceil(root.waiting / (1 + root.idle))
                     return root.next().take(most)
-                # As a condition would, in far fewer calls.
+                # A condition does the same, with far more calls.
                 bell = threading.Lock()
                 bell.acquire()
                 root.asleep.append(bell)

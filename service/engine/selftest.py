@@ -24,7 +24,8 @@ _logger = logging.getLogger(__name__)
 # Windows of a run that a CPU is tried with, and the least that a size must gain on the usual one:
 # less may be chance.
 _SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 12, 1.05
-# Of CPU, and by the clock: what holds it up is not to end it at the smallest size.
+# Seconds that a thread spends on them: of CPU, and by the clock. The second is longer, so that a
+# busy machine tries more than the smallest size.
 _TIMING_SECONDS, _MOST_TIMING_SECONDS = 0.3, 1.0
 # Runs in a row that fail before a model is tested, and the pauses between tests that fail.
 _FAILURES, _FIRST_SECONDS, _LONGEST_SECONDS = 3, 1.0, 60.0
@@ -50,11 +51,7 @@ def fastest_batch(seconds: Seconds, usual: int) -> int:
 
 
 class SelfTest:
-    """What the graphs of a bundle must take and return, by its manifest and probes.
-
-    Raises:
-        BundleError: the probes cannot be read, or forecast something else.
-    """
+    """What the graphs of a bundle must take and return, by its manifest and probes."""
 
     def __init__(self, folder: Path, manifest: Manifest, probes: bytes, max_batch: int) -> None:
         self._manifest = manifest
@@ -84,21 +81,16 @@ class SelfTest:
             raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
 
     def replay(self, session: Session, thread: int = 0) -> None:
-        """Compare the probes' forecasts with the expected ones, many together and one alone.
-
-        Raises:
-            BundleError: they come out different, or not at all.
-        """
+        """Compare the probes' forecasts, many together and one alone, with the expected ones."""
         count = len(self._probes[FORECAST])
         for start in range(0, count, self._max_batch):
             self._compare(session, thread, slice(start, start + self._max_batch))
         self._compare(session, thread, slice(1))
 
     def time_runs(self, session: Session, seconds: Seconds, thread: int) -> None:
-        """Note what runs of several sizes cost a CPU, while the other threads do the same.
+        """Note in `seconds` what runs of several sizes cost a CPU, while other threads do the same.
 
-        `seconds` takes the seconds of CPU for each window, by windows of a run; infinity if it
-        fails. What the larger ones took of memory is given back.
+        Infinity stands for a size that fails. What the larger ones took of memory is given back.
         """
         most = _SIZES[-1]
         probes = {
@@ -109,12 +101,12 @@ class SelfTest:
         enough = time.thread_time() + _TIMING_SECONDS
         end = time.monotonic() + _MOST_TIMING_SECONDS
         for size in _SIZES * _ROUNDS:
-            # HTTP workers that start meanwhile hold up long runs more often than short ones.
+            # In CPU time: by the clock, HTTP workers that start now would slow long runs down more.
             began = time.thread_time()
             try:
                 session.run({name: rows[:size] for name, rows in probes.items()}, thread)
             except ModelFailedError:
-                # For want of memory, say: it is not to run so many.
+                # There may be too little memory for so many windows.
                 seconds.setdefault(size, []).append(inf)
                 break
             ended = time.thread_time()
@@ -172,10 +164,6 @@ class Health:
     Some histories may make a healthy model fail. So failed runs, several in a row, are only a
     suspicion, and the self-test decides. What has failed is tested again until it works, at
     intervals that grow from `first_seconds` to a minute.
-
-    Attributes:
-        failures: Runs in a row that failed.
-        failure: Why the model does not work, if so.
     """
 
     def __init__(
@@ -192,16 +180,16 @@ class Health:
         self._first_seconds = first_seconds
         self._changing = threading.Lock()
         self._closed = threading.Event()
+        # Runs in a row that failed.
         self.failures = 0
         self._testing = False
+        # Why the model does not work, if so.
         self.failure: str | None = None
 
     def succeeded(self) -> None:
-        """A run went well."""
         self.failures = 0
 
     def failed(self) -> None:
-        """A run failed."""
         with self._changing:
             self.failures += 1
             if self._testing or self.failures < _FAILURES:
@@ -219,7 +207,6 @@ class Health:
             self._changed()
 
     def close(self) -> None:
-        """Test no more."""
         self._closed.set()
 
     def _examine(self) -> None:

@@ -38,8 +38,6 @@ _Pieces = list[bytes | memoryview]
 
 
 class EngineServer:
-    """Serves an engine to HTTP workers."""
-
     def __init__(self, engine: LocalEngine) -> None:
         self.engine = engine
         self.closing = False
@@ -60,9 +58,7 @@ class EngineServer:
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
         """Serve until `tick` says to stop; what was accepted by then is answered, within seconds.
 
-        Args:
-            listener: A Unix socket, listening.
-            tick: Called every tenth of a second; returns whether to go on.
+        `tick` is called every tenth of a second, and returns whether to go on.
         """
         # The parent owns the socket's name: the next engine listens on it, too.
         options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
@@ -83,16 +79,13 @@ class EngineServer:
 
     @property
     def workers(self) -> int:
-        """How many are connected."""
         return len(self._workers)
 
     @property
     def busy(self) -> bool:
-        """Whether any run is going on."""
         return any(worker.runs for worker in self._workers)
 
     def connect(self, worker: _WorkerConnection) -> None:
-        """A worker has connected."""
         self._workers.add(worker)
         self._start_publishing()
 
@@ -162,7 +155,9 @@ class EngineServer:
         # The others get the update even if the worker that called is lost meanwhile.
         await asyncio.shield(self._start_publishing())
         end = self._loop.time() + _WRITE_SECONDS
-        while any(worker.unwritten for worker in self._workers) and self._loop.time() < end:
+        while self._loop.time() < end and any(
+            worker.transport.get_write_buffer_size() for worker in self._workers
+        ):
             await asyncio.sleep(_POLL_SECONDS)
 
     def _start_publishing(self) -> asyncio.Task[None]:
@@ -236,26 +231,14 @@ class _Served(NamedTuple):
 
 
 class _WorkerConnection(ipc.Connection):
-    """The connection of an HTTP worker.
-
-    Attributes:
-        runs: Those that have not ended, by number.
-        published: The last registry that was sent, if it could be.
-        sent: What the worker knows; None before.
-    """
-
     def __init__(self, server: EngineServer) -> None:
         super().__init__()
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Run] = {}
+        # The last registry that was sent, if it could be, and what the worker knows.
         self.published: Registry | None = None
         self.sent: _Served | None = None
-
-    @property
-    def unwritten(self) -> bool:
-        """Whether the socket has not taken all that was sent."""
-        return self.transport.get_write_buffer_size() > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -282,7 +265,6 @@ class _WorkerConnection(ipc.Connection):
             task.add_done_callback(self._tasks.discard)
 
     def send_result(self, number: int, run: Run) -> None:
-        """Send the outcome of a run."""
         try:
             times = (run.submitted, run.began, run.ended)
             result = ipc.Result(number, times, run.loading, run.batch)

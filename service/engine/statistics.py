@@ -38,11 +38,7 @@ _SIZES = {
 def gauges(
     models: Sequence[Model], threads: int, *, ready: bool, read_at: float | None = None
 ) -> Iterator[bytes]:
-    """Gauges of an engine, in Prometheus' text format.
-
-    `threads` counts inference threads; `read_at` is when object storage was last read, in seconds
-    since 1970, or None unless it is watched.
-    """
+    """Prometheus' gauges; `read_at` is when watched storage was read, in seconds since 1970."""
     yield from _READY.gauges("foretell_ready", [((), ready)])
     yield from _THREADS.gauges("foretell_inference_threads", [((), threads)])
     if read_at is not None:

@@ -57,7 +57,6 @@ class ModelStore:
         self.folder = folder
 
     def bundle(self, name: str, version: str) -> Path:
-        """The folder of a bundle."""
         return self.folder / name / version
 
     def has(self, name: str, version: str) -> bool:
@@ -87,12 +86,7 @@ class ModelStore:
         return None
 
     def find(self, name: str, version: str | None = None) -> list[str]:
-        """Versions of a model, oldest first.
-
-        Raises:
-            UnknownModelError: there is none.
-            UnknownVersionError: there are some, and not the given one.
-        """
+        """Versions of a model, oldest first; UnknownModelError or UnknownVersionError if none."""
         present = self.versions()
         versions = [each for known, each in present if known == name]
         if not versions:
@@ -105,10 +99,7 @@ class ModelStore:
         return versions
 
     def fingerprint(self, name: str, version: str) -> str:
-        """A text that changes when a file of a bundle is written, touched, added or removed.
-
-        Raises OSError if there is no such bundle.
-        """
+        """A text that changes when a file of a bundle is written, touched, added or removed."""
         folder = self.bundle(name, version)
         stamps = [_stamp(folder / layout.MANIFEST)]
         for file in sorted(folder.iterdir()):
@@ -119,10 +110,7 @@ class ModelStore:
         return sha256("".join(stamps).encode()).hexdigest()
 
     def fingerprints(self) -> Fingerprints:
-        """Fingerprints of all bundles, by name and version.
-
-        Raises BundleError without such a folder, and OSError if it cannot be read.
-        """
+        """Fingerprints of all bundles; BundleError without the folder, OSError if unreadable."""
         found: Fingerprints = {}
         for name in layout.model_names(self.folder):
             for version in layout.versions(self.folder, name):
@@ -145,10 +133,7 @@ def _stamp(file: Path) -> str:
 
 
 def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None]:
-    """The folder of the bundles, and what fills it from object storage, if that is set.
-
-    Raises StartError if the URL is wrong, or credentials or an address are missing.
-    """
+    """The folder of the bundles, and what fills it from object storage, if that is set."""
     if isinstance(settings.models, Path):
         return settings.models, None
     from foretell.storage.location import open_location
@@ -163,11 +148,7 @@ def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None
 
 
 def fill(store: ModelStore, mirror: Mirror | None) -> None:
-    """Fill the folder at the start; its bundles are enough if object storage cannot be read.
-
-    Raises:
-        StartError: the folder cannot be written, or it is empty and object storage cannot be read.
-    """
+    """Fill the folder at the start; its bundles are enough if object storage cannot be read."""
     if mirror is None:
         return
     try:

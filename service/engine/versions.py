@@ -25,12 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Versions:
-    """Loads and unloads single versions, for one thread at a time.
-
-    Attributes:
-        registry: What is served now.
-        short: Name and version of what was refused for a shortage that may pass.
-    """
+    """Loads and unloads single versions, for one thread at a time."""
 
     def __init__(
         self,
@@ -47,6 +42,7 @@ class Versions:
         self._memory = memory
         self._request_seconds = request_seconds
         self.registry = registry
+        # Name and version of what was refused for a shortage that may pass.
         self.short: set[tuple[str, str]] = set()
         self._closing: dict[Model, threading.Timer] = {}
         # Held to replace the registry: the timers do so, too.
@@ -54,7 +50,6 @@ class Versions:
 
     @property
     def models(self) -> list[Model]:
-        """Every loaded version of every model."""
         return cast("list[Model]", self.registry.models)
 
     def put(self, name: str, version: str, state: VersionState | None) -> None:
@@ -66,10 +61,8 @@ class Versions:
         """Load a version, unless it works and is loaded from the same bundle.
 
         With `wanted` the server is not ready without it; with `now` a model that is loaded on
-        demand comes into memory at once.
-
-        Raises:
-            LoadFailedError: the bundle is refused; what was there still answers.
+        demand comes into memory at once. LoadFailedError says that the bundle is refused: what was
+        there still answers.
         """
         state = self.registry.get(name, version)
         state = replace(state, wanted=state.wanted or wanted)
@@ -130,11 +123,6 @@ class Versions:
         return LoadFailedError(f"{name}@{version} was refused: {reason}")
 
     def unload(self, name: str, version: str) -> None:
-        """Take a version out of service; it finishes what it has accepted.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
         self.short.discard((name, version))
         state = self.registry.get(name, version)
         if state.model is not None:
@@ -147,7 +135,6 @@ class Versions:
             self.put(name, version, self._unloaded(name, version))
 
     def clear_refusal(self, name: str, version: str) -> None:
-        """Forget why the last load of a version failed."""
         state = self.registry.get(name, version)
         kept = replace(state, refused="") if state.model else self._unloaded(name, version)
         self.put(name, version, kept)

@@ -56,13 +56,7 @@ _Columns = tuple[pa.Array, pa.DataType | None]
 def parse(
     body: Body, query: Mapping[str, str], settings: Settings, operation: Operation
 ) -> Parsed[tuple[pa.Table, TableOptions]]:
-    """Read the options in the URL, and the table as far as it can be read without the model.
-
-    Raises:
-        UnreadableError: the body is no Arrow stream.
-        TooLargeError: it has too many rows.
-        InvalidInputError: a parameter is unknown or wrong.
-    """
+    """Read the options in the URL, and the table as far as it can be read without the model."""
     known = operation.query.model_fields
     for name in query:
         if name not in known:
@@ -84,12 +78,7 @@ def decode(
     settings: Settings,
     operation: Operation,
 ) -> Job:
-    """Read the series.
-
-    Raises:
-        InvalidInputError: the table does not fit the model, or none of its series does;
-            `NotSupportedError` likewise.
-    """
+    """Read the series; if none of them fits the model, raise why the first does not."""
     table, query = parsed.release()
     given = query.model_dump(exclude={"model"}, exclude_unset=True)
     options = validate(operation.options, given, "query")
@@ -101,11 +90,7 @@ def decode(
 
 
 def encode(job: Job, outputs: Arrays) -> bytes:
-    """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`.
-
-    Raises:
-        ServiceError: no series has a forecast; it is the first one's error.
-    """
+    """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`."""
     ids, times = cast("_Columns", job.table)
     forecast = outputs[FORECAST][:, : job.options.horizon]
     layers = [forecast]
@@ -202,12 +187,7 @@ def _notes(
 
 
 def read_table(body: Body, max_rows: int) -> pa.Table:
-    """Read a stream, which may be hostile.
-
-    Raises:
-        UnreadableError: the bytes are no stream, or one that is not safe to read.
-        TooLargeError: it has more rows than `max_rows`.
-    """
+    """Read a stream, which may be hostile; TooLargeError if it has more than `max_rows` rows."""
     buffer = pa.py_buffer(body)
     try:
         _refuse_compression(buffer)
@@ -230,7 +210,6 @@ def read_table(body: Body, max_rows: int) -> pa.Table:
 
 
 def write_table(table: pa.Table) -> bytes:
-    """Write a stream."""
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

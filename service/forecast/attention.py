@@ -53,9 +53,8 @@ class Selection:
 def select(options: AttentionOptions, manifest: Manifest, path: str) -> Selection:
     """Resolve stage names, layer and head numbers; stages without a map must be named.
 
-    Raises:
-        NotSupportedError: the model has no attention stage, or none with a map and none is named.
-        InvalidInputError: a name or number is not the model's; `param` is its path.
+    NotSupportedError: the model has no stage, or none with a map and none is named.
+    InvalidInputError: a name or number is not the model's.
     """
     has_maps = any(stage.form != "none" for stage in manifest.attention)
     if not manifest.attention or (options.stages is None and not has_maps):
@@ -114,10 +113,8 @@ def describe(
     manifest: Manifest,
     columns: list[int] | None,
 ) -> list[dict[str, Any]]:
-    """The attention of one input, for the answer; the outputs have no batch axis.
-
-    `columns` is the model's channel of each column of the input, if not in the model's order.
-    """
+    """The attention of one input, for the answer; the outputs have no batch axis."""
+    # The model's channel of each column of the input.
     order = columns or list(range(len(manifest.channels)))
     names = [manifest.channels[channel] for channel in order]
     described: list[dict[str, Any]] = []
@@ -191,7 +188,6 @@ def _by_head(
 
 
 def _ordered(axis: Axis, order: list[int]) -> list[int]:
-    """The positions of an axis of channels, in the order of these."""
     return [*order, *range(len(order), axis.length)]
 
 

@@ -53,7 +53,7 @@ def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Se
     if is_corrected:
         check_corrected(quantiles, model)
         stride = asked.stride or stride_of(horizon)
-        # One of them has enough origins before it whose steps are known by then.
+        # The last origin has enough others before it whose steps are known there.
         least = LEAST_ORIGINS - (-horizon // stride)
         if least > _MOST_CORRECTED:
             shortest = -(-horizon // (_MOST_CORRECTED - LEAST_ORIGINS))
@@ -99,11 +99,7 @@ class Backtest:
         self.coverage: dict[float, tuple[int, int]] = {}
 
     def encode(self, outputs: Arrays) -> bytes:
-        """Write the answer.
-
-        Raises:
-            ServiceError: no input could be forecast; it is the first one's error.
-        """
+        """Write the answer; if no input could be forecast, raise the first one's error."""
         content = partial(self._content, outputs)
         return respond(self._request, "backtest", content, self.warnings(outputs))
 
@@ -254,12 +250,10 @@ def _filled(history: Floats) -> Floats:
 
 
 def _errors(error: Floats, axis: int | None = None) -> dict[str, Any]:
-    """Mean errors of `[origins, horizon]`, NaN where what followed is missing."""
     return {"mse": _mean(np.square(error), axis), "mae": _mean(np.abs(error), axis)}
 
 
 def _baseline(model: dict[str, Any], error: Floats) -> dict[str, Any]:
-    """The mean errors of a baseline, and how the model's compare."""
     errors = _errors(error)
     return {**errors, "relative_mae": model["mae"] / errors["mae"] if errors["mae"] else None}
 

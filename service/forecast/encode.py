@@ -58,11 +58,7 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
 
 
 def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-    """Write the answer, from outputs `[windows, …]` by name: its body and headers.
-
-    Raises:
-        ServiceError: no input has a forecast; it is the first input's error.
-    """
+    """Write the answer from outputs `[windows, …]`; raise the first error if all inputs failed."""
     quantiles = quantiles_of(job, outputs) if job.options.quantiles else None
     far = outside(
         job.model.manifest,
@@ -75,12 +71,7 @@ def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
 
 
 def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
-    """The warnings of an answer.
-
-    Args:
-        job: The request.
-        far: Of what is `outside` of the training's range.
-    """
+    """The warnings of an answer; `far` are those of what is `outside` of the training's range."""
     options, warnings = job.options, job.warnings + (far or [])
     if options.passes > 1:
         steps = job.model.manifest.horizon
@@ -94,7 +85,6 @@ def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
 
 
 def gaps(count: int, options: Options) -> AnswerWarning:
-    """The warning of so many missing values."""
     done = "left out" if options.of_gaps == "masked" else "filled in"
     text = f"{count} missing values of what the model read were {done} ({options.missing})"
     return warning(options.of_gaps, text, "options.missing")
@@ -106,16 +96,9 @@ def respond(
     content: Callable[[int, Series], dict[str, Any]],
     warnings: list[AnswerWarning],
 ) -> bytes:
-    """Write an answer with an output for every input.
+    """Write an answer with an output for every input; if none has one, raise the first one's error.
 
-    Args:
-        job: The request.
-        kind: `forecast` or `backtest`.
-        content: Called with the index of an input and the input: what its output holds.
-        warnings: Of the answer.
-
-    Raises:
-        ServiceError: no input has an output; it is the first input's error.
+    `content` is called with the index of an input and the input: it returns what its output holds.
     """
     # Not the system's random bits: its call would let other threads have the interpreter.
     identifier = f"{kind}-{random.getrandbits(128):032x}"
@@ -215,7 +198,6 @@ def not_finite(place: str) -> InvalidInputError:
 
 
 def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:
-    """Fields that only some answers have."""
     manifest = job.model.manifest
     notes: dict[str, Any] = {}
     if job.options.quantiles:

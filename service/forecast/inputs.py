@@ -26,15 +26,7 @@ def read_inputs(
     known: KnownFields,
     unknown: UnknownFields,
 ) -> SeriesRows:
-    """Read the inputs of a request.
-
-    Args:
-        inputs: Parsed JSON; they are not validated yet.
-        manifest: The model's.
-        options: What the request asks for.
-        known: The fields that a request may have.
-        unknown: Takes unknown fields of the inputs.
-    """
+    """Read the inputs of a request, which are not validated yet; `unknown` takes unknown fields."""
     given: set[str] = set()
     if len(inputs) > 1:
         names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]

@@ -43,15 +43,12 @@ class Job:
     """A decoded request for forecasts.
 
     Attributes:
-        model: The model that forecasts.
-        options: What is asked for of every input.
         entries: Every input, or its error; empty for a job of backtest windows.
         history: `[windows, context, channels]`, a window for every input without an error; NaN
             where a value is missing, for models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
             the history's steps and of all that follow.
         metadata: To be echoed, as JSON.
-        warnings: Warnings of what the request holds.
         past: Backtest windows, to be forecast as well, if any.
         table: What the answer takes over from a request in Arrow's format.
     """
@@ -87,7 +84,6 @@ class Job:
         raise IndexError(row)
 
     def of_past(self, past: BacktestWindows) -> Job:
-        """The forecasts of backtest windows, as a job."""
         options = replace(self.options, attention=None)
         return Job(self.model, options, [], past.history, past.calendar, None)
 
@@ -95,19 +91,13 @@ class Job:
         """Submit the first pass, and forecast all steps.
 
         Later passes read the forecasts of earlier ones as if they had happened, exactly as a client
-        would get them from requests of its own.
-
-        Args:
-            deadline: On the clock of `time.monotonic`, over all passes.
-            wait: Waits for a pass; raises if the client disconnects or the deadline passes.
+        would get them from requests of its own. `wait` waits for a pass; it raises if the client
+        disconnects or the deadline, which is over all passes, passes.
 
         Returns:
             `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`,
             NaN from a pass on that could not follow one that was not finite; the smallest margin;
             and the attention of the first pass. The forecasts of backtest windows are `PAST`.
-
-        Raises:
-            ServiceError: as `Model.submit`, the runs that it returns, and `wait`.
         """
         if self.past is not None:
             return self._run_with_past(self.past, deadline, wait)
@@ -136,7 +126,6 @@ class Job:
     async def _run_later_passes(
         self, first_run: Awaitable[Arrays], deadline: float, wait: Wait
     ) -> Arrays:
-        """Run the passes after the first one."""
         first, horizon = await first_run, self.model.manifest.horizon
         context = self.history.shape[1]
         windows, _, channels = first[FORECAST].shape
@@ -181,19 +170,7 @@ def decode(
     settings: Settings,
     operation: Operation = FORECASTING,
 ) -> Job:
-    """Read the inputs and options of a request.
-
-    Args:
-        envelope: The request.
-        ignored: Its unknown fields; those of its inputs are added.
-        model: The model that forecasts.
-        settings: Limits.
-        operation: What is asked for.
-
-    Raises:
-        InvalidInputError: the request does not fit the model, or none of its inputs does;
-            `NotSupportedError` likewise.
-    """
+    """Read the inputs and options of a request; unknown fields of inputs are added to `ignored`."""
     count = len(envelope.inputs)
     if count > settings.max_inputs:
         raise InvalidInputError(

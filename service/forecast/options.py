@@ -36,14 +36,8 @@ _CORRECTED = "options.calibration"
 class Options:
     """Options of a request, checked.
 
-    Attributes:
-        horizon: Steps to answer.
-        passes: Runs of the model it takes to forecast them.
-        missing: What becomes of missing values.
-        quantiles: Levels of the quantiles to answer.
-        attention: The attention to answer, if any.
-        rolling: Which backtest windows to forecast, if any.
-        is_corrected: Whether the errors of their forecasts correct the quantiles of later ones.
+    The horizon takes `passes` runs of the model. `rolling` are backtest windows to forecast as
+    well; with `is_corrected` the errors of these correct the quantiles of later ones.
     """
 
     horizon: int
@@ -61,12 +55,7 @@ class Options:
 
 
 def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Options:
-    """Check the options of a request with a number of inputs.
-
-    Raises:
-        InvalidInputError: an option does not fit the model, or the answer would be too large.
-        NotSupportedError: the model cannot do it.
-    """
+    """Check the options of a request with a number of inputs."""
     horizon, passes, quantiles = check_options(asked, model, settings)
     forecasts = inputs * horizon * len(model.manifest.targets)
     values = forecasts * (1 + len(quantiles))
@@ -101,11 +90,7 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
 def check_options(
     options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
 ) -> tuple[int, int, tuple[float, ...]]:
-    """Check the options that forecasts and backtests share; raises as `read_options`.
-
-    Returns:
-        Steps to forecast, the runs of the model that they take, and the quantiles to answer.
-    """
+    """Check the options that forecasts and backtests share: steps, runs of the model, quantiles."""
     if options.missing == "mask" and model.manifest.observed_steps is None:
         raise NotSupportedError(
             f"{model.name} reads no missing values, so that none can be left out; 'interpolate' or "
@@ -204,7 +189,6 @@ class Operation:
 
     @cached_property
     def form(self) -> Form:
-        """The fields that are parsed."""
         levels = self.names.levels
         return Form(levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
 

@@ -42,10 +42,7 @@ def max_origins(
     settings: Settings,
     beside: int = 0,
 ) -> int:
-    """Most origins of each of `inputs` series; a forecast takes `passes` runs of the model.
-
-    `beside` is how many other windows of each series are in the queue at the same time.
-    """
+    """Most origins of each of `inputs` series; `beside` counts its other windows in the queue."""
     channels = len(manifest.channels)
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
     steps = manifest.context + passes * manifest.horizon
@@ -99,12 +96,7 @@ class WindowCutter:
     _filled: int = 0
 
     def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
-        """Cut the windows of the next series: `[rows, channels]` in the model's order, NaN as gaps.
-
-        Raises:
-            InvalidInputError: there are too few rows, or too many gaps, or a time is outside the
-                years 1 to 9999.
-        """
+        """Cut the windows of the next series: `[rows, channels]` in the model's order, or NaN."""
         rolling, context, calendar = self.rolling, self.manifest.context, self.manifest.calendar
         every = np.arange(len(values) - self.horizon, context - 1, -rolling.stride)[::-1]
         last_known = None
@@ -150,7 +142,6 @@ class WindowCutter:
         self._origins.append(origins)
 
     def windows(self) -> BacktestWindows:
-        """The windows of all series."""
         ends = np.cumsum([len(origins) for origins in self._origins])
         spans = [slice(end - len(each), end) for end, each in zip(ends, self._origins, strict=True)]
         return BacktestWindows(

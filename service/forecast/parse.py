@@ -17,7 +17,7 @@ from foretell.service.engine.registry import Model
 from foretell.service.forecast.encode import encode, encoding_work
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation
-from foretell.service.forecast.pieces import Form, echo, read_leniently, read_pieces
+from foretell.service.forecast.pieces import METADATA, Form, echo, read_leniently, read_pieces
 from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions, Envelope
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body, unreadable
@@ -66,7 +66,7 @@ def reading_work(body: Body, size: int) -> int:
 
 
 class Compressed:
-    """The compression of a codec's answers; see `pipeline.Codec`."""
+    """How a codec's answers are compressed."""
 
     encodings = ("zstd", "gzip")
     # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
@@ -75,16 +75,14 @@ class Compressed:
 
 
 class JsonBody(Compressed):
-    """The half of a codec whose requests and answers are JSON; see `pipeline.Codec`."""
+    """The half of a codec whose requests and answers are JSON."""
 
     media_type = JSON
 
     def parsing_work(self, body: Body, request: object) -> int:  # noqa: ARG002
-        """As that of all its JSON."""
         return reading_work(body, len(body))
 
     def parsing_memory(self, body: Body, request: object) -> int:  # noqa: ARG002
-        """As that of all its JSON."""
         return parsing_bytes(body)
 
 
@@ -95,25 +93,15 @@ _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 def parse(
     body: Body, operation: Operation = FORECASTING, most: int = sys.maxsize
 ) -> tuple[Any, UnknownFields]:
-    """Read a request as far as possible without its model.
+    """Read a request without its model: the envelope, with inputs not read yet, and unknown fields.
 
-    Args:
-        body: JSON.
-        operation: What is asked for.
-        most: Most inputs; of more, only their number is read.
-
-    Returns:
-        The envelope, whose inputs are not read yet, and the unknown fields in it.
-
-    Raises:
-        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
-        InvalidInputError: the request does not fit the interface.
+    Of more than `most` inputs only the number is read.
     """
     if len(body) > _BEGINNING:
         _check_beginning(body)
     request = None if _simd is None else _simd.read(body)
     if request is None:
-        request = _read(body, operation, most)
+        request = read_json(body, operation.form, most)
     found = request
     names, ignored = operation.names, UnknownFields()
     for level, inner in _LEVELS:
@@ -131,14 +119,8 @@ def parse(
 def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys.maxsize) -> Any:  # noqa: ANN401 - any JSON
     """Read JSON, and numbers that it has not, such as NaN: they are refused with their place.
 
-    Args:
-        body: The JSON.
-        form: What is read of large JSON; all if not given.
-        most: Most objects in a list of them.
-
-    Raises:
-        UnreadableError: the body is no JSON, or begins with more than 64 KiB of blanks.
-        InvalidInputError: the metadata have a number that JSON has not.
+    Of large JSON only what the form has is read, with at most `most` objects in a list of them. If
+    the form has metadata, they become bytes, as by `echo`.
     """
     if len(body) > _BEGINNING:
         _check_beginning(body)
@@ -146,9 +128,12 @@ def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys
         if form is not None and len(body) >= _WHOLE:
             return read_pieces(memoryview(body), form, most)
         try:
-            return orjson.loads(body)
+            value = orjson.loads(body)
         except orjson.JSONDecodeError:
             return read_leniently(bytes(body))
+        if form is not None and METADATA in form.objects[""] and isinstance(value, dict):
+            echo(value, body)
+        return value
     except ValueError as error:
         raise unreadable(f"the body is not JSON: {error}", body) from None
 
@@ -158,21 +143,6 @@ def _check_beginning(body: Body | memoryview) -> None:
     first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
     if not first or first not in b'{["-0123456789tfnNI':
         raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
-
-
-def _read(body: Body, operation: Operation, most: int) -> Any:  # noqa: ANN401 - any JSON
-    if len(body) >= _WHOLE:
-        return read_json(body, operation.form, most)
-    try:
-        try:
-            value = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return read_leniently(body)
-        if isinstance(value, dict):
-            echo(value, body)
-        return value
-    except ValueError as error:
-        raise unreadable(f"the body is not JSON: {error}", body) from None
 
 
 # The work of an input beside its numbers: its checks, and calendar features.

@@ -45,7 +45,7 @@ _BEFORE, _AFTER = (secrets.token_hex(8) for _ in range(2))
 _CONTINUED = {_LIST: "[", _OBJECT: f'{{"{_BEFORE}":'}
 _INTERRUPTED = {_LIST: "null]", _OBJECT: f'"{_AFTER}":null}}'}
 _CLOSED = {_LIST: "]", _OBJECT: "}"}
-_METADATA = "metadata"
+METADATA = "metadata"
 _PLACE = re.compile(r"line (\d+) column (\d+)")
 
 
@@ -74,11 +74,7 @@ def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401
     """Read JSON, as far as the form has it, with at most `most` items in a list of its objects.
 
     Metadata become bytes, as by `echo`. Of a list that is too long the length is kept, but the same
-    item stands for all those beyond the limit.
-
-    Raises:
-        ValueError: the body is no JSON.
-        InvalidInputError: the metadata hold NaN or Infinity.
+    item stands for all those beyond the limit. ValueError says where the body is no JSON.
     """
     merged = _Merged(form, most, body)
     for piece in _pieces(body):
@@ -299,7 +295,7 @@ class _Merged:
         if not is_list:
             if path in form.objects:
                 return _Members(path, name, form.objects[path])
-            if path == _METADATA and path in form.objects[""]:
+            if path == METADATA and path in form.objects[""]:
                 return _Skipped(is_list, name, is_echoed=True, start=opened.start)
             return _Skipped(is_list, name)
         if path in form.numbers:
@@ -313,16 +309,12 @@ class _Merged:
 
 
 def _name(key: bytes) -> str:
-    """The name of a member, from the text before its value."""
     name: str = orjson.loads(key.rstrip(b" \t\r\n")[:-1])
     return name
 
 
 class _Skipped:
-    """A list or an object that spans pieces and is not kept.
-
-    Where it has a start in the body, its text is kept.
-    """
+    """A list or an object that spans pieces; nothing is kept but its text, if it has a `start`."""
 
     def __init__(
         self, is_list: bool, name: str = "", *, is_echoed: bool = False, start: int | None = None
@@ -336,7 +328,6 @@ class _Skipped:
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - any JSON
-        """What was kept."""
         return self._value
 
     def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
@@ -349,8 +340,6 @@ class _Skipped:
 
 
 class _Members(_Skipped):
-    """An object at a path, with its known fields."""
-
     def __init__(self, path: str, name: str, known: Mapping[str, Any]) -> None:
         super().__init__(is_list=False, name=name)
         self.path = path
@@ -463,41 +452,28 @@ class _Echo(msgspec.Struct):
 _echo = msgspec.json.Decoder(_Echo)
 
 
-def echo(request: dict[str, Any], text: Body) -> None:
-    """Replace the metadata of a request that orjson read by their text, if they are an object.
-
-    orjson makes floats of integers beyond 64 bits.
-
-    Raises:
-        ValueError: they are nested too deep.
-    """
-    if isinstance(request.get(_METADATA), dict):
+def echo(request: dict[str, Any], text: Body | memoryview) -> None:
+    """Replace the metadata of a request that orjson read by their text, if they are an object."""
+    if isinstance(request.get(METADATA), dict):
         try:
-            request[_METADATA] = bytes(_echo.decode(text).metadata)
+            # orjson makes floats of integers beyond 64 bits.
+            request[METADATA] = bytes(_echo.decode(text).metadata)
         except RecursionError:
-            request[_METADATA] = read_leniently(text)[_METADATA]
+            request[METADATA] = read_leniently(bytes(text))[METADATA]
 
 
 def echoed(metadata: dict[str, Any] | bytes) -> bytes:
-    """Metadata as JSON.
-
-    Raises:
-        InvalidInputError: they hold NaN or Infinity.
-    """
+    """Metadata as JSON, in which NaN and Infinity are refused."""
     if isinstance(metadata, bytes):
         return metadata
     try:
         return json.dumps(metadata, allow_nan=False).encode()
     except ValueError:
         raise InvalidInputError(
-            "expected JSON values; NaN and Infinity are none", param=_METADATA
+            "expected JSON values; NaN and Infinity are none", param=METADATA
         ) from None
 
 
 def read_leniently(text: Body) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON at half the speed, with integers of any size, NaN and Infinity.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    """Read JSON at half the speed, with integers of any size, NaN and Infinity; or ValueError."""
     return from_json(text, allow_inf_nan=True, cache_strings="keys")

@@ -87,19 +87,16 @@ class ArrowCodec(Compressed):
         return 0
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
-        """Read the options and the table."""
         parsed: Parsed[Any] = _arrow().parse(
             body, request.query_params, self._settings, self._operation
         )
         return parsed
 
     def decode(self, parsed: Parsed[Any], model: Model) -> Job:
-        """Read the series."""
         job: Job = _arrow().decode(parsed, model, self._settings, self._operation)
         return job
 
     def encode(self, job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer."""
         return _arrow().encode(job, outputs), {"content-type": ARROW}
 
 
@@ -116,7 +113,6 @@ class BacktestCodec(Compressed):
         self.parse, self._decode = codec.parse, codec.decode
 
     def decode(self, parsed: Parsed[Any], model: Model) -> Backtest:
-        """Read a request for forecasts, and take its backtest windows."""
         return Backtest(self._decode(parsed, model))
 
     def encoding_work(self, backtest: Backtest, outputs: Arrays) -> int:  # noqa: ARG002
@@ -124,5 +120,4 @@ class BacktestCodec(Compressed):
         return ALWAYS
 
     def encode(self, backtest: Backtest, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer."""
         return backtest.encode(outputs), {"content-type": JSON}

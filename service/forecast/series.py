@@ -41,11 +41,9 @@ class Series:
     """A series that will be forecast.
 
     Attributes:
-        name: Its name in the request.
         row: The row of its window in the batch arrays.
         univariate: Whether it was sent, and is answered, as `[time]`.
         columns: The model's channel of each of its columns, if not in the model's order.
-        timeline: Its times, if the request has them.
         filled: How many missing values of its window were filled or masked, by channel.
     """
 
@@ -75,13 +73,7 @@ class SeriesRows(NamedTuple):
 
 
 class SeriesReader:
-    """Reads the series of a request into batch arrays.
-
-    Args:
-        manifest: The model's.
-        options: What the request asks for.
-        count: How many series it has.
-    """
+    """Reads the `count` series of a request into batch arrays."""
 
     def __init__(self, manifest: Manifest, options: Options, count: int) -> None:
         self._manifest = manifest
@@ -103,11 +95,7 @@ class SeriesReader:
             )
 
     def read(self, read_one: Callable[[int], Series]) -> SeriesRows:
-        """Read all series; a bad one does not sink the others.
-
-        Args:
-            read_one: Reads the series of an index, by `add`.
-        """
+        """Read all series by `read_one`, which calls `add`; a bad one does not sink the others."""
         entries: list[Series | ServiceError] = []
         for index in range(self._count):
             try:
@@ -139,18 +127,10 @@ class SeriesReader:
     ) -> Series:
         """Read a series whose length was checked into the next row of the arrays.
 
-        Args:
-            name: Its name.
-            values: `[time, channels]`, finite in float32, or NaN where a value is missing.
-            timeline: Its times, if it has any.
-            path: Tells its path, and those of its values.
-            columns: The model's channel of each column, if not in the model's order.
-            univariate: Whether it is answered as `[time]`.
-            gaps: Whether a value may be missing.
-
-        Raises:
-            InvalidInputError: gaps cannot be filled, or there are too few rows for a backtest.
-            TimestampError: a time is outside the years 1 to 9999.
+        `values` are `[time, channels]`, finite in float32, or NaN where one is missing, as `gaps`
+        allows. `columns` are the model's channels of theirs, if not in the model's order. With
+        `univariate` it is answered as `[time]`. TimestampError: a time is beyond the years 1 to
+        9999.
         """
         manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
@@ -195,11 +175,9 @@ class SeriesReader:
 
 
 def assign(target: NDArray[Any], values: NDArray[Any]) -> None:
-    """Assign `[rows, columns]` to an array of the same shape.
-
-    numpy releases the interpreter's lock for more than a few values. For the few thousand numbers
-    of a request this keeps it (`values.ordinary`).
-    """
+    """Assign `[rows, columns]` to an array of the same shape."""
+    # numpy releases the interpreter's lock for more than a few values. For the few thousand numbers
+    # of a request this keeps it, as `ordinary` does.
     size = len(target)
     if target.size <= MOST_KEPT:
         size = max(1, _KEPT // target.shape[1])
@@ -215,25 +193,10 @@ def fill(
     path: Callable[[int, int], str],
     needed: int | None = None,
 ) -> tuple[Values, Filled]:
-    """Fill the gaps of a history's window, its last rows (see `foretell.bundle.gaps`).
+    """Fill the gaps of the last `window` rows of `[time, channels]`: a copy, and counts by channel.
 
     Rows before the window may help, and stay as they are. With `mask` the gaps stay as well: the
-    model reads them.
-
-    Args:
-        values: `[time, channels]`, NaN where a value is missing; they are left as they are.
-        method: How; `error` is for histories without gaps.
-        window: Rows of the window.
-        channels: Names of the columns.
-        path: Tells the path of the value at a row and column.
-        needed: Rows at the end in which each channel needs a value; the window's if not given.
-
-    Returns:
-        The filled values, and how many values of the window were missing, by channel.
-
-    Raises:
-        InvalidInputError: a channel has no value where it needs one, or none before a gap that
-            `ffill` is to fill.
+    model reads them. Each channel needs a value in the last `needed` rows, or in the window.
     """
     missing = np.isnan(values)
     first, needed = len(values) - window, needed or window

@@ -40,13 +40,11 @@ _large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
 def read(body: Body) -> dict[str, Any] | None:
-    """Read a request.
+    """The JSON object of a request, in which a `series` of numbers is an array of float64.
 
-    Returns:
-        The JSON object, in which a `series` of numbers is an array of float64, `[time]` or
-        `[time, channel]`, and any other one a list. None if the body is to be read another way: it
-        is no JSON, no request, large, or has what simdjson reads otherwise (integers beyond 64
-        bits, metadata to be echoed, a key that comes twice, escapes in texts).
+    None if the body is to be read another way: it is no JSON, no request, large, or has what
+    simdjson reads otherwise (integers beyond 64 bits, metadata to be echoed, a key that comes
+    twice, escapes in texts).
     """
     if len(body) > _MOST_BYTES or body.startswith(_MARK) or b"\\" in body:
         return None
@@ -102,7 +100,6 @@ def _plain(value: simdjson.Array | simdjson.Object) -> Any:  # noqa: ANN401 - an
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
-    """The members of an object, not read yet."""
     if not isinstance(value, simdjson.Object):
         raise TypeError("no object")
     if len(value) > _MOST_KEYS:

@@ -76,7 +76,6 @@ class Groups:
         return len(self.ids)
 
     def of(self, series: int) -> NDArray[np.int64]:
-        """The rows of a series."""
         start, end = self.starts[series : series + 2]
         return np.arange(start, end) if self.rows is None else self.rows[start:end]
 
@@ -100,12 +99,7 @@ class Times:
 
 
 def read_groups(table: pa.Table, most: int) -> Groups:
-    """Find the series of a table, which may have `most`.
-
-    Raises:
-        InvalidInputError: the column is missing, has nulls or a type that names nothing, or the
-            table is empty or has too many series.
-    """
+    """Find the series of a table, which may have `most`."""
     column = _column(table, ID)
     if not table.num_rows:
         raise InvalidInputError("expected at least one row", param=ID)
@@ -179,8 +173,7 @@ def _too_many(most: int) -> InvalidInputError:
 def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
     """Read the column of times, if there is one, for a model of a frequency.
 
-    Raises:
-        InvalidInputError: the column is of another type, or of an unknown time zone.
+    InvalidInputError: the column is of another type, or of an unknown time zone.
     """
     if TIME not in table.column_names:
         return None
@@ -237,12 +230,9 @@ def _to_times(field: pa.Field) -> str:
 def read_values(table: pa.Table, channels: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """The values `[rows]` of each channel in turn, NaN where one is missing.
 
-    The one channel of a univariate model may also be called `y`.
-
-    Raises:
-        InvalidInputError: a column is missing or holds no numbers, or a value is too large for
-            float32.
+    InvalidInputError: a column is missing or holds no numbers, or one is too large for float32.
     """
+    # The one channel of a univariate model may also be called `y`.
     if (
         len(channels) == 1
         and channels[0] not in table.column_names
@@ -303,13 +293,9 @@ def read_request(
 ) -> tuple[Job, pa.Array, pa.DataType | None]:
     """Read a table of which any series, and all of them, may be bad.
 
-    The rows of a series are in order of time; the series may be mixed.
-
-    Returns:
-        The job, the ids of its entries `[series]`, and the type of the times, if there are any.
-
-    Raises:
-        InvalidInputError: the table does not fit the model; `NotSupportedError` likewise.
+    The rows of a series are in order of time; the series may be mixed. Returns the job, the ids of
+    its entries `[series]`, and the type of the times, if there are any. InvalidInputError, or
+    NotSupportedError: the table does not fit the model.
     """
     manifest = model.manifest
     groups = read_groups(table, settings.max_inputs)
@@ -362,8 +348,6 @@ def _unread(
 
 
 class _Rows:
-    """The series of a table, in columns that are sorted by series."""
-
     def __init__(
         self,
         groups: Groups,

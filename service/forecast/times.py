@@ -50,19 +50,15 @@ class FixedClock:
 
 @dataclass(frozen=True, eq=False)
 class ListedClock:
-    """A clock with a known UTC offset for each row of the history; the last one goes on.
+    """A clock with a known UTC offset for each row of the history; the last one goes on."""
 
-    Attributes:
-        offsets: `[rows]`.
-        in_utc: Whether steps are moments in UTC.
-    """
-
+    # `[rows]`.
     offsets: Offsets
+    # Whether steps are moments in UTC.
     in_utc: bool
     varies: ClassVar = True
 
     def read(self, steps: Timestamps, first: int) -> Reading:
-        """Read the clock at steps `[time]`, the first of which is of row `first`."""
         rows = np.arange(first, first + len(steps))
         offsets = self.offsets[np.clip(rows, 0, len(self.offsets) - 1)]
         return (steps + offsets if self.in_utc else steps), offsets
@@ -77,7 +73,6 @@ class ZoneClock:
     varies: ClassVar = True
 
     def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
-        """Read the clock at steps `[time]`, the first of which is of row `first`."""
         if not self.in_utc:
             return steps, offsets_of(steps, self.zone)
         offsets = offsets_at(steps, self.zone)
@@ -91,12 +86,7 @@ Clock = FixedClock | ListedClock | ZoneClock
 class Timeline:
     """The times of a history and of the steps that follow it.
 
-    Attributes:
-        frequency: The spacing of the steps.
-        start: The step of row `row` of the history.
-        row: That row.
-        rows: Rows of the history; the first forecast step follows them.
-        clock: Tells the wall-clock times of steps; its UTC offset may change if it `varies`.
+    `start` is the step of row `row`; the first forecast step comes after `rows` rows.
     """
 
     frequency: Frequency
@@ -106,23 +96,16 @@ class Timeline:
     clock: Clock
 
     def read(self, first: int, count: int) -> Reading:
-        """Wall-clock times `[count]` from step `first` on, and their UTC offsets.
+        """Wall-clock times `[count]` and their UTC offsets, from step `first` on.
 
-        Step 0 is the first forecast step.
-
-        Raises:
-            TimestampError: a time of a time zone's clock is beyond the year 9999.
+        Step 0 is the first forecast step. TimestampError: a zone's clock is beyond the year 9999.
         """
         row = self.rows + first
         counts = np.arange(row - self.row, row - self.row + count, dtype=np.int64)
         return self.clock.read(self.frequency.at(self.start, counts), row)
 
     def labels(self, first: int, count: int) -> list[str]:
-        """As `read`, in ISO 8601.
-
-        Raises:
-            TimestampError: a time is beyond the year 9999.
-        """
+        """As `read`, in ISO 8601."""
         return render(*self.read(first, count))
 
 
@@ -130,9 +113,6 @@ def check_frequency(text: str, frequency: Frequency, path: str) -> None:
     """Check that a request names the model's frequency.
 
     A pandas alias must name all of it; KServe's letters and words name its unit alone.
-
-    Raises:
-        InvalidInputError: the text names no frequency, or another one.
     """
     try:
         given = Frequency.parse(text)
@@ -146,11 +126,7 @@ def check_frequency(text: str, frequency: Frequency, path: str) -> None:
 
 
 def find_zone(name: str, path: str) -> ZoneInfo:
-    """The time zone of a name.
-
-    Raises:
-        InvalidInputError: the IANA database has none.
-    """
+    """The time zone of a name in the IANA database, or InvalidInputError."""
     try:
         return zones.find_zone(name)
     except TimestampError as error:
@@ -165,22 +141,9 @@ def read_timeline(
     rows: int,
     path: str,
 ) -> Timeline | None:
-    """Read the times of an input.
+    """Read the times of an input, `start` of its first row or `listed` of all; None without both.
 
-    Args:
-        start: Its `start_timestamp`, the time of the first row.
-        listed: Its `timestamps`, the time of every row.
-        zone: Its time zone.
-        frequency: The model's.
-        rows: Rows of the history.
-        path: Path of the input in the request.
-
-    Returns:
-        None if the input has no times.
-
-    Raises:
-        InvalidInputError: a timestamp is malformed or not where the frequency puts it.
-        TimestampError: a time of the zone's clock is outside the years 1 to 9999.
+    TimestampError: a time of the zone's clock is outside the years 1 to 9999.
     """
     if listed is None:
         if start is None:
@@ -235,7 +198,6 @@ def _writes(timeline: Timeline, listed: Sequence[str]) -> bool:
 
 
 def _offsets(parsed: list[Timestamp], listed: Sequence[str], path: str) -> Offsets | None:
-    """UTC offsets `[rows]`, if the timestamps have them."""
     first = parsed[0].utc_offset
     for row, stamp in enumerate(parsed):
         if (stamp.utc_offset is None) != (first is None):
@@ -260,18 +222,10 @@ def _clock(
 def timeline_from(
     text: str, zone: ZoneInfo | None, frequency: Frequency, rows: int, path: str
 ) -> Timeline:
-    """The times of a history, from the time of its first row.
+    """The times of a history, from `text`, the time of its first row.
 
-    Args:
-        text: That time.
-        zone: The time zone, if one is given.
-        frequency: The model's.
-        rows: Rows of the history.
-        path: Path of the text in the request.
-
-    Raises:
-        InvalidInputError: the text is no timestamp, or no step falls on it.
-        TimestampError: the zone's clock is outside the years 1 to 9999.
+    InvalidInputError: it is no timestamp, or no step falls on it. TimestampError: the zone's clock
+    is outside the years 1 to 9999.
     """
     stamp = parse_timestamp(text, path)
     clock: Clock
@@ -292,18 +246,7 @@ def timeline_of(
     path: Callable[[int], str],
     listed: Sequence[str] | None = None,
 ) -> Timeline:
-    """The times of a history, from the steps of all its rows.
-
-    Args:
-        steps: `[rows]`.
-        clock: Their clock.
-        frequency: The model's.
-        path: Tells the path of a row's time in the request.
-        listed: The texts of the times, if they are texts.
-
-    Raises:
-        InvalidInputError: a step is not where the frequency puts it.
-    """
+    """The times of a history, from its steps `[rows]`; `listed` are their texts, if any."""
     check_first(steps[0], clock, frequency, path(0))
     if (wrong := first_irregularity(frequency, steps)) is not None:
         step, hint = steps[wrong.index], ""
@@ -329,17 +272,8 @@ def steps_in_zone(
 ) -> Timestamps:
     """Steps `[time]` of timestamps on the clock of a time zone.
 
-    Args:
-        walls: `[time]`, as they were written.
-        offsets: `[time]`, the UTC offsets that they were written with, if any. Without one a time
-            is what the zone's clock shows.
-        clock: The zone's.
-        frequency: The spacing that they should have.
-        path: Tells the path of a row's time in the request.
-
-    Raises:
-        InvalidInputError: the clock never shows a time, or shows it twice.
-        TimestampError: a time is outside the years 1 to 9999.
+    `offsets` are the UTC offsets that the `walls` were written with, if any. Without them a time is
+    what the zone's clock shows, which must show it once. TimestampError: as `read_timeline`.
     """
     if offsets is None:
         if not clock.in_utc:
@@ -354,11 +288,7 @@ def steps_in_zone(
 
 
 def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, path: str) -> None:
-    """Check that a history may begin at a step.
-
-    Raises:
-        InvalidInputError: the frequency's edge or anchor, or a weekend, forbids it.
-    """
+    """Check that a history may begin at a step: an edge, an anchor or a weekend may forbid it."""
     if frequency.sub_daily:
         return
     nearest = frequency.steps_from(step, 1)[0]
@@ -387,11 +317,6 @@ def _same_period(step: np.datetime64, frequency: Frequency) -> np.datetime64:
 
 
 def parse_timestamp(text: str, path: str) -> Timestamp:
-    """Read a timestamp.
-
-    Raises:
-        InvalidInputError: the text is none.
-    """
     try:
         return timestamps.parse(text)
     except TimestampError as error:
@@ -399,7 +324,6 @@ def parse_timestamp(text: str, path: str) -> Timestamp:
 
 
 def shown_step(step: np.datetime64, clock: Clock, row: int) -> str:
-    """A step in an error message."""
     walls, offset = clock.read(np.array([step]), row)
     if isinstance(offset, np.ndarray):
         offset = timedelta(microseconds=int(offset.astype("m8[us]")[0].astype(np.int64)))

@@ -45,19 +45,10 @@ _ORDINARY = bytes(top for top in range(256) if top & _EXPONENT < 0x47)
 def read_values(
     rows: Rows, channels: Sequence[str], path: str, *, gaps: bool = False
 ) -> NDArray[np.float64]:
-    """Make an array of the numbers of a series.
+    """Make an array of the numbers of a series: `[time, channels]`, finite in float32, or NaN.
 
-    Args:
-        rows: `[time]` or `[time][channel]`, oldest first; a list, or an array with `NULL`.
-        channels: Names of the columns.
-        path: Path of the rows in the request.
-        gaps: Whether values may be missing, as null or NaN.
-
-    Returns:
-        `[time, channels]`, finite in float32, or NaN where a value is missing.
-
-    Raises:
-        InvalidInputError: a row or value is wrong; `param` is its path.
+    `rows` are `[time]` or `[time][channel]`, oldest first; a list, or an array with `NULL`. With
+    `gaps` values may be missing, as null or NaN.
     """
     if not isinstance(rows, np.ndarray):
         return _read_list(rows, channels, path, gaps=gaps)
@@ -107,24 +98,16 @@ def _read_list(
 
 
 def pack(flat: list[Any], code: str) -> NDArray[Any] | None:
-    """Make an array of a list of numbers.
-
-    Args:
-        flat: The list.
-        code: The type, as `struct` and numpy call it; little-endian.
-
-    Returns:
-        `[values]`; None if one of them is no number of that type.
-    """
+    """An array of a list of numbers, by a type of `struct` and numpy; None if one is of another."""
     values = np.empty(len(flat), f"<{code}")
     for start in range(0, len(flat), _PIECE):
         part, packed = flat[start : start + _PIECE], values[start : start + _PIECE]
         try:
-            # It checks the types too, in a fifth of the time that numpy takes to convert.
+            # struct checks the types, too, in a fifth of the time that numpy takes to convert.
             struct.pack_into(f"<{len(part)}{code}", packed.data, 0, *part)
         except (struct.error, OverflowError):
             return None
-        # It accepts true as 1 and false as 0.
+        # struct accepts true as 1 and false as 0.
         if ((packed == 0) | (packed == 1)).any() and bool in set(map(type, part)):
             return None
     return values

@@ -25,12 +25,10 @@ _QUIET.run(np.seterr, invalid="ignore", over="ignore")
 
 
 def warning(kind: str, message: str, param: str | None) -> AnswerWarning:
-    """A warning, as answers have it."""
     return {"type": kind, "message": message, "param": param}
 
 
 def unknown_fields(paths: Iterable[str]) -> list[AnswerWarning]:
-    """The warnings of unknown fields, by their paths."""
     return [warning("ignored_field", "not known, and not read", path) for path in paths]
 
 
@@ -39,15 +37,10 @@ def outside(
 ) -> list[AnswerWarning] | None:
     """The warnings of windows whose mean over time is far from the training's.
 
-    Args:
-        manifest: The model's.
-        history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
-            missing; no channel is missing in a whole window.
-        forecast: `[windows, steps, targets]`; windows that are not finite get no warnings.
-        place: Where the history of a window stands in the request.
-
-    Returns:
-        None if there are none and every forecast is finite.
+    `history` is `[windows, context, channels]` in the user's units, finite, or NaN where a value is
+    missing; no channel is missing in a whole window. `forecast` is `[windows, steps, targets]`;
+    windows that are not finite get no warnings. Returns None if there are none and every forecast
+    is finite.
     """
     known, (_, steps, _) = manifest.training, forecast.shape
     before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)

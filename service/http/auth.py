@@ -24,10 +24,8 @@ _POLL_SECONDS = 1.0
 class Keys:
     """Checks the keys of requests; it holds only their digests.
 
-    Args:
-        api: Keys for forecasts; without any, requests need no key.
-        admin: Keys for everything; without any, nobody may load or unload models.
-        settings: Where the keys are from, if their files are to be read again.
+    Without `api` keys requests need none. Without `admin` keys, which are good for everything,
+    nobody may load or unload models. The files that `settings` names are read again.
     """
 
     def __init__(
@@ -43,11 +41,7 @@ class Keys:
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """The keys of the settings and of the files they name.
-
-        Raises:
-            StartError: a file cannot be read or holds no key, or a key could never be sent.
-        """
+        """The keys of the settings and of the files they name; StartError if one cannot be used."""
         return cls(
             _read("api_keys", settings.api_keys, settings.api_keys_file),
             _read("admin_keys", settings.admin_keys, settings.admin_keys_file),
@@ -78,26 +72,16 @@ class Keys:
 
     @property
     def required(self) -> bool:
-        """Whether requests need a key."""
         return bool(self.api)
 
     @property
     def controllable(self) -> bool:
-        """Whether there are keys for loading and unloading models."""
         return bool(self.admin)
 
     def require(self, headers: Mapping[str, str]) -> str | None:
-        """Check the key of a request, if keys are required.
+        """Check the key of a request (`Authorization: Bearer` or `X-API-Key`), if one is required.
 
-        Args:
-            headers: The request's: `Authorization: Bearer <key>` or `X-API-Key: <key>`.
-
-        Returns:
-            Eight digits that tell the key from others in logs until the server ends; None if no key
-            is required.
-
-        Raises:
-            UnauthorizedError: the key is missing or wrong.
+        Returns eight digits that tell the key from others in logs until the server ends.
         """
         return _check(headers, self.api + self.admin).hex()[:8] if self.api else None
 
@@ -109,12 +93,6 @@ class Keys:
             return False
 
     def require_admin(self, headers: Mapping[str, str]) -> None:
-        """Check that the key of a request is one for loading and unloading models.
-
-        Raises:
-            ForbiddenError: there are no admin keys, or the key is one for forecasts.
-            UnauthorizedError: the key is missing or wrong.
-        """
         if not self.admin:
             raise ForbiddenError(
                 "control of the repository is off: the server has no admin keys "

@@ -33,9 +33,6 @@ class MemoryBudget:
     """Bytes that all requests share: their bodies, what large ones take to be read, and answers.
 
     For use on the event loop alone.
-
-    Args:
-        limit: Most bytes reserved at a time.
     """
 
     def __init__(self, limit: int) -> None:
@@ -61,17 +58,11 @@ class Share:
         self.release()
 
     def release(self) -> None:
-        """Give back all."""
         self.budget.reserved -= self.reserved
         self.reserved = 0
 
     def reserve(self, count: int) -> None:
-        """Reserve that many bytes more, or give back as many where it is negative.
-
-        Raises:
-            BuffersFullError: other requests hold too much now.
-            TooLargeError: the budget never has so much.
-        """
+        """Reserve that many bytes more, or give back as many where it is negative."""
         budget = self.budget
         if self.reserved + count > budget.limit:
             raise TooLargeError(
@@ -95,11 +86,6 @@ class LargeAnswer(Response):
     """An answer of over `SMALL_ANSWER` bytes, reserved until the client has taken nearly all of it.
 
     It raises as `Share.reserve` when it is to be sent.
-
-    Args:
-        content: The body.
-        budget: Where it is reserved.
-        headers: By their names in lower case.
     """
 
     def __init__(self, content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> None:
@@ -107,7 +93,6 @@ class LargeAnswer(Response):
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send it."""
         size = len(self.body)
         with self._budget.share() as share:
             share.reserve(size)
@@ -155,10 +140,7 @@ class Offload:
 
         At the deadline, on the clock of `time.monotonic`, a call that waits for a thread is
         dropped. One that has begun is waited for: it cannot be interrupted, and its memory is in
-        use.
-
-        Raises:
-            DeadlineExceededError: it did not end in time.
+        use. DeadlineExceededError follows in both cases.
         """
         # The pool keeps a cancelled call until a thread gets to it, but not its arguments.
         calls: list[Callable[[], _Result]] = [partial(function, *arguments, **options)]
@@ -200,11 +182,7 @@ _FRAMING = 64 * 1024
 
 
 def timeout_of(header: str) -> float:
-    """The seconds that the header `X-Timeout-Ms` says.
-
-    Raises:
-        InvalidInputError: it is no whole number from 1.
-    """
+    """The seconds that the header `X-Timeout-Ms` says."""
     if not (header.isascii() and header.isdecimal() and len(header) <= 12 and int(header)):
         raise InvalidInputError(
             f"expected a whole number of milliseconds from 1, got {header[:40]!r}",
@@ -214,11 +192,7 @@ def timeout_of(header: str) -> float:
 
 
 def media_type(headers: Mapping[str, str], *accepted: str) -> str:
-    """The media type of a request's body; the first accepted one where the headers name none.
-
-    Raises:
-        UnsupportedMediaError: it is not accepted.
-    """
+    """The media type of a request's body; the first accepted one where the headers name none."""
     given = headers.get("content-type", accepted[0]).partition(";")[0].strip().lower()
     if given not in accepted:
         raise UnsupportedMediaError(
@@ -236,22 +210,9 @@ async def read_body(
     deadline: float,
     reserve: Callable[[int], None],
 ) -> Body:
-    """The body of a request, decompressed as its `Content-Encoding` says.
+    """The body of a request, decompressed as its `Content-Encoding` says; then `limit` bounds it.
 
-    Args:
-        request: Its pieces come from there.
-        headers: The request's.
-        limit: Most bytes once decompressed.
-        deadline: When the whole body must be here.
-        reserve: Called with the number of bytes of each piece, before it is kept.
-
-    Raises:
-        BuffersFullError: there is no room for them now.
-        UnsupportedMediaError: the encoding is unknown.
-        UnreadableError: the body is not in that encoding.
-        TooLargeError: the body is over the limit.
-        SlowBodyError: the client sends too slowly.
-        ClientDisconnectedError: the client disconnected.
+    `reserve` is called with the number of bytes of each piece, before it is kept.
     """
     promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:

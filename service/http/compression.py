@@ -20,10 +20,10 @@ _ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): _WINDOW_LOG}
 # Bytes of the windows of all.
 _WINDOWS = {"gzip": 32 * 1024, "deflate": 32 * 1024, "zstd": 1 << _WINDOW_LOG}
 
-# Parts may be empty, and so cost time without end.
+# Parts may be empty: any number of them fits a small body, and each takes time.
 _MOST_PARTS = 1024
 
-# Forecasts are noise after their first digits: more work saves little.
+# The later digits of forecasts are noise, which no level makes much smaller.
 _LEVEL = 1
 
 # A body as it came, or its pieces joined.
@@ -76,15 +76,7 @@ _OPEN: dict[str, Callable[[], _Zlib | zstd.ZstdDecompressor]] = {
 
 
 class Decompressor:
-    """Decompresses one body.
-
-    Args:
-        encoding: The request's `Content-Encoding`.
-        reserve: Called with about how many bytes more, or fewer, the decompressor holds.
-
-    Raises:
-        UnsupportedMediaError: the encoding is unknown.
-    """
+    """Decompresses one body; `reserve` gets about how many bytes more, or fewer, it holds."""
 
     def __init__(self, encoding: str, reserve: Callable[[int], object] = lambda _: None) -> None:
         # RFC 9110, 8.4.1.3: x-gzip is another name of gzip.
@@ -103,11 +95,7 @@ class Decompressor:
         self._stream = _OPEN[name]() if name in _OPEN else None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Decompress the next bytes of the body, in pieces of at most 256 KiB.
-
-        Raises:
-            UnreadableError: they are not what the encoding promises.
-        """
+        """Decompress the next bytes of the body, in pieces of at most 256 KiB."""
         if self._stream is None:
             yield chunk
             return

@@ -54,14 +54,11 @@ class RequestContext:
         request_id: The client's, if it is printable ASCII of at most 128 characters, or a new one.
         headers: By name in lower case; of several with one name, the first.
         trace_id: Of the request's trace, or of the client's `traceparent`.
-        trace: If requests are traced.
         key: Eight digits that tell the client's key from others, if keys are required.
         model: Name of the model, once known; for metrics, so one of those that are served.
-        version: Of the model.
         windows: Number of histories to forecast, once known.
         loading: Seconds that the request waited for its model to be loaded.
         stages: The stages so far, and the seconds that each took.
-        status: Of the answer, once it has begun.
     """
 
     request_id: str
@@ -122,16 +119,9 @@ def _headers_of(context: RequestContext) -> list[tuple[bytes, bytes]]:
 class RequestMiddleware:
     """Gives each request a context, checks its key, counts, logs and traces it, answers errors.
 
-    Args:
-        app: Answers the requests.
-        metrics: Counts them.
-        tracer: Starts their traces, if they are traced.
-        keys: The right keys, if requests need one.
-        open_paths: Paths that need no key.
-        root_path: Prefix that a proxy serves the application under. A proxy may remove it or not.
-        hot_routes: Of these, the ones for POST are called directly. Their endpoints take the
-            request alone and return a response: FastAPI's way to a route, and its dependencies,
-            take longer than a small forecast.
+    A proxy serves the application under `root_path`, and may remove that prefix or not. Of the
+    `hot_routes` those for POST are called directly: their endpoints take the request alone and
+    return a response. FastAPI's way to a route takes longer than a small forecast.
     """
 
     def __init__(
@@ -156,7 +146,6 @@ class RequestMiddleware:
         self._hot_patterns = [route for route in hot if "{" in route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

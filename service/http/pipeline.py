@@ -98,14 +98,9 @@ class Decoded(Protocol):
         """Once encoded, of each level of intervals: values in them, and all values compared."""
 
     def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
-        """Run the model, once or more often.
+        """Run the model, once or more often: `[windows, …]` by output name.
 
-        Args:
-            deadline: On the clock of `time.monotonic`.
-            wait: Waits for one run; raises if the client disconnects or the deadline passes.
-
-        Returns:
-            `[windows, …]` by output name.
+        `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
 
 
@@ -149,14 +144,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class Shared:
-    """What all routes that run models share.
-
-    Attributes:
-        engine: Runs the models.
-        settings: Limits.
-        budget: Bytes that requests and answers may take.
-        offload: Threads for large work.
-    """
+    """What all routes that run models share."""
 
     engine: Engine
     settings: Settings
@@ -167,10 +155,8 @@ class Shared:
 def serve(shared: Shared, *codecs: Codec) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of requests in one or several formats.
 
-    Args:
-        shared: What all endpoints share.
-        codecs: The formats. The first is taken where a request names no media type; one without a
-            media type stands alone.
+    The first is taken where a request names no media type; one without a media type stands
+    alone.
     """
     return _Pipeline(shared, codecs).respond
 
@@ -274,10 +260,7 @@ class _Pipeline:
 
 
 async def find_model(engine: Engine, path: Mapping[str, str], deadline: float = math.inf) -> Model:
-    """The model that a path names by its parameters `model` and, if it has it, `version`.
-
-    Raises as `Registry.find` and `Engine.find`.
-    """
+    """The model that a path names by its parameters `model` and, if it has it, `version`."""
     name = f"{path['model']}@{path['version']}" if "version" in path else path["model"]
     return await engine.find(methodcaller("find", name), deadline)
 
@@ -296,19 +279,7 @@ async def wait_for_result(
     deadline: float,
     context: RequestContext | None = None,
 ) -> Arrays:
-    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued.
-
-    Args:
-        pending: The run.
-        client: May disconnect meanwhile.
-        deadline: When the wait is over, on the clock of `time.monotonic`.
-        context: Takes the stages of the run.
-
-    Raises:
-        DeadlineExceededError: the result did not come in time.
-        ClientDisconnectedError: the client disconnected.
-        ServiceError: the run failed with it.
-    """
+    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     over = loop.create_future()
 

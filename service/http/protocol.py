@@ -20,7 +20,6 @@ from typing import Any
 import httptools
 import orjson
 from starlette.requests import Request
-from starlette.types import Receive
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -54,12 +53,8 @@ class Parser(httptools.HttpRequestParser):
     """Reads a request that offers an upgrade, as Java's and curl's do, like any other request.
 
     llhttp ends such a request after its head and takes what follows for the other protocol. But the
-    request's body follows: the head is read a second time, without the offer.
-
-    Args:
-        connection: Receives the callbacks. The head of an offer is reported twice; the first time
-            `should_upgrade` is true, and the connection must not start an answer. Nothing is read
-            once `connection.has_ended`.
+    request's body follows: the head is read a second time, without the offer. So the connection
+    gets the head twice; the first time `should_upgrade` is true, and it must not start an answer.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -69,11 +64,7 @@ class Parser(httptools.HttpRequestParser):
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: bytes | bytearray | memoryview | array[int]) -> None:
-        """Read received bytes.
-
-        Raises:
-            HttpParserError: they are no HTTP request.
-        """
+        """Read received bytes, or raise HttpParserError."""
         rest = memoryview(data)
         while rest:
             try:
@@ -98,15 +89,10 @@ class Parser(httptools.HttpRequestParser):
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """Calls functions when the client disconnects; for use on the event loop alone.
+    """Calls functions when the client disconnects; for use on the event loop alone."""
 
-    Attributes:
-        resume_reading: Makes the server read on: it may have paused when it had enough of a body,
-            and the end of a connection is found by reading.
-        disconnected: Whether the client has closed the connection.
-        watchers: The functions that wait to be called.
-    """
-
+    # Makes the server read on: it may have paused when it had enough of a body, and the end of a
+    # connection is found by reading.
     resume_reading: Callable[[], None]
     disconnected: bool = False
     watchers: set[Watcher] = field(default_factory=set)
@@ -120,56 +106,27 @@ class ClientConnection:
             self.resume_reading()
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Do not call the function any more."""
         self.watchers.discard(watcher)
 
     def disconnect(self) -> None:
-        """Note that the client has disconnected, and call the functions."""
         self.disconnected = True
         for watcher in tuple(self.watchers):
             watcher()
 
 
-class _AsgiClient(ClientConnection):
-    """The client of another ASGI server, whose `receive` needs a task to wait for the end."""
-
-    def __init__(self, receive: Receive) -> None:
-        super().__init__(self._start)
-        self._receive = receive
-        self._task: asyncio.Task[None] | None = None
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self.watchers.discard(watcher)
-        if self._task is not None and not self.watchers:
-            self._task.cancel()
-            self._task = None
-
-    def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._wait())
-
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.disconnect()
-
-
 def connection_of(request: Request) -> ClientConnection:
-    """The client of a request whose body was read."""
+    """The client of a request; one of the same process, without a connection, never disconnects."""
     client: ClientConnection | None = request.scope.get("extensions", {}).get(EXTENSION)
-    return _AsgiClient(request.receive) if client is None else client
+    return ClientConnection(lambda: None) if client is None else client
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of every connection.
+    """Limits of connections; those to `free_port`, if the server has one, do not count.
 
-    Attributes:
-        connections: Most connections that are open at a time.
-        seconds: Time a client has to send the headers of a request, or the rest of a body that the
-            answer did not wait for; to take a part of an answer; and to close a connection that
-            the server has ended while something was still to come.
-        free_port: A port whose connections do not count, if the server has one.
+    `seconds` is the time a client has to send the headers of a request, or the rest of a body that
+    the answer did not wait for; to take a part of an answer; and to close a connection that the
+    server has ended while something was still to come.
     """
 
     connections: int
@@ -178,15 +135,7 @@ class Limits:
 
 
 class Connection(HttpToolsProtocol):
-    """HTTP/1.1 on one connection.
-
-    It does not limit the time for a body: reading the body has a deadline of its own.
-
-    Args:
-        limits: Limits of the connection.
-        metrics: Counts connections that are cut off.
-        config: uvicorn's, like the arguments after it.
-    """
+    """HTTP/1.1 on one connection; reading a body has a deadline of its own."""
 
     def __init__(
         self,
@@ -230,7 +179,6 @@ class Connection(HttpToolsProtocol):
         self._written_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Serve a connection, or refuse it."""
         super().connection_made(transport)
         self._client = ClientConnection(self.flow.resume_reading)
         limits = self._limits
@@ -269,11 +217,9 @@ class Connection(HttpToolsProtocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is read."""
         return self._is_refused or self.is_closing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP request."""
         self._refuse("malformed", HTTPStatus.BAD_REQUEST, msg)
 
     def shutdown(self) -> None:
@@ -291,7 +237,6 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(_LAST_SECONDS, self._close_if_idle)
 
     def on_headers_complete(self) -> None:
-        """Start to answer a request."""
         if self.parser.should_upgrade():
             # The parser reads the head again, without the offer; after CONNECT nothing is read.
             if self.parser.get_method() == b"CONNECT":
@@ -311,13 +256,11 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of a body."""
         super().on_body(body)
         self._header_bytes = 0
         self._body_bytes -= len(body)
 
     def on_message_complete(self) -> None:
-        """Note that all of a request has arrived."""
         if self.parser.should_upgrade():
             return
         super().on_message_complete()
@@ -331,7 +274,6 @@ class Connection(HttpToolsProtocol):
             )
 
     def on_response_complete(self) -> None:
-        """Answer the next request, if there is one."""
         if not self._is_closed:
             super().on_response_complete()
 
@@ -360,7 +302,6 @@ class Connection(HttpToolsProtocol):
             self.transport.writelines(parts)
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
         return self._is_closed or self.transport.is_closing()
 
     def close(self) -> None:
@@ -381,11 +322,7 @@ class Connection(HttpToolsProtocol):
         self._linger()
 
     def check(self, now: float) -> None:
-        """Cut the connection off if its client is too slow; to be called about once a second.
-
-        Args:
-            now: The loop's time.
-        """
+        """Cut the connection off if its client is too slow; to be called about once a second."""
         # Between requests and at the end of a connection other timers run.
         idle = self.timeout_keep_alive_task is not None or self._close_timer is not None
         if idle or self._is_answering():
@@ -433,7 +370,6 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _refuse(self, reason: str, status: HTTPStatus, message: str) -> None:
-        """Answer with an error and end the connection."""
         if self.has_ended:
             return
         self._metrics.cut_off(reason)
@@ -466,12 +402,8 @@ class Connection(HttpToolsProtocol):
 
 
 def protocol(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:
-    """The factory of the protocol of each connection, for uvicorn's `Config`.
-
-    Raises:
-        StartError: uvicorn or httptools has another version than `Connection` is written for. The
-            limits might not work, or requests get lost.
-    """
+    """The factory of the protocol of each connection, for uvicorn's `Config`."""
+    # With other versions the limits might not work, or requests get lost.
     for library, version in _WRITTEN_FOR.items():
         installed = metadata.version(library)
         if installed.rpartition(".")[0] != version:

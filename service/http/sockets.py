@@ -35,18 +35,10 @@ class _Address(NamedTuple):
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Listens on every address of a host.
+    """Listen on every address of a host: a socket each, or one for all of IPv4 and IPv6.
 
-    Args:
-        host: Name or address. `::` in any form, `*` and nothing stand for all addresses of IPv4 and
-            IPv6, `0.0.0.0` for those of IPv4.
-        port: 0 takes a free one, the same for all addresses.
-
-    Returns:
-        A socket for each address; one socket for all addresses of IPv4 and IPv6.
-
-    Raises:
-        StartError: an address is taken, or is none of this machine, or the host can be none.
+    `::` in any form, `*` and nothing stand for all addresses of both, `0.0.0.0` for those of IPv4.
+    Port 0 takes a free one, the same for all addresses. StartError says why it cannot be done.
     """
     [sockets] = reserve(host, port, 1)
     try:
@@ -60,21 +52,10 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
-    """Binds the addresses of a host for several processes, which are to listen themselves.
+    """Bind the addresses of a host for several processes, which are to listen themselves.
 
     The kernel spreads connections evenly over sockets of their own, but not over processes that
-    accept from one socket.
-
-    Args:
-        host: As for `listen`.
-        port: As for `listen`.
-        count: How many processes.
-
-    Returns:
-        For each process a socket for each address.
-
-    Raises:
-        StartError: as for `listen`.
+    accept from one socket. Each process gets a socket for each address. Otherwise as `listen`.
     """
     try:
         addresses = _addresses(host)
@@ -159,11 +140,7 @@ def _refusal(host: str, port: int, error: OSError) -> StartError:
 
 
 def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accepts the connections that wait, on a listener that does not block.
-
-    Raises:
-        OSError: the process or the system has no file or memory for another one.
-    """
+    """Accept what waits, on a listener that does not block; OSError at a shortage of files."""
     while True:
         try:
             connection = listener.accept()[0]
@@ -180,12 +157,7 @@ class Acceptor:
     """Accepts connections for the running loop, beside the loop itself.
 
     uvloop accepts one connection a turn: where a turn takes long, a new client would wait for many
-    turns.
-
-    Args:
-        listeners: They do not block.
-        connection: Makes the protocol of a connection.
-        metrics: Counts connections that are lost before they are served.
+    turns. The listeners do not block.
     """
 
     def __init__(

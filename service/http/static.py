@@ -84,11 +84,7 @@ class Pages:
         self._loaded: dict[str, tuple[dict[str, str], bytes, bytes]] = {}
 
     async def response(self, request: Request) -> Response:
-        """The answer to a request for a file.
-
-        Raises:
-            HTTPException: there is no such file.
-        """
+        """The answer to a request for a file; HTTPException if there is none."""
         path: str = request.scope["path"]
         if path not in self._loaded:
             if path not in self._files:

@@ -44,8 +44,6 @@ _TENSOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Output:
-    """An output to answer."""
-
     name: str
     # Most values of one window.
     values: int
@@ -57,8 +55,6 @@ class Output:
 
 @dataclass(frozen=True)
 class Inference:
-    """A decoded request: a `pipeline.Decoded`."""
-
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
     model: Model
@@ -72,7 +68,6 @@ class Inference:
 
     @property
     def windows(self) -> int:
-        """How many histories there are."""
         return len(self.feeds[HISTORY])
 
     @property
@@ -81,7 +76,6 @@ class Inference:
         return [output.name for output in self.outputs if output.attention]
 
     async def run(self, deadline: float, wait: Wait) -> Arrays:
-        """Run the model once."""
         attention = self.attention
         return await wait(self.model.submit(self.feeds, attention=attention, deadline=deadline))
 
@@ -96,8 +90,6 @@ class _Content(NamedTuple):
 
 
 class InferenceCodec:
-    """Tensors: a `pipeline.Codec`."""
-
     # Clients send no content type, or any.
     media_type = None
     # HTTP's "deflate" is zlib's format. Not zstd: there are clients that offer it on their own and
@@ -113,11 +105,9 @@ class InferenceCodec:
         return reading_work(body, _text_bytes(body, request))
 
     def parsing_memory(self, body: Body, request: Request) -> int:
-        """As that of its JSON."""
         return parsing_bytes(memoryview(body)[: _text_bytes(body, request)])
 
     def parse(self, body: Body, request: Request) -> Parsed[_Content]:
-        """Read the JSON, if it is as long as the header says."""
         length, text = request.headers.get(HEADER), _text_bytes(body, request)
         if length is not None and not (_is_length(length) and int(length) <= len(body)):
             raise unreadable(
@@ -164,7 +154,6 @@ class InferenceCodec:
         return work
 
     def encode(self, decoded: Inference, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the answer, if all outputs are finite."""
         parts: list[memoryview] = []
         described: list[dict[str, Any]] = []
         for output in decoded.outputs:

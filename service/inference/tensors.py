@@ -51,15 +51,7 @@ class Inputs:
         self._feeds: Arrays = {}
 
     def read(self, inputs: list[InputTensor]) -> Arrays:
-        """Read all of them.
-
-        Returns:
-            `[windows, …]` by name; float32, perhaps views of the data.
-
-        Raises:
-            InvalidInputError: one is missing, or is not what the model takes.
-            NotSupportedError: one is in shared memory, or raw data for a model of several inputs.
-        """
+        """Read all of them: `[windows, …]` by name; float32, perhaps views of the data."""
         for index, tensor in enumerate(inputs):
             place = f"inputs[{index}]"
             if tensor.name not in self._shapes:
@@ -77,7 +69,7 @@ class Inputs:
         return self._feeds
 
     def read_raw(self) -> Arrays:
-        """Take the data for the model's only input; returns and raises as `read`."""
+        """Take the data for the model's only input."""
         if len(self._shapes) > 1:
             raise NotSupportedError(
                 f"the model takes {', '.join(self._shapes)}: a body without JSON holds one input"
@@ -159,21 +151,15 @@ def check_datatype(datatype: str, place: str) -> None:
 
 
 def datatype_of(values: NDArray[Any]) -> str:
-    """The protocol's name of an array's type."""
     return _NAMES[values.dtype]
 
 
 def binary_size(datatype: str, shape: tuple[int, ...]) -> int:
-    """Bytes of a tensor."""
     return math.prod(shape) * (2 if datatype == _BF16 else _dtype(datatype).itemsize)
 
 
 def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a row-major tensor of `binary_size` bytes; float32 that is aligned is not copied.
-
-    Raises:
-        InvalidInputError: a value is not finite in float32; `place` is the tensor's.
-    """
+    """Read a row-major tensor of `binary_size` bytes; float32 that is aligned is not copied."""
     if datatype == _BF16:
         values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
@@ -182,12 +168,7 @@ def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: 
 
 
 def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a tensor whose values are one row-major list, or lists nested as the shape says.
-
-    Raises:
-        InvalidInputError: the lists are not of the shape, or a value is no number of the datatype
-            or not finite in float32; `place` is the tensor's.
-    """
+    """Read a tensor whose values are one row-major list, or lists nested as the shape says."""
     is_nested, code = bool(data) and isinstance(data[0], list), _CODES[datatype]
     flat = _flattened(data, shape) if is_nested else data
     if flat is None or len(flat) != math.prod(shape):

@@ -54,9 +54,6 @@ def find(registry: Registry, name: str, frequency: Frequency) -> Model:
 
     For one of TimeGPT's names, which the client sends by default, the only model that is served or
     the only one of the frequency; for another one, which may have `@version`, as `Registry.find`.
-
-    Raises:
-        InvalidInputError: several models may be meant; otherwise as `Registry.find`.
     """
     if name.partition("@")[0] in registry.versions or not name.startswith(_ANY):
         return registry.find(name)
@@ -115,8 +112,6 @@ class _Decoded(Generic[_Run]):
 
 
 class _Codec(ABC, JsonBody):
-    """What both codecs share."""
-
     kind: type[ForecastRequest]
     compress_from = 1024
 
@@ -177,11 +172,9 @@ class ForecastCodec(_Codec):
         return self._read(envelope, model, FORECASTING)
 
     def encoding_work(self, decoded: _Decoded[Job], outputs: Arrays) -> int:
-        """As that of a forecast in JSON."""
         return encoding_work(decoded.job, outputs)
 
     def encode(self, decoded: _Decoded[Job], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the forecasts of all series as one list."""
         job = decoded.job
         forecast = outputs[FORECAST][:, : job.options.horizon]
         _check_finite(forecast, np.arange(len(forecast)))

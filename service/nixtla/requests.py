@@ -28,14 +28,12 @@ Level = Annotated[float, Field(strict=True, ge=0, le=99.999999)]
 
 
 class Series(BaseModel):
-    """The histories, by series and oldest first.
-
-    The columns that no model here reads may be anything: they are refused as a whole.
-    """
+    """The histories, by series and oldest first."""
 
     y: Rows
     sizes: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
     start_datetime: Texts | None = None
+    # Columns that no model here reads: whatever they hold, they are refused.
     X: Any = None
     X_future: Any = None
     categorical_exog: Any = None
@@ -75,24 +73,16 @@ class ForecastRequest(BaseModel):
 
 
 class CrossValidationRequest(ForecastRequest):
-    """A request to `v2/cross_validation`.
-
-    With `full_history` the server is to choose `h` and the windows: those of all rows.
-    """
+    """A request to `v2/cross_validation`."""
 
     n_windows: Positive = 1
     step_size: Positive | None = None
+    # Whether the server chooses `h` and the windows: those of all rows.
     full_history: bool = False
 
 
 def parse(body: Body, kind: type[ForecastRequest], max_inputs: int) -> ForecastRequest:
-    """Read a request of a kind, with at most `max_inputs` series.
-
-    Raises:
-        UnreadableError: the body is no JSON.
-        InvalidInputError: it is no such request, or has too many series or unknown fields.
-        NotSupportedError: no model here does what it asks for.
-    """
+    """Read a request of a kind, with at most `max_inputs` series."""
     levels = {
         "": kind.model_fields,
         "series": Series.model_fields,

@@ -114,7 +114,8 @@ def captures(*graphs: str) -> object:
             errors.append(f"{error}: {error.__cause__}")
 
     threads = [
-        threading.Thread(target=work, args=(worker,)) for worker in range(runtime.workers(1))
+        threading.Thread(target=work, args=(worker,))
+        for worker in range(runtime.inference_threads(1))
     ]
     for thread in threads:
         thread.start()
@@ -132,7 +133,7 @@ def devices(choice: str) -> object:
         runtime = Runtime(choice)  # type: ignore[arg-type]
     except StartError as error:
         return {"error": str(error)}
-    return {"provider": runtime.provider, "workers": runtime.workers(8)}
+    return {"provider": runtime.provider, "workers": runtime.inference_threads(8)}
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeModule:
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_cuda_when_it_works(fake: FakeModule, device: str) -> None:
     opened = Runtime(device)  # type: ignore[arg-type]
-    assert (opened.on_gpu, opened.provider, opened.workers(8)) == (True, CUDA, 2)
+    assert (opened.on_gpu, opened.provider, opened.inference_threads(8)) == (True, CUDA, 2)
     assert opened.largest_batch == 128
     assert opened.lost == {}
     session = opened.open(Path("g"), max_batch=4)
@@ -58,7 +58,7 @@ def test_auto_falls_back_to_the_cpu_and_says_so(
 ) -> None:
     fake.works = (CPU,)
     opened = Runtime("auto")
-    assert (opened.on_gpu, opened.workers(8), opened.lost) == (False, 8, {})
+    assert (opened.on_gpu, opened.inference_threads(8), opened.lost) == (False, 8, {})
     assert "using the CPU" in caplog.text
     assert opened.open(Path("g"), max_batch=4).provider == CPU
     created = fake.created[-1]

@@ -40,7 +40,7 @@ def _readers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def slowly(body: bytes) -> tuple[Envelope, UnknownFields]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "_read", lambda body, *_: from_json(body, allow_inf_nan=True))
+        patch.setattr(parsing, "read_json", lambda body, *_: from_json(body, allow_inf_nan=True))
         return parse(body)
 
 
