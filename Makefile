@@ -215,7 +215,7 @@ lowest: $(TEST)
 	$(VENV)/lowest/bin/python -m pip --quiet --disable-pip-version-check install --no-compile \
 		--requirement $(VENV)/lowest/requirements.txt --editable '.[cpu,fast,otel,storage,train]'
 	$(VENV)/lowest/bin/python -m pytest -p no:anyio --numprocesses $(JOBS) --dist loadfile \
-		--no-loadscope-reorder --ignore tests/service/test_schema.py tests/bundle tests/export tests/service
+		--no-loadscope-reorder --ignore tests/service/test_schema.py tests/timeaxis tests/bundle tests/export tests/service
 
 ## the changelog that the lines in changes/ would give
 changes: $(PUBLISHING)/.done

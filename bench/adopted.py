@@ -23,9 +23,9 @@ from bench.timing import interleaved_medians
 from foretell.bundle.layout import FORECAST_GRAPH
 from foretell.client import Client
 from foretell.export.write import export_checkpoint
+from foretell.importers.convert import Request
+from foretell.importers.folders import import_folder
 from foretell.models.checkpoint import save
-from foretell.models.importers.convert import Request
-from foretell.models.importers.folders import import_folder
 from foretell.service.engine.runtime import Runtime
 
 PAGE = Path(__file__).parent.parent / "docs" / "import" / "neuralforecast.md"

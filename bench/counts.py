@@ -18,13 +18,13 @@ import torch
 
 from bench.page import table, write_part
 from foretell.bundle.manifest import read as read_manifest
+from foretell.data.reading import read
+from foretell.export.data_windows import windows_of
 from foretell.export.runtime import Graph
-from foretell.export.windows import windows_of
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load
-from foretell.models.data.reading import read
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.train import train
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
 
 PAGE = Path(__file__).parent.parent / "docs" / "intervals.md"
 CONTEXT, HORIZON = 48, 12

@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 
 from bench.page import table, write_part
 from foretell.bundle.calibration import order_statistics
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import CalibrationReport
-from foretell.export.calibration import FLOOR, ROLL, WINDOWS, calibrate, roll_forward
+from foretell.data.panel import Panel
+from foretell.data.source import DataSource
+from foretell.data.splits import Spans, Split
+from foretell.export.conformal import FLOOR, ROLL, WINDOWS, calibrate, roll_forward
+from foretell.export.data_windows import windows_in
 from foretell.export.errors import UncalibratedError
 from foretell.export.graphs import trace
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
-from foretell.export.windows import windows_in
 from foretell.models.checkpoint import CheckpointInfo, load
-from foretell.models.data.panel import Panel
-from foretell.models.data.splits import Spans, Split
+from foretell.timeaxis.frequency import Frequency
 
 PAGE = Path(__file__).parent.parent / "docs" / "intervals.md"
 LEVELS = (0.8, 0.95)
@@ -150,10 +151,11 @@ def _halves(spans: Spans) -> Iterator[Spans]:
 def rows_of(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     """The rows of one checkpoint, by pass and by method."""
     info, model = load(folder)
-    if info.data is None:
+    source = DataSource.recorded(info.data)
+    if source is None:
         raise SystemExit(f"{folder}: it names no data to measure on")
-    data = info.data.read(info.channels, Frequency.parse(info.frequency))
-    split = info.data.splits.cut(data, info.config.context, info.config.horizon)
+    data = source.read(info.channels, Frequency.parse(info.frequency))
+    split = source.splits.cut(data, info.config.context, info.config.horizon)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "forecast.onnx"
         onnx.save(trace(ServingForm(inference_form(model), info.scaler, "forecast")), path)

@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 from bench.coverage import LEVELS, PAGE
 from bench.page import table, write_part
 from foretell.bundle.calibration import Calibration, order_statistics, scale
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.recalibration import MOST_ORIGINS, Recalibration, stride_of
-from foretell.export.calibration import BATCH, FLOOR, calibrate, roll_forward
+from foretell.data.panel import Panel
+from foretell.data.source import DataSource
+from foretell.data.splits import Span
+from foretell.export.conformal import BATCH, FLOOR, calibrate, roll_forward
+from foretell.export.data_windows import split_of, windows_in
 from foretell.export.graphs import trace
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
-from foretell.export.windows import split_of, windows_in
 from foretell.models.checkpoint import CheckpointInfo, load
-from foretell.models.data.panel import Panel
-from foretell.models.data.splits import Span
+from foretell.service.engine.recalibration import MOST_ORIGINS, Recalibration, stride_of
+from foretell.timeaxis.frequency import Frequency
 
 ROWS = 1000
 _FORECASTS = 120
@@ -187,9 +188,10 @@ def errors_of(graph: Graph, info: CheckpointInfo, panel: Panel, test: Span, rows
 def rows_of(folder: Path, rows: int) -> Iterator[list[str]]:
     """A row for each method, of one checkpoint."""
     info, model = load(folder)
-    if info.data is None:
+    source = DataSource.recorded(info.data)
+    if source is None:
         raise SystemExit(f"{folder}: it names no data to measure on")
-    panel = info.data.read(info.channels, Frequency.parse(info.frequency))
+    panel = source.read(info.channels, Frequency.parse(info.frequency))
     split = split_of(info, panel)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "forecast.onnx"

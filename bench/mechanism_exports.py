@@ -20,13 +20,13 @@ from bench.attention.subjects import names, settings
 from bench.page import table, write_part
 from bench.results import Record, Results
 from foretell.bundle.manifest import read
+from foretell.data import reading
+from foretell.data.panel import Panel
 from foretell.demo_data import write_csv
 from foretell.export.errors import ExportError
 from foretell.export.write import export_checkpoint
-from foretell.models.data import reading
-from foretell.models.data.panel import Panel
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.train import train
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".bench" / "exports"

@@ -21,8 +21,8 @@ from bench.page import PAGE, machine, table, write_part
 from bench.result import BATCHES
 from bench.sizes import QUICK, SCALER, SIZES, Size
 from bench.timing import interleaved_medians
-from foretell.bundle.comparison import relative_error
 from foretell.bundle.manifest import Precision
+from foretell.bundle.measure import relative_error
 from foretell.export.choices import Outputs, choices_differ
 from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision

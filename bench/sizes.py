@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
 from foretell.export.serving_form import ServingForm
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 _CHANNELS = 7
 _SERIES: dict[str, Any] = {

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from bench.page import table, write_part
 from foretell.bundle.manifest import Scaler
+from foretell.export.data_windows import synthetic
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
-from foretell.export.windows import synthetic
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig
 from foretell.models.architectures.itransformer import ITransformerConfig

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from bench.sizes import Size
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig
@@ -21,6 +19,8 @@ from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.notation import read_notation
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 _HOUR = Frequency.parse("h")
 _SCALED = Calendar.for_frequency(_HOUR, "scaled")

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from bench.page import PAGE, machine, table, write_part
-from foretell.models.data.splits import Splits
+from foretell.data.splits import Splits
 
 CHANNELS, FEW_CHANNELS = 862, 8
 SERIES, FEW_SERIES = 10_000, 40

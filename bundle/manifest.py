@@ -20,13 +20,13 @@ from pydantic import (
 from foretell.bundle import format_1
 from foretell.bundle.attention import AttentionStage, Label, Positive
 from foretell.bundle.bounds import Bounds
-from foretell.bundle.calendar import Calendar
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
-from foretell.bundle.frequency import Frequency, FrequencyAlias
-from foretell.bundle.gaps import Missing
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
-from foretell.bundle.part import Part
+from foretell.bundle.part import FrequencyAlias, Part
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.gaps import Missing
 
 Device = Literal["cuda", "cpu"]
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -146,7 +146,7 @@ class Check(Part):
         windows: How many windows were compared.
         excluded: How many more were left out as ill-conditioned: rounding alone decides what a
             mechanism chooses there, such as the lags that it keeps.
-        max_error: Largest error over the windows, by `foretell.bundle.comparison`.
+        max_error: Largest error over the windows, by `foretell.bundle.measure`.
         median_error: Its median over the windows.
         tolerance: The largest error that passes.
     """

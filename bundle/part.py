@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from foretell.timeaxis.frequency import Frequency
+
+# The text of a frequency, which is checked and written in its usual form.
+FrequencyAlias = Annotated[str, AfterValidator(lambda text: str(Frequency.parse(text)))]
 
 
 class Part(BaseModel):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
-from foretell.bundle.season import season_name
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.season import season_name
 
 # Standard deviations: as little as that is no error, whatever is less, as of a constant series.
 _NO_ERROR = 1e-3

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.attention import AttentionStage
-from foretell.bundle.comparison import relative_error
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.bundle.manifest import Check, Precision
+from foretell.bundle.measure import relative_error
 from foretell.export.choices import (
     Errors,
     Mask,
@@ -129,7 +129,7 @@ class Comparison:
 
     Args:
         stages: Of the model.
-        scale: `[targets]`, `foretell.bundle.comparison.deviations`.
+        scale: `[targets]`, `foretell.bundle.measure.deviations`.
         distribution: What it forecasts of each step besides the mean, if it does.
         precision: Of the graphs.
         graph: Runs that of the forecast.

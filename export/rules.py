@@ -2,7 +2,7 @@
 
 Forecasts are compared on natural windows, alone, in batches, and alone against among others; the
 attention of every stage; and forecasts on adversarial windows, which lie far outside of the data.
-Errors are relative (`foretell.bundle.comparison`). For attention they are those of a weight,
+Errors are relative (`foretell.bundle.measure`). For attention they are those of a weight,
 relative to the largest that the query has where that is more than 1. The largest batch has 64
 windows, or as many as fit where attention is large (`foretell.models.batches`).
 

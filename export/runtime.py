@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 
 from foretell.bundle.manifest import Precision
-from foretell.export.bounds import without_bounds
+from foretell.export.clipping import without_bounds
 from foretell.export.twin import float32_twin, half_precision
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ class Graph:
         return self.run(inputs)["forecast"].astype(np.float32, copy=False)
 
     def predict(self, *inputs: Tensor | None) -> Floats:
-        """The forecast from torch's tensors; see `foretell.models.evaluation.Predictor`."""
+        """The forecast from torch's tensors; see `foretell.training.accuracy.Predictor`."""
         return self.forecast(*(None if part is None else part.numpy() for part in inputs))

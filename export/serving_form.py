@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
-from foretell.export.rewrites.choices import extremes, smallest_margin
 from foretell.export.rewrites.conditioning import clearness_of_norms
+from foretell.export.rewrites.margins import extremes, smallest_margin
 from foretell.export.rewrites.reductions import smallest
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from foretell.bundle.bounds import Limits
-from foretell.bundle.comparison import deviations
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
 from foretell.bundle.manifest import Precision, Scaler, Verification
-from foretell.export.bounds import check_limits
+from foretell.bundle.measure import deviations
+from foretell.export.clipping import check_limits
 from foretell.export.comparison import LARGEST, Case, Comparison
 from foretell.export.errors import ExportError
 from foretell.export.reference import PlainModel

@@ -15,7 +15,6 @@ from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
 from foretell.bundle.evaluation import Evaluation
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
     Manifest,
@@ -27,29 +26,30 @@ from foretell.bundle.manifest import (
 )
 from foretell.bundle.placement import appearing, check_free
 from foretell.bundle.verdict import is_worth_nothing, verdict
+from foretell.data import reading
+from foretell.data.panel import Panel, check_bounds
+from foretell.data.scaler import fit
+from foretell.data.source import DataSource
 from foretell.export.adversarial import adversarial
-from foretell.export.calibration import ROLL, calibrate
+from foretell.export.conformal import ROLL, calibrate
+from foretell.export.data_windows import natural, split_of, synthetic, whole, windows_of
 from foretell.export.errors import ExportError, UncalibratedError
-from foretell.export.evaluation import evaluate_graph
-from foretell.export.example import example_of
+from foretell.export.external_data import share_weights
 from foretell.export.graphs import OPSET, trace_all
 from foretell.export.operators import devices_of
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import composition, inference_form
 from foretell.export.rules import RULES, Rules
 from foretell.export.runtime import Graph
+from foretell.export.sample import example_of
+from foretell.export.scores import evaluate_graph
 from foretell.export.verification import Verified, verify
-from foretell.export.weights import share_weights
-from foretell.export.windows import natural, split_of, synthetic, whole, windows_of
 from foretell.models.batches import windows_that_fit
-from foretell.models.bounds import check_bounds, measure_within
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, Refits, load, load_refits
-from foretell.models.data import reading
-from foretell.models.data.panel import Panel
-from foretell.models.data.scaler import fit
-from foretell.models.data.windows import Windows
-from foretell.models.evaluation import mean_of_known
 from foretell.models.forecaster import ARCHITECTURES
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.accuracy import mean_of_known, measure_within
+from foretell.training.windows import Windows
 
 _VERIFIED_WINDOWS = 128
 _ADVERSARIAL_WINDOWS = 16
@@ -295,8 +295,9 @@ def _with(checkpoint: Checkpoint, panel: Panel | None, **changes: object) -> Che
 def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
     info = checkpoint.info
     frequency = Frequency.parse(info.frequency)
-    if info.data is not None:
-        return info.data.read(info.channels, frequency, data)
+    source = DataSource.recorded(info.data)
+    if source is not None:
+        return source.read(info.channels, frequency, data)
     if data is not None:
         return reading.read(data, reading.Reading(channels=info.channels, frequency=info.frequency))
     return None

@@ -15,10 +15,10 @@ from foretell.bundle.calibration import scale
 from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.verdict import baseline_names, compare
-from foretell.models.data.panel import Panel
-from foretell.models.data.splits import spans_before
-from foretell.models.data.windows import Batch, Windows
-from foretell.models.evaluation import (
+from foretell.data.panel import Panel
+from foretell.data.splits import spans_before
+from foretell.subject import Subject, predictor
+from foretell.training.accuracy import (
     Predictor,
     Scores,
     baselines,
@@ -26,11 +26,11 @@ from foretell.models.evaluation import (
     mean_of_known,
     score,
 )
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import Prepared, prepare, scaler_for
-from foretell.models.training.progress import Progress
-from foretell.models.training.trainer import Trainer
-from foretell.subject import Subject, predictor
+from foretell.training.config import TrainingConfig
+from foretell.training.preparation import Prepared, prepare, scaler_for
+from foretell.training.progress import Progress
+from foretell.training.trainer import Trainer
+from foretell.training.windows import Batch, Windows
 
 MODEL = "model"
 # The baseline that attention has to beat.

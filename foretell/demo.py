@@ -11,18 +11,18 @@ from typing import Any
 from foretell.bundle import layout
 from foretell.bundle.manifest import CalibrationReport, Manifest, TestResult, read
 from foretell.bundle.placement import promote
-from foretell.bundle.timestamps import render
+from foretell.data import reading
+from foretell.data.panel import Panel
+from foretell.data.table import Table
 from foretell.demo_data import write_csv
 from foretell.export.errors import ExportError
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load_info
-from foretell.models.data import reading
-from foretell.models.data.panel import Panel
-from foretell.models.data.table import Table
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.errors import ResumeError
-from foretell.models.training.progress import Progress
-from foretell.models.training.train import train
+from foretell.timeaxis.timestamps import render
+from foretell.training.config import TrainingConfig
+from foretell.training.errors import ResumeError
+from foretell.training.progress import Progress
+from foretell.training.train import train
 
 CONTEXT = 168
 HORIZON = 24

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.timestamps import parse, shown
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.timestamps import parse, shown
 from foretell.words import period
 
 Floats = NDArray[np.float64]

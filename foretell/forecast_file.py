@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter
 
 from foretell.bundle.nearness import nearest
-from foretell.bundle.regularity import origin
-from foretell.bundle.timestamps import Timestamps, parse, render
 from foretell.client import Client
 from foretell.client.cards import ModelCard
-from foretell.models.data import reading
-from foretell.models.data.errors import DataError
-from foretell.models.data.reading import Reading
-from foretell.models.data.table import Table
+from foretell.data import reading
+from foretell.data.errors import DataError
+from foretell.data.reading import Reading
+from foretell.data.table import Table
+from foretell.timeaxis.regularity import origin
+from foretell.timeaxis.timestamps import Timestamps, parse, render
 
 Floats = NDArray[np.float64]
 

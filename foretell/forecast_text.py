@@ -9,9 +9,9 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from foretell.bundle.timestamps import shown
 from foretell.forecast_file import Forecast
 from foretell.terminal import show, width, width_of
+from foretell.timeaxis.timestamps import shown
 from foretell.words import numbers, sparkline
 
 # Rows that are for the eye; `--output` is for more.

@@ -10,13 +10,13 @@ import click
 import numpy as np
 from rich.table import Table
 
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.timestamps import shown
-from foretell.models.data.errors import DataError
-from foretell.models.data.panel import Panel
-from foretell.models.data.seasons import Season, find_seasons
-from foretell.models.data.splits import Splits, count_windows
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.seasons import Season, find_seasons
+from foretell.data.splits import Splits, count_windows
 from foretell.terminal import show
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.timestamps import shown
 from foretell.words import period
 
 _LISTED = 20

@@ -10,12 +10,12 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from foretell.commands.train_options import arguments_of
-from foretell.models.data.errors import DataError
-from foretell.models.data.panel import Panel
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
 from foretell.models.forecaster import ARCHITECTURES
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.errors import TrainingError
-from foretell.models.training.preparation import forecaster_config
+from foretell.training.config import TrainingConfig
+from foretell.training.errors import TrainingError
+from foretell.training.preparation import forecaster_config
 
 # Settings are flat here, by their names as flags.
 Settings = Mapping[str, Any]

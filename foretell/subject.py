@@ -10,19 +10,19 @@ from torch import Tensor
 
 from foretell.bundle import calibration, layout, manifest
 from foretell.bundle.bounds import Limits, limits
-from foretell.bundle.calendar import Calendar
 from foretell.bundle.calibration import Calibration, bounds
 from foretell.bundle.checksums import check
 from foretell.bundle.errors import BundleError
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.data.source import DataSource
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
 from foretell.models import checkpoint
 from foretell.models.batches import windows_that_fit
-from foretell.models.data.source import DataSource
-from foretell.models.evaluation import Predictor
 from foretell.models.forecaster import Forecaster
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.accuracy import Predictor
 
 LEVELS = (0.8, 0.95)
 _BATCH = 64
@@ -129,7 +129,7 @@ def _of_checkpoint(folder: Path) -> Subject:
         training=info.target_scaler.training,
         predict=predictor(model, info.scaler, within),
         batch=windows_that_fit(model),
-        data=info.data,
+        data=DataSource.recorded(info.data),
     )
 
 

@@ -10,8 +10,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from foretell.bundle.comparison import deviation_warning
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
     Manifest,
@@ -19,7 +17,9 @@ from foretell.bundle.manifest import (
     TestResult,
     Verification,
 )
+from foretell.bundle.measure import deviation_warning
 from foretell.bundle.verdict import verdict
+from foretell.timeaxis.frequency import Frequency
 
 if TYPE_CHECKING:
     from foretell.presets import Preset

@@ -15,12 +15,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
 from foretell.commands.data_options import problem_of
-from foretell.models.data.errors import DataError
-from foretell.models.data.panel import Panel
-from foretell.models.training.errors import TrainingError
-from foretell.models.training.preparation import forecaster_config, prepare
-from foretell.models.training.progress import Progress
-from foretell.models.training.trainer import Trainer, choose_device
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
 from foretell.search_space import (
     Range,
     SearchError,
@@ -30,6 +26,10 @@ from foretell.search_space import (
     first_of,
     settings_of,
 )
+from foretell.training.errors import TrainingError
+from foretell.training.preparation import forecaster_config, prepare
+from foretell.training.progress import Progress
+from foretell.training.trainer import Trainer, choose_device
 
 # Trainings before one is given up, and epochs of each: fewer tell nothing.
 _STARTUP, _WARM_UP = 5, 3

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.frequency import MICROSECONDS_IN, MONTHS_IN, Frequency, Unit
+from foretell.timeaxis.frequency import MICROSECONDS_IN, MONTHS_IN, Frequency, Unit
 
 Floats = NDArray[np.floating]
 

@@ -1,1 +1,1 @@
-"""Forecasting transformers in PyTorch, the data they learn from and their training."""
+"""Forecasting models in PyTorch."""

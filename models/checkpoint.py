@@ -10,23 +10,21 @@ import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from uuid import uuid4
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import AliasChoices, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
 from foretell.bundle.bounds import Bounds, Floats, Limits
-from foretell.bundle.frequency import FrequencyAlias
 from foretell.bundle.manifest import Scaler, TestResult
-from foretell.bundle.part import Part
-from foretell.models.data.source import DataSource
+from foretell.bundle.part import FrequencyAlias, Part
 from foretell.models.forecaster import AnyConfig, Forecaster
 
 WEIGHTS = "model.safetensors"
@@ -71,6 +69,11 @@ class TrainingRecord(Part):
     libraries: dict[str, str]
 
 
+def _fields(value: object) -> object:
+    """A part as it is written."""
+    return value.model_dump(mode="json") if isinstance(value, Part) else value
+
+
 class CheckpointInfo(Part):
     """All there is to know about a model besides its weights.
 
@@ -81,7 +84,8 @@ class CheckpointInfo(Part):
         frequency: Spacing of the steps, a pandas alias.
         scaler: Its standardisation, with the deviation of the training rows.
         bounds: Limits of channels, by name, that no forecast goes beyond.
-        data: What it was trained on, if that is known.
+        data: What it was trained on, if that is known: the fields of a
+            `foretell.data.source.DataSource`, which may be given itself.
         test: Accuracy on the test split, if it was measured.
         training: How it was trained; None for an adopted checkpoint.
     """
@@ -92,7 +96,7 @@ class CheckpointInfo(Part):
     frequency: FrequencyAlias
     scaler: Scaler
     bounds: Bounds = Field(default={})
-    data: DataSource | None = None
+    data: Annotated[Mapping[str, Any] | None, BeforeValidator(_fields)] = None
     test: TestResult | None = None
     training: TrainingRecord | None = None
 
@@ -123,7 +127,7 @@ class CheckpointInfo(Part):
 
 
 class Refits(NamedTuple):
-    """Errors of refits of a model (`foretell.models.training.refits`), and what they are made of.
+    """Errors of refits of a model (`foretell.training.refits`), and what they are made of.
 
     Attributes:
         errors: `[windows, horizon, targets]`, actual less forecast, in units of `scales`.

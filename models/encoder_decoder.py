@@ -10,12 +10,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
-from foretell.bundle.calendar import Calendar, Encoding
-from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import calendar_of
 from foretell.models.layers.embedding import TABLE_ROWS, CalendarKind, SeriesEmbedding
+from foretell.timeaxis.calendar import Calendar, Encoding
+from foretell.timeaxis.frequency import Frequency
 
 
 def _half(known: dict[str, int]) -> int:

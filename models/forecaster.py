@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
-from foretell.bundle.calendar import Calendar, Encoding
-from foretell.bundle.frequency import Frequency
 from foretell.models.attention.evidence import Evidence, Parts, Single
 from foretell.models.heads import HEADS, MEDIAN, OF_LEVELS, Head, HeadName
 from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
@@ -31,6 +29,8 @@ from foretell.models.layers.window_norms import (
     takes_affine,
 )
 from foretell.models.registry import Registry
+from foretell.timeaxis.calendar import Calendar, Encoding
+from foretell.timeaxis.frequency import Frequency
 
 
 class Inputs(NamedTuple):

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
 from foretell.models.attention.operators import repeated
@@ -25,6 +23,8 @@ from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.normalization import InstanceStatistics
 from foretell.models.layers.observed import OBSERVED_NORMS, without_gaps
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 
 class LaggedConfig(AttendingConfig):

@@ -7,21 +7,21 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
+from foretell.data import scaler
+from foretell.data.panel import Panel
+from foretell.data.reading import read
+from foretell.data.source import DataSource
+from foretell.data.splits import Splits
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo, save
-from foretell.models.data import scaler
-from foretell.models.data.panel import Panel
-from foretell.models.data.reading import read
-from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Splits
-from foretell.models.data.windows import Windows
-from foretell.models.evaluation import against_baselines
 from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.accuracy import against_baselines
+from foretell.training.windows import Windows
 
 HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SMALL = {

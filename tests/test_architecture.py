@@ -18,26 +18,36 @@ ROOT = Path(__file__).resolve().parent.parent
 # Folders at the top, which `foretell` has links to: they are imported as its packages alone.
 FOLDERS = ("bundle", "models", "export", "service")
 # Those within `foretell` that others use.
-INNER = ("storage",)
+INNER = ("data", "importers", "storage", "timeaxis", "training")
 PACKAGES = (*FOLDERS, *INNER, "foretell")
 
 # What each package may import of the others, and the libraries whose place is elsewhere.
 ARROWS: dict[str, set[str]] = {
-    "bundle": set(),
-    "models": {"bundle"},
-    "export": {"bundle", "models"},
+    "timeaxis": set(),
+    "bundle": {"timeaxis"},
+    "data": {"bundle", "timeaxis"},
+    "models": {"bundle", "timeaxis"},
+    "training": {"bundle", "data", "models", "timeaxis"},
+    "importers": {"bundle", "data", "models", "timeaxis", "training"},
+    "export": {"bundle", "data", "models", "timeaxis", "training"},
     # A repository may be in object storage: the engine mirrors it.
-    "service": {"bundle", "storage"},
+    "service": {"bundle", "storage", "timeaxis"},
     "storage": {"bundle"},
-    "foretell": {"bundle", "models", "export", "service", "storage"},
+    "foretell": {*FOLDERS, *INNER},
 }
+_SERVING = {"fastapi", "starlette", "uvicorn", "click"}
+_GRAPHS = {"onnx", "onnxruntime", "onnxscript"}
 FOREIGN: dict[str, set[str]] = {
-    "models": {"onnx", "onnxruntime", "onnxscript", "fastapi", "starlette", "uvicorn", "click"},
-    "export": {"fastapi", "starlette", "uvicorn", "click"},
+    "models": {*_SERVING, *_GRAPHS, "pandas", "pyarrow"},
+    "training": {*_SERVING, *_GRAPHS},
+    "importers": {*_SERVING, *_GRAPHS},
+    "export": _SERVING,
 }
 # What is installed where nothing is trained: a library that is not here is not there.
 LIBRARIES: dict[str, set[str]] = {
+    "timeaxis": {"numpy"},
     "bundle": {"numpy", "pydantic"},
+    "data": {"numpy", "pandas", "pyarrow", "pydantic"},
     "service": {
         *("backports", "fastapi", "httptools", "msgspec", "numpy", "onnxruntime", "opentelemetry"),
         *("orjson", "prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
@@ -53,8 +63,12 @@ TABLES = {
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.
 EXTRAS: dict[str, set[str]] = {
+    "timeaxis": set(),
     "bundle": set(),
+    "data": set(),
     "models": {"train"},
+    "training": {"train"},
+    "importers": {"train"},
     "export": {"cpu", "gpu", "train"},
     "service": {"cpu", "fast", "gpu", "otel", "serve"},
     "storage": {"storage"},
@@ -147,7 +161,7 @@ def test_the_pages_name_packages_of_foretell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "module"), [("models", "data"), ("models", "checkpoint"), ("service", "server")]
+    ("folder", "module"), [("models", "layers"), ("models", "checkpoint"), ("service", "server")]
 )
 def test_a_bare_name_is_found(folder: str, module: str) -> None:
     name = f"{folder}.{module}"
@@ -251,7 +265,7 @@ def ours(path: Path) -> set[str]:
 
 def test_a_door_holds_no_model() -> None:
     """All that it asks of one is in `engine/registry.py`: the model may be anywhere."""
-    known = {"registry", "intervals", "engine", "limits", "run", "statistics"}
+    known = {"registry", "intervals", "recalibration", "engine", "limits", "run", "statistics"}
     known = {f"engine.{name}" for name in known}
     for path in modules("service"):
         if part_of(path) in HTTP_PARTS - {"server"}:

@@ -19,7 +19,9 @@ from tests.support.process import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 
-TRAINING = {"torch", "onnx", "pandas", "safetensors", "foretell.models", "foretell.export"}
+TRAINING = {"torch", "onnx", "pandas", "safetensors"} | {
+    f"foretell.{package}" for package in ("data", "export", "importers", "models", "training")
+}
 
 # Runs a command line of foretell, then prints what was imported.
 COMMAND = """

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from foretell.bundle.distribution import Distribution
+from foretell.importers.arguments import Argument
+from foretell.importers.neuralforecast import read
 from foretell.models.forecaster import Explained, Inputs
-from foretell.models.importers.arguments import Argument
-from foretell.models.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,

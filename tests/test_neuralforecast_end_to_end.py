@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from foretell.commands.import_ import command
-from foretell.models.importers.neuralforecast import read
+from foretell.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,

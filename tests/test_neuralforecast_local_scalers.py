@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.models.importers.neuralforecast import read
+from foretell.importers.neuralforecast import read
 from tests.neuralforecast import (
     CHANNELS,
     HORIZON,

@@ -27,7 +27,7 @@ CLASSES_IN = (
     "models/attention/",
     # Forms of exact types; what has none stays as it is.
     "export/rewrites/",
-    "models/importers/",
+    "foretell/importers/",
     # The mechanism of who names none.
     "models/attending.py",
 )
@@ -35,7 +35,7 @@ CLASSES_IN = (
 NAMES_IN = (
     "models/architectures/",
     "models/attention/",
-    "models/importers/",
+    "foretell/importers/",
     # Manifests of format 1 left the form to be known by the name.
     "bundle/format_1.py",
     # The demo's models are these three.

@@ -20,10 +20,10 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from foretell.bundle.timestamps import render
 from foretell.commands.import_ import command
-from foretell.models.data.reading import read
-from foretell.models.data.table import Table
+from foretell.data.reading import read
+from foretell.data.table import Table
+from foretell.timeaxis.timestamps import render
 from tests import golden
 
 FLAGS = {

@@ -21,16 +21,16 @@ import torch
 from bench.accuracy.page import PATIENCE, WIDE, key_of, whole_key_of, write
 from bench.results import Record, Results
 from foretell.commands.train_options import Arguments, arguments_of
+from foretell.data.reading import read
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import load, load_info
-from foretell.models.data.reading import read
-from foretell.models.data.windows import Windows
-from foretell.models.evaluation import evaluate
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import prepare
-from foretell.models.training.train import train
-from foretell.models.training.trainer import choose_device, choose_precision
 from foretell.presets import Preset, presets
+from foretell.training.accuracy import evaluate
+from foretell.training.config import TrainingConfig
+from foretell.training.preparation import prepare
+from foretell.training.train import train
+from foretell.training.trainer import choose_device, choose_precision
+from foretell.training.windows import Windows
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 FOLDER = Path(__file__).parent.parent.parent / ".bench" / "accuracy"

@@ -22,8 +22,8 @@ from bench.attention.subjects import ARCHITECTURE_NAMES, CONTEXTS, HORIZON, name
 from bench.attention.training import Budget, trained
 from bench.page import machine, table, write_part
 from bench.results import Record, Results
+from foretell.data.reading import read
 from foretell.demo_data import write_csv
-from foretell.models.data.reading import read
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".bench" / "attention"

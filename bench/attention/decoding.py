@@ -16,11 +16,11 @@ from bench.attention.speed import CHANNELS, median_seconds, write_graph
 from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES
 from bench.attention.training import WINDOWS, Budget
 from bench.results import Record, Results
+from foretell.data.panel import Panel
 from foretell.models.attention.evidence import Dense
-from foretell.models.data.panel import Panel
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import prepare
-from foretell.models.training.train import train
+from foretell.training.config import TrainingConfig
+from foretell.training.preparation import prepare
+from foretell.training.train import train
 
 ARCHITECTURE = "transformer"
 HORIZONS = (96, 192, 384, 768)

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from bench.attention.subjects import CONTEXTS, HORIZON, RECIPE, SIZES, settings
 from bench.results import Record
+from foretell.data.panel import Panel
 from foretell.models.attention.evidence import Dense, Single, Sparse
-from foretell.models.data.panel import Panel
-from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Forecaster
-from foretell.models.training.config import NamedSplit, TrainingConfig
-from foretell.models.training.preparation import prepare
-from foretell.models.training.train import train
+from foretell.training.config import NamedSplit, TrainingConfig
+from foretell.training.preparation import prepare
+from foretell.training.train import train
+from foretell.training.windows import Windows
 
 WINDOWS = 64
 _SHARE, _DRAWS = 0.1, 5

@@ -15,8 +15,8 @@ import numpy as np
 from bench.gpu.faults import FaultError, noting
 from bench.gpu.subjects import INPUTS, NATURAL, Subject
 from foretell.bundle import layout
-from foretell.bundle.comparison import deviations, relative_error
 from foretell.bundle.manifest import Check
+from foretell.bundle.measure import deviations, relative_error
 from foretell.export.choices import Outputs
 from foretell.export.comparison import LARGEST as LARGEST_COMPARED
 from foretell.export.comparison import Comparison

@@ -18,14 +18,15 @@ import torch
 from bench.gpu.subjects import NATURAL, bundle_name, save
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.bounds import limits
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Precision
+from foretell.data.source import DataSource
 from foretell.export.adversarial import adversarial
 from foretell.export.comparison import Case, Reference
+from foretell.export.data_windows import natural, windows_of
 from foretell.export.reference import PlainModel
-from foretell.export.windows import natural, windows_of
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import Checkpoint, load
+from foretell.timeaxis.frequency import Frequency
 
 _WINDOWS, _ADVERSARIAL_WINDOWS = 32, 8
 
@@ -53,9 +54,10 @@ def prepare(
 
 def _cases(checkpoint: Checkpoint, data: Path | None) -> dict[str, Case]:
     info, model = checkpoint
-    if info.data is None:
+    source = DataSource.recorded(info.data)
+    if source is None:
         raise SystemExit("a checkpoint without data has no natural windows")
-    table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
+    table = source.read(info.channels, Frequency.parse(info.frequency), data)
     windows = natural(windows_of(info, table), _WINDOWS, seed=1)
     within = limits(info.bounds, info.targets)
     exact, rounded = (

@@ -19,7 +19,7 @@ from importlib import import_module
 
 from torch import nn
 
-from foretell.export.rewrites.registry import rewritten
+from foretell.export.rewrites.lookup import rewritten
 from foretell.models.forecaster import Forecaster
 
 

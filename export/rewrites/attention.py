@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foretell.export.rewrites.biases import bias_of
-from foretell.export.rewrites.registry import Call, rewrites
+from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.export.rewrites.score_bound import is_bounded
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended

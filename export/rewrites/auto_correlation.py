@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.choices import choose_lags
 from foretell.export.rewrites.correlator import Correlator
 from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, multiplications
 from foretell.export.rewrites.gram import GramCorrelator
+from foretell.export.rewrites.lookup import Call, rewrites
+from foretell.export.rewrites.margins import choose_lags
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.export.rewrites.registry import Call, rewrites
 from foretell.models.attention.auto_correlation import AutoCorrelation, fit_length
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import Attended

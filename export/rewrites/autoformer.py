@@ -12,9 +12,9 @@ from typing_extensions import override
 from foretell.export.rewrites.auto_correlation import ServedAutoCorrelation, correlator_for
 from foretell.export.rewrites.decomposition import ServedDecomposition, average_matrix
 from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
+from foretell.export.rewrites.lookup import Call, all_of, replace, rewrites
 from foretell.export.rewrites.normalization import SeasonalNorm
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelation
 from foretell.models.attention.evidence import Circulant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.registry import form_of
+from foretell.export.rewrites.lookup import form_of
 from foretell.models.layers.normalization import TokenBatchNorm
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.registry import Call, rewrites
+from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
 # Steps of a block, at least: with fewer the products get too small for a CPU.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from foretell.export.rewrites.registry import Call, rewrites
+from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import ServedAttention, TimeFirstAttention
 from foretell.export.rewrites.batch_norm import affine_norms
-from foretell.export.rewrites.registry import Call, form_of, replace, rewrites
+from foretell.export.rewrites.lookup import Call, form_of, replace, rewrites
 from foretell.models.architectures.huggingface_patchtst import ChannelPatchLayer, Pooling
 from foretell.models.attention.softmax import MultiHeadAttention
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from foretell.export.rewrites.lookup import form_of
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.export.rewrites.registry import form_of
 from foretell.models.layers.normalization import (
     EPSILON,
     InstanceNorm,

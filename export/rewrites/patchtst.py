@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.batch_norm import AffineNorm
+from foretell.export.rewrites.lookup import Call, all_of, rewrites
 from foretell.export.rewrites.merged_attention import MergedAttention, is_narrow
 from foretell.export.rewrites.reductions import mean_over_time
-from foretell.export.rewrites.registry import Call, all_of, rewrites
 from foretell.export.rewrites.transformer_layers import flatten_layer
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST, by_channel
 from foretell.models.attention.evidence import Evidence

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from foretell.export.rewrites.attention import ServedAttention, TimeFirstAttention
 from foretell.export.rewrites.biases import bias_of
-from foretell.export.rewrites.registry import Call, rewrites
+from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.models.attention.rotary import RotaryAttention, Turn
 
 

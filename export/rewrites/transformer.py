@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.embedding import ServedEmbedding
-from foretell.export.rewrites.registry import Call, all_of, replace, rewrites
+from foretell.export.rewrites.lookup import Call, all_of, replace, rewrites
 from foretell.export.rewrites.transformer_layers import TimeFirstDecoderLayer, flatten_layer
 from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.batch_norm import affine_norms
-from foretell.export.rewrites.registry import replace
+from foretell.export.rewrites.lookup import replace
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLayer

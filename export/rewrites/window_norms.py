@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from foretell.export.rewrites.registry import form_of
+from foretell.export.rewrites.lookup import form_of
 from foretell.models.layers.normalization import InstanceStatistics
 from foretell.models.layers.window_norms import InvariantScaler, RobustScaler
 

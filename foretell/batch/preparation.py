@@ -17,7 +17,6 @@ from foretell.batch.parts import Work
 from foretell.batch.places import File, absolute, is_table, open_place
 from foretell.batch.tables import Tables, columns_of, read_schema
 from foretell.bundle import calibration, manifest
-from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import Model
@@ -27,6 +26,7 @@ from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.forecast.table import ID, TIME, read_times, read_values
 from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
+from foretell.timeaxis.gaps import Missing
 
 _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 

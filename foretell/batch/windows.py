@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 
 from foretell.batch.plan import starts_of
 from foretell.batch.texts import WRONG
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.frequency import MICROSECONDS_IN
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.timestamps import Timestamps, check_years
-from foretell.bundle.zones import offsets_at
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.options import FORECASTING, Options
@@ -28,6 +24,10 @@ from foretell.service.forecast.table import ID, TIME, Times, moments_of, read_re
 from foretell.service.forecast.times import FixedClock, ZoneClock
 from foretell.service.settings import Settings
 from foretell.service.validation import shown
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import MICROSECONDS_IN
+from foretell.timeaxis.timestamps import Timestamps, check_years
+from foretell.timeaxis.zones import offsets_at
 
 _PLACE = re.compile(r"(.+)\[(\d+)\]", re.DOTALL)
 _NOT_A_TIME = np.iinfo(np.int64).min

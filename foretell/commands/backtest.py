@@ -68,11 +68,11 @@ def command(
     from foretell.bundle.errors import BundleError
     from foretell.bundle.nearness import listed
     from foretell.commands.data_options import reading_of
+    from foretell.data.errors import DataError
+    from foretell.data.reading import read
     from foretell.models.checkpoint import CheckpointError
-    from foretell.models.data.errors import DataError
-    from foretell.models.data.reading import read
-    from foretell.models.training.errors import TrainingError
     from foretell.subject import load_subject
+    from foretell.training.errors import TrainingError
 
     try:
         subject = load_subject(folder)

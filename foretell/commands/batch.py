@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from foretell.bundle.gaps import Missing
 from foretell.commands.forecast import levels
 from foretell.commands.train import refusal
+from foretell.timeaxis.gaps import Missing
 
 if TYPE_CHECKING:
     from foretell.batch.run import Summary

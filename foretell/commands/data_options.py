@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from foretell.commands.fields import described, metavar
 from foretell.commands.grouped import Option
-from foretell.models.data.reading import Reading
+from foretell.data.reading import Reading
 
 HEADING = "Data"
 

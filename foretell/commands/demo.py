@@ -29,13 +29,13 @@ def command(folder: Path) -> None:
     from rich.console import Console
 
     from foretell.bundle.errors import BundleError
+    from foretell.data.errors import DataError
     from foretell.demo import build
     from foretell.export.errors import ExportError
     from foretell.models.checkpoint import CheckpointError
-    from foretell.models.data.errors import DataError
-    from foretell.models.training.errors import TrainingError
-    from foretell.models.training.progress import ConsoleProgress
     from foretell.terminal import print_test
+    from foretell.training.errors import TrainingError
+    from foretell.training.progress import ConsoleProgress
 
     results = {}
     try:

@@ -140,12 +140,12 @@ def _export(
     from foretell.bundle import layout
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
+    from foretell.data.errors import DataError
+    from foretell.data.scaler import offset_warning
     from foretell.export.errors import ExportError
     from foretell.export.operators import without_kernel
     from foretell.export.write import export_checkpoint
     from foretell.models.checkpoint import CheckpointError
-    from foretell.models.data.errors import DataError
-    from foretell.models.data.scaler import offset_warning
     from foretell.terminal import (
         print_calibration,
         print_composition,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.commands.bounds_option import bounds_option
-from foretell.models.importers.registry import (
+from foretell.importers.registry import (
     ARCHITECTURES,
     CODE_BASES,
     FOLDERS,
@@ -19,7 +19,7 @@ from foretell.models.importers.registry import (
 
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
-    from foretell.models.importers.convert import Imported
+    from foretell.importers.convert import Imported
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -100,15 +100,15 @@ def command(
     """
     from foretell.bundle.errors import BundleError
     from foretell.bundle.layout import check_name, check_version
+    from foretell.data.errors import DataError
+    from foretell.data.reading import split_names
+    from foretell.data.scaler import offset_warning
     from foretell.export.errors import ExportError
+    from foretell.importers.convert import Request, import_checkpoint
+    from foretell.importers.data import read_scaler
+    from foretell.importers.errors import ImporterError
+    from foretell.importers.folders import import_folder
     from foretell.models.checkpoint import CheckpointError, check_free, save
-    from foretell.models.data.errors import DataError
-    from foretell.models.data.reading import split_names
-    from foretell.models.data.scaler import offset_warning
-    from foretell.models.importers.convert import Request, import_checkpoint
-    from foretell.models.importers.data import read_scaler
-    from foretell.models.importers.errors import ImporterError
-    from foretell.models.importers.folders import import_folder
     from foretell.terminal import print_test
 
     if out is None and (repository is None or name is None):
@@ -190,14 +190,16 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
     from rich.table import Table
 
     from foretell.bundle.bounds import shown
-    from foretell.bundle.calendar import Calendar
+    from foretell.data.source import DataSource
     from foretell.terminal import show
+    from foretell.timeaxis.calendar import Calendar
 
     info = imported.info
     table, data, rows = Table("argument", "value", "provenance"), "", ""
-    if info.data is not None:
-        data = info.data.path.name
-        ends = info.data.splits.ends_of(info.data.rows, info.config.horizon)
+    source = DataSource.recorded(info.data)
+    if source is not None:
+        data = source.path.name
+        ends = source.splits.ends_of(source.rows, info.config.horizon)
         rows = "" if scaler else f"rows 0 to {ends[0]}"
     arguments = {
         **imported.arguments,

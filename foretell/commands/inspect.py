@@ -23,8 +23,8 @@ def command(
 ) -> None:
     """Print how FILE is read, what is in it and a command to train on it."""
     from foretell.commands.data_options import reading_of
+    from foretell.data.reading import read
     from foretell.inspection import print_panel
-    from foretell.models.data.reading import read
 
     try:
         panel = read(file, reading_of(flags))

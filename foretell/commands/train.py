@@ -14,7 +14,7 @@ from foretell.commands.grouped import GroupedCommand
 
 if TYPE_CHECKING:
     from foretell.commands.train_options import Arguments
-    from foretell.models.data.panel import Panel
+    from foretell.data.panel import Panel
 
 _PANEL = "foretell.train.panel"
 _CONFIG = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -66,13 +66,13 @@ def command(
 
     from rich.console import Console
 
+    from foretell.data.errors import DataError
     from foretell.models.checkpoint import CheckpointError, check_free
-    from foretell.models.data.errors import DataError
-    from foretell.models.training.errors import TrainingError
-    from foretell.models.training.logs import TensorBoardLog, Together
-    from foretell.models.training.progress import ConsoleProgress, Progress
-    from foretell.models.training.train import train
     from foretell.terminal import print_test
+    from foretell.training.errors import TrainingError
+    from foretell.training.logs import TensorBoardLog, Together
+    from foretell.training.progress import ConsoleProgress, Progress
+    from foretell.training.train import train
 
     try:
         check_free(arguments.out, overwrite=overwrite)
@@ -123,7 +123,7 @@ def _read_data(args: list[str]) -> Panel | None:
     """What the flags and the YAML file say is to be read; None if they name no file."""
     from foretell.commands import data_options
     from foretell.commands.grouped import Option
-    from foretell.models.data.reading import read, split_names
+    from foretell.data.reading import read, split_names
 
     own = ("data", "target")
     known = [click.Option(["--config", "file"], type=_CONFIG), *(Option("", each) for each in own)]

@@ -13,11 +13,11 @@ from pydantic.fields import FieldInfo
 from foretell.commands.data_options import HEADING
 from foretell.commands.fields import described, metavar
 from foretell.commands.grouped import Option
+from foretell.data.reading import Reading
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
 from foretell.models.attention.notation import read_notation
-from foretell.models.data.reading import Reading
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
-from foretell.models.training.config import TrainingConfig
+from foretell.training.config import TrainingConfig
 
 _ATTENTION = "attention"
 # What the training or the data says of every model.

@@ -77,12 +77,12 @@ def command(
     given = {name: value for name, value in said.items() if name not in _OWN} | flags_given(flags)
 
     from foretell.commands.data_options import reading_of
-    from foretell.models.bounds import check_bounds
-    from foretell.models.data.errors import DataError
-    from foretell.models.data.reading import read
-    from foretell.models.training.errors import TrainingError
-    from foretell.models.training.preparation import targets_of
+    from foretell.data.errors import DataError
+    from foretell.data.panel import check_bounds
+    from foretell.data.reading import read
     from foretell.search_space import SearchError, first_of, read_choices, space_of
+    from foretell.training.errors import TrainingError
+    from foretell.training.preparation import targets_of
     from foretell.tuning import Search
 
     journal = out.with_name(out.name + ".search")
@@ -145,7 +145,7 @@ def _tell(trial: FrozenTrial) -> None:
 def _yaml(settings: dict[str, Any]) -> str:
     import yaml
 
-    from foretell.models.data.reading import Reading
+    from foretell.data.reading import Reading
 
     # What names files and columns is text, even where it looks like a number.
     names = {"data", "target", *Reading.model_fields}

@@ -81,10 +81,10 @@ def _open(bundle: Path, manifest: Manifest) -> str:
 def _against_checkpoint(
     bundle: Path, manifest: Manifest, checkpoint: Path, data: Path | None
 ) -> bool:
+    from foretell.data.errors import DataError
     from foretell.export.errors import ExportError
     from foretell.export.write import verify_bundle
     from foretell.models.checkpoint import CheckpointError
-    from foretell.models.data.errors import DataError
     from foretell.terminal import print_verification
 
     try:

@@ -8,15 +8,15 @@ import numpy as np
 
 from foretell.bundle import calibration, example, layout
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.timestamps import parse, render
+from foretell.data.table import Table
 from foretell.evidence import Evidence, find_evidence
 from foretell.export.runtime import Graph
 from foretell.forecast_file import Forecast
-from foretell.models.data.table import Table
 from foretell.service.engine.intervals import Intervals
 from foretell.service.forecast.attention import describe, select
 from foretell.service.forecast.requests import AttentionOptions
 from foretell.service.forecast.times import timeline_from
+from foretell.timeaxis.timestamps import parse, render
 
 LEVELS = (0.025, 0.1, 0.9, 0.975)
 # Weights of all stages together; more are no picture.

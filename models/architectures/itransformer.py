@@ -12,8 +12,6 @@ from torch import nn
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import (
@@ -25,6 +23,8 @@ from foretell.models.forecaster import (
     calendar_of,
 )
 from foretell.models.layers.dropout import Dropout
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 
 @ARCHITECTURES.add

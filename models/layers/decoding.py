@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.bundle.calendar import Calendar
 from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import CalendarEmbedding, CalendarKind, sinusoids
+from foretell.timeaxis.calendar import Calendar
 
 # Values that a token is made of: the one a chunk before its step, and so many before that.
 BEFORE = 2

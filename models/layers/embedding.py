@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from foretell.bundle.calendar import Calendar, Feature
 from foretell.models.layers.dropout import Dropout
+from foretell.timeaxis.calendar import Calendar, Feature
 
 CalendarKind = Literal["timeF", "learned", "fixed"]
 

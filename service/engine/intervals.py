@@ -11,7 +11,7 @@ from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
 from foretell.bundle.distribution import ROUNDING
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.recalibration import Recalibration
+from foretell.service.engine.recalibration import Recalibration
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.validation import shown
 

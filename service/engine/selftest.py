@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import archives, layout
-from foretell.bundle.comparison import deviations, relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.measure import deviations, relative_error
 from foretell.service.arrays import FORECAST, HISTORY, Arrays, input_shapes, output_shapes
 from foretell.service.errors import ModelFailedError
 from foretell.service.session import Session, Shape

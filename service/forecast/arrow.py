@@ -18,7 +18,6 @@ from flatbuffers.table import Table as FlatTable
 from numpy.typing import NDArray
 from pyarrow import ipc
 
-from foretell.bundle.timestamps import Timestamps
 from foretell.service.arrays import FORECAST, MARGIN, Arrays
 from foretell.service.engine.registry import Model
 from foretell.service.errors import (
@@ -40,6 +39,7 @@ from foretell.service.http.compression import Body, unreadable
 from foretell.service.http.pipeline import Parsed
 from foretell.service.settings import Settings
 from foretell.service.validation import validate
+from foretell.timeaxis.timestamps import Timestamps
 
 # Bytes of the smallest value; with `max_body_bytes` they bound the rows of a table.
 _SMALLEST = 2

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.attention import AttentionStage, Axis
-from foretell.bundle.frequency import Frequency, Unit
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import Arrays
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.requests import AttentionOptions
 from foretell.service.forecast.times import Timeline
 from foretell.service.validation import shown
+from foretell.timeaxis.frequency import Frequency, Unit
 
 Label = int | str | dict[str, int | str] | None
 Heads = Literal["all", "mean"] | tuple[int, ...]

@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.gaps import fill
-from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
-from foretell.bundle.season import season_of
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
+from foretell.service.engine.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.encode import gaps, respond, warn
@@ -30,6 +28,8 @@ from foretell.service.forecast.requests import (
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.settings import Settings
+from foretell.timeaxis.gaps import fill
+from foretell.timeaxis.season import season_of
 
 Floats = NDArray[np.floating]
 # The levels of an interval add up to 1 but for so much.

@@ -12,9 +12,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
+from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
 from foretell.service.forecast.job import PAST, Job
@@ -23,6 +22,7 @@ from foretell.service.forecast.series import Series
 from foretell.service.forecast.times import write_labels
 from foretell.service.forecast.warnings import AnswerWarning, outside, warning
 from foretell.service.http.body import ALWAYS, JSON
+from foretell.timeaxis.frequency import Frequency
 
 Floats = NDArray[np.float32]
 

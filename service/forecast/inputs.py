@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foretell.bundle.errors import TimestampError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
@@ -17,6 +16,7 @@ from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
 from foretell.service.forecast.values import is_multivariate, read_values
 from foretell.service.validation import KnownFields, UnknownFields, check_texts, refusal, shown
+from foretell.timeaxis.errors import TimestampError
 
 
 def read_inputs(

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
+from foretell.service.engine.recalibration import LEAST_ORIGINS, MOST_ORIGINS, stride_of
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import Selection, select
@@ -27,6 +26,7 @@ from foretell.service.forecast.requests import (
 )
 from foretell.service.settings import Settings
 from foretell.service.validation import KnownFields, shown
+from foretell.timeaxis.gaps import Missing
 
 _CORRECTED = "options.calibration"
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.gaps import Missing, filled, latest, rows_before
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.timestamps import check_years
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.times import Timeline
 from foretell.service.settings import Settings
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.gaps import Missing, filled, latest, rows_before
+from foretell.timeaxis.timestamps import check_years
 
 Floats = NDArray[np.float32]
 # The settings that limit the origins of a request.

@@ -20,9 +20,9 @@ from pydantic_core import PydanticKnownError
 from pydantic_core.core_schema import is_instance_schema
 
 from foretell.bundle.bounds import Bounds
-from foretell.bundle.gaps import Missing
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
 from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
+from foretell.timeaxis.gaps import Missing
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
 Calibrated = Literal["stored", "history"]

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.gaps import Missing
-from foretell.bundle.gaps import fill as fill_gaps
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.timestamps import check_years
 from foretell.service.errors import InvalidInputError, ServiceError, kept
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
 from foretell.service.forecast.values import MOST_KEPT
+from foretell.timeaxis.gaps import Missing
+from foretell.timeaxis.gaps import fill as fill_gaps
+from foretell.timeaxis.timestamps import check_years
 
 Values = NDArray[np.float64]
 # Values for which numpy keeps the lock: `NPY_BEGIN_THREADS_THRESHOLDED` in its ndarraytypes.h.

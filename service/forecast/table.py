@@ -14,12 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, nearest
-from foretell.bundle.timestamps import Timestamps, check_years
-from foretell.bundle.zones import offsets_at
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.job import Job
@@ -36,6 +32,10 @@ from foretell.service.forecast.times import (
 from foretell.service.forecast.warnings import AnswerWarning, warning
 from foretell.service.settings import Settings
 from foretell.service.validation import KnownFields
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.timestamps import Timestamps, check_years
+from foretell.timeaxis.zones import offsets_at
 
 ID, TIME, TARGET = "unique_id", "ds", "y"
 

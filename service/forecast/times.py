@@ -15,13 +15,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from foretell.bundle import timestamps, zones
-from foretell.bundle.errors import FrequencyError, RowError, TimestampError
-from foretell.bundle.frequency import MONTHS_IN, Frequency
-from foretell.bundle.regularity import first_irregularity, origin
-from foretell.bundle.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
-from foretell.bundle.zones import moments_of, offsets_at, offsets_of
 from foretell.service.errors import InvalidInputError
+from foretell.timeaxis import timestamps, zones
+from foretell.timeaxis.errors import FrequencyError, RowError, TimestampError
+from foretell.timeaxis.frequency import MONTHS_IN, Frequency
+from foretell.timeaxis.regularity import first_irregularity, origin
+from foretell.timeaxis.timestamps import Offsets, Timestamp, Timestamps, offset_suffix, render
+from foretell.timeaxis.zones import moments_of, offsets_at, offsets_of
 
 # Wall-clock times `[time]` and their UTC offset: one, one for each time, or None if unknown.
 Reading = tuple[Timestamps, timedelta | Offsets | None]

@@ -14,7 +14,6 @@ import orjson
 from numpy.typing import NDArray
 from starlette.requests import Request as HttpRequest
 
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.nearness import listed
 from foretell.service.arrays import DISTRIBUTION, FORECAST, Arrays
 from foretell.service.engine.registry import Model, Registry
@@ -43,6 +42,7 @@ from foretell.service.nixtla.requests import (
     with_own_places,
 )
 from foretell.service.settings import Settings
+from foretell.timeaxis.frequency import Frequency
 
 Floats = NDArray[np.float32]
 # Names of models that the client sends on its own, or that its examples do.

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from foretell.bundle.errors import FrequencyError
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.gaps import Missing
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.parse import read_json
 from foretell.service.forecast.pieces import Form
 from foretell.service.forecast.requests import MOST_INTEGER, Calibrated, Rows, Texts
 from foretell.service.http.compression import Body
 from foretell.service.validation import MOST_UNKNOWN, at_most, check_texts, shown, validate
+from foretell.timeaxis.errors import FrequencyError
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.gaps import Missing
 
 Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
 # Percent that an interval is to cover: nearer to 100 it would have no bounds.

@@ -17,15 +17,15 @@ from bench.attention.subjects import names, settings
 from bench.attention.training import Budget, _by_step, faithfulness, trained
 from bench.results import Record, Results
 from foretell.bundle.attention import Axis, stage
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Scaler
+from foretell.data.panel import Panel
+from foretell.data.splits import Span
+from foretell.data.table import Table
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.attention.evidence import Dense, Sparse
-from foretell.models.data.panel import Panel
-from foretell.models.data.splits import Span
-from foretell.models.data.table import Table
-from foretell.models.data.windows import Windows
 from foretell.models.forecaster import Explained, Forecaster, Inputs
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.windows import Windows
 
 HOUR = Frequency.parse("h")
 SIZES = {"channels": 1, "context": 24, "horizon": 8}

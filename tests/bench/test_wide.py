@@ -13,10 +13,10 @@ from bench.wide import (
     _write_long,
 )
 from foretell.commands.train_options import arguments_of
+from foretell.data.reading import read
 from foretell.models.architectures.patchtst import PatchTSTConfig
-from foretell.models.data.reading import read
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import prepare
+from foretell.training.config import TrainingConfig
+from foretell.training.preparation import prepare
 
 
 def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from foretell.bundle.attention import Axis
 from foretell.bundle.errors import BundleError
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Check, Manifest, Verification, read
+from foretell.timeaxis.frequency import Frequency
 
 FIELDS: dict[str, Any] = {
     "format": 2,

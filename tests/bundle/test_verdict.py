@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.bundle.verdict import baseline_names, is_worth_nothing, verdict
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 LAST = Accuracy(mse=1.29, mae=0.71)

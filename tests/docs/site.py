@@ -9,8 +9,8 @@ import numpy as np
 
 from foretell import demo
 from foretell.bundle.attention import Axis, stage
+from foretell.data.reading import read
 from foretell.demo_data import write_csv
-from foretell.models.data.reading import read
 from tests.support.bundles import Spec, lag_stage, write_bundle
 
 # By the pages in docs/import/: name and context of the model that each makes.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from foretell.bundle import manifest
-from foretell.bundle.frequency import Frequency
 from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.timeaxis.frequency import Frequency
 from tests.docs.plugged import CONTEXT, HORIZON, VALUES, ask, bundles_with, write_example
 from tests.docs.tables import rows_below
 from tests.support.process import ROOT, Server

@@ -24,7 +24,7 @@ def test_one_request_file_by_file(tmp_path: Path) -> None:
     introduction, steps = section.split("\n\n")
     assert len([*introduction.splitlines(), *steps.splitlines()]) <= _MOST_LINES
     named = [
-        name if name.startswith("bundle/") else f"service/{name}"
+        f"foretell/{name}" if name.startswith("timeaxis/") else f"service/{name}"
         for name in re.findall(r"`([\w/]+\.py)`", steps)
     ]
     write_bundle(tmp_path / "models", Spec())

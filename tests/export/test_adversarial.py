@@ -3,7 +3,7 @@ import pytest
 
 from foretell.bundle.manifest import Scaler
 from foretell.export.adversarial import adversarial
-from foretell.export.windows import synthetic
+from foretell.export.data_windows import synthetic
 from foretell.models.checkpoint import load_info
 
 

@@ -10,15 +10,15 @@ from click.testing import CliRunner
 
 from foretell.bundle import archives, layout
 from foretell.bundle.checksums import sha256
-from foretell.bundle.comparison import deviation_warning
 from foretell.bundle.manifest import Manifest, Scaler, read
+from foretell.bundle.measure import deviation_warning
 from foretell.commands.verify import command
+from foretell.data.reading import read as read_panel
+from foretell.data.source import DataSource
+from foretell.data.splits import Splits
 from foretell.export.write import export_checkpoint, verify_bundle
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.checkpoint import CheckpointInfo, load, save
-from foretell.models.data.reading import read as read_panel
-from foretell.models.data.source import DataSource
-from foretell.models.data.splits import Splits
 
 CONTEXT, HORIZON = 16, 4
 

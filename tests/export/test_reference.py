@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.export.data_windows import synthetic
 from foretell.export.reference import PlainModel
-from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 

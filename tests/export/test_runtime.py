@@ -1,8 +1,8 @@
 import numpy as np
 
 from foretell.bundle import layout
+from foretell.export.data_windows import synthetic
 from foretell.export.runtime import Graph
-from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load_info
 
 

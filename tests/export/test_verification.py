@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from foretell.bundle import layout
-from foretell.bundle.comparison import relative_error
+from foretell.bundle.measure import relative_error
 from foretell.export import verification
 from foretell.export.adversarial import adversarial
+from foretell.export.data_windows import synthetic
 from foretell.export.errors import ExportError
 from foretell.export.graphs import trace_all
 from foretell.export.precision import reduce_precision
@@ -20,7 +21,6 @@ from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
 from foretell.export.verification import verify
 from foretell.export.window_set import WindowSet
-from foretell.export.windows import synthetic
 from foretell.models import batches
 from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS

@@ -9,20 +9,20 @@ import pytest
 
 from foretell.bundle import checksums, layout
 from foretell.bundle.bounds import Bound
-from foretell.bundle.comparison import relative_error
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Accuracy, read
+from foretell.bundle.measure import relative_error
+from foretell.data import reading
+from foretell.data.errors import DataError
 from foretell.export import write
+from foretell.export.data_windows import synthetic
 from foretell.export.errors import ExportError
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form
 from foretell.export.rules import RULES
 from foretell.export.runtime import Graph
-from foretell.export.windows import synthetic
 from foretell.models import batches
 from foretell.models.checkpoint import TrainingRecord, load, save
-from foretell.models.data import reading
-from foretell.models.data.errors import DataError
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from foretell.bundle.frequency import Frequency
-from foretell.bundle.timestamps import render
+from foretell.data.table import Table
 from foretell.forecast_file import Forecast
-from foretell.models.data.table import Table
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.timestamps import render
 
 
 def forecast(channels: int, series: str = "") -> Forecast:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from foretell.backtest import MODEL, backtest, saw
 from foretell.bundle.errors import BundleError
 from foretell.commands.backtest import command
-from foretell.models.data.reading import read
+from foretell.data.reading import read
 from foretell.subject import load_subject
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.bundles import Spec, write_bundle

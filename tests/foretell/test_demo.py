@@ -13,9 +13,9 @@ from foretell.bundle.manifest import Accuracy, CalibrationReport, Coverage, Test
 from foretell.commands.demo import command
 from foretell.export.errors import ExportError
 from foretell.models.checkpoint import CheckpointInfo, save
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.errors import ResumeError, TrainingError
-from foretell.models.training.progress import Progress
+from foretell.training.config import TrainingConfig
+from foretell.training.errors import ResumeError, TrainingError
+from foretell.training.progress import Progress
 from tests.checkpoints import CONFIGS, randomised
 from tests.support.bundles import Spec, write_bundle
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from foretell.data.reading import read
+from foretell.data.table import Table
 from foretell.demo_data import write_csv
-from foretell.models.data.reading import read
-from foretell.models.data.table import Table
 
 
 @pytest.fixture(scope="module")

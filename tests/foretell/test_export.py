@@ -9,10 +9,10 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.commands.export import command
 from foretell.commands.verify import command as verify
+from foretell.data import reading
 from foretell.models.attention.softmax import Softmax
-from foretell.models.data import reading
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.train import train
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
 from tests.checkpoints import CONFIGS, checkpoint_of
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from foretell.client import Client
 from foretell.client.errors import ForetellError
+from foretell.data.errors import DataError
+from foretell.data.reading import Reading
 from foretell.forecast_file import (
     Answers,
     Forecast,
@@ -13,8 +15,6 @@ from foretell.forecast_file import (
     read_histories,
     request_forecasts,
 )
-from foretell.models.data.errors import DataError
-from foretell.models.data.reading import Reading
 from tests.foretell.conftest import SERVED, answer
 from tests.foretell.server import FakeServer
 

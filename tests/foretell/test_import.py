@@ -9,10 +9,10 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.commands.export import command as export
 from foretell.commands.import_ import command
+from foretell.importers.registry import OPTIONS
 from foretell.models.checkpoint import load
-from foretell.models.importers.registry import OPTIONS
-from tests.models.importers import published
-from tests.models.importers.damage import Malicious
+from tests.importers import published
+from tests.importers.damage import Malicious
 
 LAYOUT = published.layout("tslib", "transformer", embed="timeF")
 CONV = "encoder.attn_layers.0.conv1.weight"

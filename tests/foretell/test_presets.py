@@ -5,13 +5,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from foretell.bundle.frequency import Frequency
 from foretell.commands import presets as listing
 from foretell.commands import train as training
 from foretell.commands.train_options import Arguments, arguments_of
 from foretell.models.checkpoint import load_info
-from foretell.models.training.preparation import forecaster_config
 from foretell.presets import Preset, PresetError, preset, presets
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.preparation import forecaster_config
 
 ALL = presets()
 

@@ -23,7 +23,7 @@ OPTIONS = [
 # Says where it is, and stays there.
 STAYING = """
 import sys, time
-from foretell.models.training import progress
+from foretell.training import progress
 
 epoch = int(sys.argv.pop(1))
 

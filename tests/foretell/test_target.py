@@ -17,12 +17,13 @@ from foretell.bundle.manifest import Manifest, read
 from foretell.commands.backtest import command as backtest
 from foretell.commands.export import command as export
 from foretell.commands.train import command as train
+from foretell.data.source import DataSource
 from foretell.models.checkpoint import Checkpoint, load
-from foretell.models.data.windows import Windows
-from foretell.models.evaluation import baselines, evaluate
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.subject import load_subject
+from foretell.training.accuracy import baselines, evaluate
+from foretell.training.windows import Windows
 from tests.foretell.test_train import SMALL, flags
 from tests.service.client import Client
 
@@ -66,9 +67,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def windows(folder: Path, loaded: Checkpoint) -> Windows:
     info, config = loaded.info, loaded.info.config
-    assert info.data is not None
-    panel = info.data.read(info.channels, "h", folder / "data.csv")  # type: ignore[arg-type]
-    split = info.data.splits.cut(panel, config.context, config.horizon)
+    source = DataSource.recorded(info.data)
+    assert source is not None
+    panel = source.read(info.channels, "h", folder / "data.csv")  # type: ignore[arg-type]
+    split = source.splits.cut(panel, config.context, config.horizon)
     return Windows(panel, split.test, CONTEXT, HORIZON, info.scaler, config.calendar)
 
 

@@ -1,7 +1,6 @@
 import pytest
 
 from foretell.bundle.distribution import Distribution
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import (
     Accuracy,
     CalibrationReport,
@@ -18,6 +17,7 @@ from foretell.terminal import (
     print_test,
     print_verification,
 )
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 from pydantic import BaseModel, create_model
 
-from foretell.bundle.frequency import Frequency
 from foretell.commands.fields import metavar
 from foretell.commands.train import command
 from foretell.commands.train_options import Arguments, arguments_of, options
@@ -17,6 +16,7 @@ from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.softmax import Softmax
 from foretell.models.checkpoint import load_info
 from foretell.models.forecaster import ARCHITECTURES
+from foretell.timeaxis.frequency import Frequency
 
 SMALL = {
     "arch": "patchtst",
@@ -199,7 +199,7 @@ def test_an_interruption_tells_how_to_go_on(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretell.models.training.train.train", interrupted)
+    monkeypatch.setattr("foretell.training.train.train", interrupted)
     result = run(*flags(data=data, out=out, **SMALL))
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from foretell.bundle.frequency import Frequency
 from foretell.commands.train import command as train
 from foretell.commands.tune import _tell, command
+from foretell.data.reading import read
 from foretell.models.checkpoint import load_info
-from foretell.models.data.reading import read
-from foretell.models.training.preparation import forecaster_config
 from foretell.search_space import Range, SearchError, read_choices, settings_of, space_of
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.preparation import forecaster_config
 from foretell.tuning import Search
 
 GIVEN: dict[str, Any] = {

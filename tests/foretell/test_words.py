@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from foretell.bundle.frequency import Frequency
+from foretell.timeaxis.frequency import Frequency
 from foretell.words import numbers, period, sparkline
 
 

@@ -30,10 +30,10 @@ from bench.variants import (
 )
 from foretell.bundle import layout
 from foretell.export.adversarial import adversarial
+from foretell.export.data_windows import synthetic
 from foretell.export.graphs import FILES
 from foretell.export.operators import CUDA_KERNELS
 from foretell.export.verification import Verified, verify
-from foretell.export.windows import synthetic
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
 from tests.every_mechanism import MODELS

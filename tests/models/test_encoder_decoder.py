@@ -2,10 +2,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.encoder_decoder import EncoderDecoderConfig
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 SIZES = {

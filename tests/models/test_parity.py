@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from foretell.data.reading import Reading, read
+from foretell.importers.infer import recognise
+from foretell.importers.reading import read_state
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Circulant, Dense
-from foretell.models.data.reading import Reading, read
-from foretell.models.importers.infer import recognise
-from foretell.models.importers.reading import read_state
 from tests import golden
 
 KINDS = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.bundle.frequency import Frequency
+from foretell.timeaxis.frequency import Frequency
 from tests.page.browser import Module
 
 Modules = Callable[[str], Module]

@@ -4,9 +4,9 @@ import re
 import shlex
 from pathlib import Path
 
-from foretell.models.data.errors import DataError
-from foretell.models.data.panel import Panel
-from foretell.models.data.reading import Reading, read
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read
 
 _FLAG = re.compile(r"--([a-z-]+) (?!says)('(?:[^']|'\"'\"')*'|[^\s;:]+)")
 

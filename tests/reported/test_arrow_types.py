@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
-from foretell.models.data.panel import Panel
-from foretell.models.data.reading import Reading, read, read_frame
+from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read, read_frame
 from tests.reported.following import flags
 
 COUNT = 30

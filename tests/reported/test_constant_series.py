@@ -15,13 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle import manifest
-from foretell.bundle.comparison import LARGEST_DEVIATION, deviation_warning, deviations
 from foretell.bundle.manifest import Scaler
+from foretell.bundle.measure import LARGEST_DEVIATION, deviation_warning, deviations
+from foretell.data.reading import read
+from foretell.data.scaler import offset_warning
 from foretell.export.write import export_checkpoint
-from foretell.models.data.reading import read
-from foretell.models.data.scaler import offset_warning
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.train import train
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
 
 ROWS = 200
 TIME = np.arange(ROWS)

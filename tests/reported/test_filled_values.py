@@ -20,26 +20,26 @@ from pydantic import TypeAdapter
 from foretell.backtest import backtest
 from foretell.bundle import evaluation, manifest
 from foretell.bundle.manifest import Scaler
-from foretell.export.calibration import errors
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read
+from foretell.data.splits import Span
+from foretell.export.conformal import errors
+from foretell.export.data_windows import split_of
 from foretell.export.runtime import Graph
-from foretell.export.windows import split_of
 from foretell.export.write import export_checkpoint
 from foretell.in_process import opened
 from foretell.models.checkpoint import load
-from foretell.models.data.errors import DataError
-from foretell.models.data.panel import Panel
-from foretell.models.data.reading import Reading, read
-from foretell.models.data.splits import Span
-from foretell.models.data.windows import Batch, Windows
-from foretell.models.training.config import TrainingConfig
-from foretell.models.training.preparation import prepare
-from foretell.models.training.progress import Progress
-from foretell.models.training.refits import refit_errors
-from foretell.models.training.train import train
-from foretell.models.training.trainer import Trainer
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.series import fill
 from foretell.subject import load_subject
+from foretell.training.config import TrainingConfig
+from foretell.training.preparation import prepare
+from foretell.training.progress import Progress
+from foretell.training.refits import refit_errors
+from foretell.training.train import train
+from foretell.training.trainer import Trainer
+from foretell.training.windows import Batch, Windows
 
 Method = Literal["interpolate", "ffill"]
 METHODS: list[Method] = ["interpolate", "ffill"]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretell.models.data.reading import Reading, read
+from foretell.data.reading import Reading, read
 from tests.reported.following import flags, follow
 
 HOUR = pd.Timedelta(1, "h")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.models.data.reading import Reading, read
+from foretell.data.reading import Reading, read
 
 DAYS = [f"2024-01-{day:02d}" for day in range(1, 31)]
 WIDE = "date,a,b\n" + "".join(f"{day},{i},{i / 4}\n" for i, day in enumerate(DAYS))

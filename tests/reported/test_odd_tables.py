@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.models.data.errors import DataError
-from foretell.models.data.reading import Reading, read
+from foretell.data.errors import DataError
+from foretell.data.reading import Reading, read
 
 ODD = [
     # Dates in a column called as those of hours are.

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretell.models.data.panel import Panel
-from foretell.models.data.reading import Reading, read
+from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read
 from tests.reported.following import follow
 
 DAYS = pd.date_range("2023-12-01", periods=120)

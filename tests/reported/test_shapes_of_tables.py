@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from foretell.models.data.reading import Reading, read
+from foretell.data.reading import Reading, read
 from tests.reported.following import follow
 
 DAYS = [f"2024-01-{day:02d}" for day in range(1, 31)]

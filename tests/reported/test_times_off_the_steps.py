@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretell.bundle.timestamps import Offsets, Timestamps
-from foretell.bundle.zones import offsets_at
-from foretell.models.data import regular
-from foretell.models.data.reading import Reading, read
+from foretell.data import regular
+from foretell.data.reading import Reading, read
+from foretell.timeaxis.timestamps import Offsets, Timestamps
+from foretell.timeaxis.zones import offsets_at
 from tests.reported.following import follow
 
 SECOND, HOUR = pd.Timedelta(1, "s"), pd.Timedelta(1, "h")

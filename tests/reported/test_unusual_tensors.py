@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.layouts import Layout, rows
-from foretell.models.importers.reading import read_safetensors, read_state
-from foretell.models.importers.weights import check_floats, load_weights
-from tests.models.importers import published
+from foretell.importers.errors import ImporterError
+from foretell.importers.layouts import Layout, rows
+from foretell.importers.reading import read_safetensors, read_state
+from foretell.importers.weights import check_floats, load_weights
+from tests.importers import published
 
 VALUES = torch.tensor([[0.0, 1.5], [-2.0, 0.0]])
 LAYOUT = Layout("model", {}, rows("weight a width\nsteps - width"))

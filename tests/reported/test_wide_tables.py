@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretell.models.data.reading import Reading, read, read_frame
+from foretell.data.reading import Reading, read, read_frame
 from tests.reported.following import follow
 
 HOURS = pd.date_range("2024-02-20", periods=40 * 24, freq="h")

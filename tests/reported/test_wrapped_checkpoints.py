@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from foretell.models.importers.convert import Imported, Request, import_checkpoint
-from foretell.models.importers.errors import ImporterError
-from foretell.models.importers.folders import import_folder
+from foretell.importers.convert import Imported, Request, import_checkpoint
+from foretell.importers.errors import ImporterError
+from foretell.importers.folders import import_folder
 from tests.golden import shared
 
 WRAPPERS = ["module.", "_orig_mod.", "model.", "net.", "module._orig_mod.", "system.model."]

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from foretell.bundle import calibration, example, layout, timestamps
+from foretell.bundle import calibration, example, layout
 from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
-from foretell.bundle.calendar import Calendar
 from foretell.bundle.checksums import sha256
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import CalibrationReport, Coverage, Manifest, Scaler, Verification
+from foretell.timeaxis import timestamps
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 _OPSET = 20
 Floats = NDArray[np.float32]

@@ -7,7 +7,7 @@ from foretell.export.rewrites.attention import (
     causal_mask,
     rewrite_attention,
 )
-from foretell.export.rewrites.registry import Call
+from foretell.export.rewrites.lookup import Call
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 

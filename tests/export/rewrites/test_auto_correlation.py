@@ -8,7 +8,7 @@ from foretell.export.rewrites.auto_correlation import (
 )
 from foretell.export.rewrites.fourier import FourierCorrelator
 from foretell.export.rewrites.gram import GramCorrelator
-from foretell.export.rewrites.registry import Call
+from foretell.export.rewrites.lookup import Call
 from foretell.models.attention.auto_correlation import AutoCorrelation, AutoCorrelationConfig
 
 # Even, odd and prime lengths, with queries shorter and longer than the keys.

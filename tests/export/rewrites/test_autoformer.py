@@ -10,8 +10,8 @@ from foretell.export.rewrites.autoformer import (
     rewrite_autoformer,
 )
 from foretell.export.rewrites.embedding import neighbours
+from foretell.export.rewrites.lookup import Call
 from foretell.export.rewrites.normalization import SeasonalNorm
-from foretell.export.rewrites.registry import Call
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig, DecoderStart
 from foretell.models.layers.decomposition import MovingAverage
 from foretell.models.layers.embedding import TokenEmbedding

@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.export.rewrites.embedding import (
     NeighbourEmbedding,
     ServedEmbedding,
     neighbours,
     rewrite_tokens,
 )
-from foretell.export.rewrites.registry import Call
+from foretell.export.rewrites.lookup import Call
 from foretell.models.layers.embedding import SeriesEmbedding, TokenEmbedding
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 from tests.export.rewrites.test_attention import time_first
 
 STEPS, CHANNELS, D_MODEL = 17, 5, 8

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from foretell.bundle.attention import Axis
-from foretell.export.rewrites.registry import Call
+from foretell.export.rewrites.lookup import Call
 from foretell.export.rewrites.rotary import rewrite_rotary
 from foretell.models.attention.mechanism import MECHANISMS, Site
 

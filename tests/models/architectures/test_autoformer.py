@@ -2,10 +2,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.evidence import Circulant
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 CALENDAR = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SIZES = {

@@ -2,9 +2,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.dlinear import DLinear, DLinearConfig
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 SIZES = {"channels": 3, "context": 24, "horizon": 10, "moving_average": 5}
 

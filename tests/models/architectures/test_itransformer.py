@@ -2,10 +2,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.itransformer import ITransformer, ITransformerConfig
 from foretell.models.attention.evidence import Dense
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 SIZES = {

@@ -6,13 +6,13 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.architectures.transformer import Transformer, TransformerConfig
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 from foretell.models.forecaster import Inputs
 from foretell.models.layers.decoding import off_diagonal
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 SIZES = {

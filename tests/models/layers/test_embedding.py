@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.layers.embedding import (
     CalendarEmbedding,
     SeriesEmbedding,
     TokenEmbedding,
     sinusoids,
 )
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 SCALED = Calendar.for_frequency(HOURLY, "scaled")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from foretell.bundle.attention import Axis, stage
-from foretell.bundle.frequency import Frequency
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import (

@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.table import read_groups, read_times, read_values
 from foretell.service.forecast.times import FixedClock
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY, DAILY = Frequency.parse("h"), Frequency.parse("D")
 

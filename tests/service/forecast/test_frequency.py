@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.times import check_frequency
+from foretell.timeaxis.frequency import Frequency
 
 HOURLY = Frequency.parse("h")
 

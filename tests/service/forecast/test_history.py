@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from foretell.bundle.recalibration import stride_of
 from foretell.service.arrays import Arrays
+from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import DeadlineExceededError
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.job import decode

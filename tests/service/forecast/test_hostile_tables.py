@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.bundle.frequency import Frequency
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.arrow import read_table, write_table
 from foretell.service.forecast.table import read_groups, read_times, read_values
+from foretell.timeaxis.frequency import Frequency
 
 HOURS = [datetime(2024, 1, 1, hour) for hour in range(3)]
 STREAM = write_table(

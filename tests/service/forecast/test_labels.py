@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.bundle.frequency import Frequency
 from foretell.service.forecast.times import find_zone, timeline_from, write_labels
+from foretell.timeaxis.frequency import Frequency
 
 ENDS = ("", "Z", "+05:45", "-09:30", "+00:53:28")
 

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.times import (
     FixedClock,
@@ -16,6 +14,8 @@ from foretell.service.forecast.times import (
     find_zone,
     timeline_from,
 )
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import Frequency
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
 

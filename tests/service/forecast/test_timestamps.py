@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.bundle.errors import TimestampError
-from foretell.bundle.frequency import Frequency
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.times import Timeline, find_zone, read_timeline
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import Frequency
 from tests.service.forecast.test_timeline import ZONES
 
 

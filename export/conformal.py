@@ -1,0 +1,278 @@
+"""Conformal calibration of a model's quantiles, on the exported graph.
+
+The errors of the first pass over the horizon are those of at most `WINDOWS` windows of the
+validation split, evenly spaced. A longer horizon is rolled forward on the model's own forecasts:
+its errors are those of at most `ROLLED_WINDOWS` windows, evenly spaced, that were rolled in the
+same way, with the calendar of their rows. A window costs a run of the graph for each pass, and
+the next one differs from it by a row: more of them would cost time and tell little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretell.bundle.bounds import limits
+from foretell.bundle.calibration import (
+    FLOOR,
+    LEAST_WINDOWS,
+    Calibration,
+    bounds,
+    known_errors,
+    order_statistics,
+    scale,
+    stored_levels,
+)
+from foretell.bundle.manifest import CalibrationMethod, CalibrationReport, Coverage
+from foretell.data.panel import Panel
+from foretell.data.scaler import typical_share
+from foretell.data.splits import Spans, Split, count_windows
+from foretell.export.data_windows import windows_in
+from foretell.export.errors import UncalibratedError
+from foretell.export.runtime import Graph
+from foretell.models.checkpoint import CheckpointInfo, Refits
+from foretell.training.accuracy import known_targets
+from foretell.training.windows import Batch, Windows
+
+ROLL = 4
+WINDOWS = 1024
+ROLLED_WINDOWS = 256
+BATCH = 64
+_MEASURED = (0.8, 0.95)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one pass over the horizon.
+
+    Attributes:
+        first_step: Its first step ahead, from 0.
+        scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`;
+            NaN where what came is not known, or was filled in.
+        scale: `[windows, 1, targets]`, that of each window's history, in the user's units.
+        is_finite: Whether every forecast is.
+        forecast: `[windows, horizon, targets]`, in the user's units; None without bounds.
+    """
+
+    first_step: int
+    scaled: NDArray[np.float32]
+    scale: NDArray[np.float64]
+    is_finite: bool
+    forecast: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.scaled)
+
+
+def calibrate(
+    graph: Graph,
+    info: CheckpointInfo,
+    panel: Panel,
+    split: Split | None,
+    roll: int,
+    batch: int = BATCH,
+    refits: Refits | None = None,
+) -> tuple[Calibration, CalibrationReport]:
+    """Calibrate quantiles on the validation split and measure them on the test split.
+
+    Args:
+        graph: The exported graph.
+        info: Of the checkpoint it was made of.
+        panel: Its data.
+        split: What each row of that was for, if that is known.
+        roll: Most passes over the horizon to calibrate; fewer where the validation split is too
+            short for them, and one for a model that does not forecast all that it reads.
+        batch: Windows of a run, at most.
+        refits: Errors of refits of the model, which are taken where the validation split has too
+            few windows.
+
+    Raises:
+        UncalibratedError: the split is not known, its validation part has fewer than 20 windows, or
+            forecasts of it are not finite.
+    """
+    if split is None:
+        raise UncalibratedError("its checkpoint does not name the data it was trained on")
+    roll = roll if info.config.targets is None else 1
+    passes = _most_passes(info, split.validation, roll)
+    floor = FLOOR * typical_share(panel, split.train, info.scaler.training, info.config.targets)
+    context, horizon = info.config.context, info.config.horizon
+    targets = [max(0, span.end - span.start - context) for span in split.validation]
+    method: CalibrationMethod = "scaled_split_conformal"
+    found: list[NDArray[np.float32]] = []
+    if passes:
+        # A model may carry itself off when it goes on from its own forecasts.
+        for part in errors(graph, info, panel, split.validation, passes, floor, batch):
+            if not part.is_finite and not found:
+                raise UncalibratedError("its forecasts of the validation split are not finite")
+            if not part.is_finite or _fewest(part.scaled) < LEAST_WINDOWS:
+                break
+            found.append(part.scaled)
+    if not found and refits is not None and _fewest(refits.errors) >= LEAST_WINDOWS:
+        found, targets = [refits.errors], [len(refits.errors) + horizon - 1]
+        method = "scaled_rolling_refits"
+    if not found:
+        windows = count_windows(split.validation, context, horizon)
+        filled = f", but fewer than {LEAST_WINDOWS} known values of a step" if passes else ""
+        raise UncalibratedError(
+            f"its validation split holds {windows} windows{filled}, a calibration needs at least "
+            f"{LEAST_WINDOWS}"
+        )
+    counts = tuple(map(_fewest, found))
+    levels = stored_levels(counts)
+    offsets = [order_statistics(part, levels) for part in found]
+    # With many channels the errors of both splits together would take gigabytes.
+    del found
+    calibration = Calibration(levels, np.concatenate(offsets, axis=1))
+    report = CalibrationReport(
+        method=method,
+        floor=floor,
+        steps=calibration.offsets.shape[1],
+        windows=counts,
+        disjoint=tuple(
+            min(count, sum(steps // (number * horizon) for steps in targets))
+            for number, count in enumerate(counts, 1)
+        ),
+        coverage=tuple(_measure(graph, info, panel, split.test, calibration, counts, floor, batch)),
+    )
+    return calibration, report
+
+
+def errors(
+    graph: Graph,
+    info: CheckpointInfo,
+    panel: Panel,
+    spans: Spans,
+    passes: int,
+    floor: float = FLOOR,
+    batch: int = BATCH,
+) -> Iterator[Errors]:
+    """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
+    windows = windows_in(info, panel, spans, info.config.horizon)
+    yield from _errors(graph, info, windows, floor, WINDOWS, batch)
+    if passes > 1:
+        windows = windows_in(info, panel, spans, passes * info.config.horizon)
+        yield from list(_errors(graph, info, windows, floor, ROLLED_WINDOWS, batch))[1:]
+
+
+def _errors(
+    graph: Graph, info: CheckpointInfo, windows: Windows, floor: float, most: int, size: int
+) -> Iterator[Errors]:
+    """Errors of evenly spaced windows, pass by pass."""
+    horizon = info.config.horizon
+    least = floor * np.array(info.target_scaler.training.std)
+    chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(np.int64)
+    scaled = np.empty((len(chosen), windows.horizon, len(info.targets)), np.float32)
+    scales = np.empty((len(chosen), 1, len(info.targets)))
+    forecasts = np.empty_like(scaled) if info.bounds else None
+    is_finite = np.ones(windows.horizon, np.bool_)
+    for start in range(0, len(chosen), size):
+        rows = slice(start, start + size)
+        batch = windows.batch(torch.from_numpy(chosen[rows]))
+        forecast = roll_forward(graph, batch, horizon)
+        error = batch.target.numpy().astype(np.float64) - forecast
+        if forecasts is not None:
+            forecasts[rows] = forecast
+        scales[rows] = scale(batch.history[..., windows.targets].numpy(), least)
+        with np.errstate(over="ignore"):
+            scaled[rows] = error / scales[rows]
+        is_finite &= np.isfinite(scaled[rows]).all(axis=(0, 2))
+        scaled[rows][~known_targets(batch)] = np.nan
+    for first_step in range(0, windows.horizon, horizon):
+        steps = slice(first_step, first_step + horizon)
+        within = None if forecasts is None else forecasts[:, steps]
+        is_sound = bool(is_finite[steps].all())
+        yield Errors(first_step, scaled[:, steps], scales, is_sound, within)
+
+
+def _fewest(errors: NDArray[np.float32]) -> int:
+    """How many errors are known of the step and channel of which the fewest are."""
+    return int(known_errors(errors).min())
+
+
+def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
+    """Forecast windows whose future is longer than the horizon, on the model's own forecasts.
+
+    Args:
+        graph: Forecasts `horizon` steps.
+        batch: Windows; their future is a whole number of horizons, and one if the model does not
+            forecast all that it reads.
+        horizon: The model's.
+
+    Returns:
+        `[batch, future, targets]` in the user's units.
+    """
+    known, forecasts = batch.history.numpy(), list[NDArray[np.float32]]()
+    context = known.shape[1]
+    calendar = None
+    if batch.history_calendar is not None and batch.future_calendar is not None:
+        calendar = torch.cat([batch.history_calendar, batch.future_calendar], dim=1).numpy()
+    for first in range(0, batch.target.shape[1], horizon):
+        last = first + context
+        if forecasts:
+            known = np.concatenate([known, forecasts[-1]], axis=1)
+        seen = known[:, first:last]
+        if calendar is None:
+            forecasts.append(graph.forecast(seen))
+        else:
+            times = calendar[:, first : last + horizon]
+            forecasts.append(graph.forecast(seen, times[:, :context], times[:, context:]))
+    return np.concatenate(forecasts, axis=1)
+
+
+def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
+    """Passes that the rows hold enough windows of."""
+    context, horizon = info.config.context, info.config.horizon
+
+    def enough(passes: int) -> bool:
+        return count_windows(spans, context, passes * horizon) >= LEAST_WINDOWS
+
+    return len(list(takewhile(enough, range(1, most + 1))))
+
+
+def _measure(
+    graph: Graph,
+    info: CheckpointInfo,
+    panel: Panel,
+    test: Spans,
+    calibration: Calibration,
+    counts: tuple[int, ...],
+    floor: float,
+    batch: int,
+) -> Iterator[Coverage]:
+    """Coverage of the passes that the test split is long enough for."""
+    passes = _most_passes(info, test, len(counts))
+    if not passes:
+        return
+    std, within = np.array(info.target_scaler.training.std), limits(info.bounds, info.targets)
+    measured = errors(graph, info, panel, test, passes, floor, batch)
+    for part, count in zip(measured, counts, strict=False):
+        steps = slice(part.first_step, part.first_step + info.config.horizon)
+        for level in _MEASURED:
+            tails = np.array([(1 - level) / 2, (1 + level) / 2])
+            if tails[0] < bounds(count)[0]:
+                continue
+            low, high = calibration.at(tails, steps.stop)[:, steps]
+            if within is not None and part.forecast is not None:
+                # As they are served; rounded like the errors, of which many lie on a bound.
+                low, high = (
+                    (within.apply(part.forecast + end * part.scale) - part.forecast) / part.scale
+                    for end in (low, high)
+                )
+                low, high = low.astype(np.float32), high.astype(np.float32)
+            known = ~np.isnan(part.scaled)
+            if not known.any():
+                continue
+            inside = (part.scaled >= low) & (part.scaled <= high)
+            yield Coverage(
+                level=level,
+                first_step=steps.start + 1,
+                last_step=steps.stop,
+                windows=len(part),
+                coverage=float(inside[known].mean()),
+                width=float(((high - low) * part.scale / std).mean()),
+            )

@@ -1,0 +1,92 @@
+"""Windows to verify an exported graph on."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from foretell.bundle.manifest import Scaler
+from foretell.data.panel import Panel
+from foretell.data.source import DataSource
+from foretell.data.splits import Span, Spans, Split
+from foretell.export.window_set import WindowSet
+from foretell.models.checkpoint import CheckpointInfo
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.windows import Windows
+
+
+def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:
+    """What each row of a checkpoint's own data was for; None of other data.
+
+    Raises:
+        DataError: a part holds no window.
+    """
+    source = DataSource.recorded(info.data)
+    if source is None:
+        return None
+    return source.splits.cut(panel, info.config.context, info.config.horizon)
+
+
+def windows_of(info: CheckpointInfo, panel: Panel) -> Windows:
+    """All windows in the user's units: of the test split, or of all rows where none is known.
+
+    Raises:
+        DataError: the rows hold no window.
+    """
+    split = split_of(info, panel)
+    spans = whole(panel) if split is None else split.test
+    return windows_in(info, panel, spans, info.config.horizon)
+
+
+def whole(panel: Panel) -> Spans:
+    """All rows of a panel."""
+    return tuple(Span(place, 0, len(table)) for place, table in enumerate(panel.tables))
+
+
+def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -> Windows:
+    """All windows of some rows in the user's units, with a future of `horizon` steps.
+
+    Raises:
+        DataError: the rows hold no window.
+    """
+    config = info.config
+    # Standardising is the graph's business.
+    identity = Scaler.identity(config.channels)
+    return Windows(panel, spans, config.context, horizon, identity, config.calendar, config.targets)
+
+
+def natural(windows: Windows, count: int, seed: int) -> WindowSet:
+    """Randomly chosen windows of the data."""
+    chosen = np.random.default_rng(seed).choice(len(windows), min(count, len(windows)), False)
+    batch = windows.batch(torch.from_numpy(np.sort(chosen)))
+    return WindowSet(
+        "natural",
+        batch.history.numpy(),
+        None if batch.history_calendar is None else batch.history_calendar.numpy(),
+        None if batch.future_calendar is None else batch.future_calendar.numpy(),
+    )
+
+
+def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
+    """Daily cycles with noise in the scale of each channel, for a model without its data."""
+    config = info.config
+    random = np.random.default_rng(seed)
+    shape = (count, 1, config.channels)
+    step = np.arange(config.context)[None, :, None]
+    period = random.uniform(4, config.context, shape)
+    cycle = np.sin(2 * np.pi * (step / period + random.uniform(0, 1, shape)))
+    noise = random.normal(0, 0.5, (count, config.context, config.channels))
+    known = info.scaler.training
+    values = (cycle + noise) * np.array(known.std) + np.array(known.mean)
+    past = future = None
+    if config.calendar is not None:
+        frequency = Frequency.parse(info.frequency)
+        steps = config.context + config.horizon
+        starts = np.datetime64("2020-01-01", "us") + random.integers(
+            0, 10**6, count
+        ) * np.timedelta64(1, "h")
+        encoded = np.stack(
+            [config.calendar.encode(frequency.steps_from(start, steps)) for start in starts]
+        )
+        past, future = encoded[:, : config.context], encoded[:, config.context :]
+    return WindowSet("synthetic", values.astype(np.float32), past, future)

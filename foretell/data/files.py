@@ -1,0 +1,82 @@
+"""Files that hold tables, whichever their format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from foretell.data.cells import Cells, from_arrow, of_frame
+from foretell.data.errors import DataError
+from foretell.data.numbers import Mark, is_text, read_numbers
+from foretell.data.packed import read_bytes
+from foretell.data.roles import IDS
+from foretell.data.texts import read_text
+
+# By a file's first bytes.
+_PARQUET, _FEATHER = b"PAR1", b"ARROW1"
+_STREAMS = (".arrow", ".arrows", ".ipc")
+
+
+def read_file(
+    path: Path, decimal: Mark | None, texts: frozenset[str], named: Sequence[str] = ()
+) -> Cells:
+    """Read a file, whichever its format.
+
+    Args:
+        path: The file.
+        decimal: The decimal mark of its texts; found if not given.
+        texts: Columns, in lower case, whose cells are names and no numbers.
+        named: Columns that it has to have; of a text this is known before its rows are read.
+
+    Raises:
+        DataError: it is no table, or a text without one of these columns.
+    """
+    content = read_bytes(path)
+    is_stream = path.suffix.lower() in _STREAMS
+    if content.startswith((_PARQUET, _FEATHER)) or is_stream:
+        cells = of_frame(_read_binary(path, content), decimal, str(path))
+    else:
+        cells = read_text(path, content, decimal, texts, named)
+    marked = "" if decimal is None else f", {decimal!r}"
+    cells.read = f"read_table({str(path)!r}{marked})"
+    return cells
+
+
+def read_table(path: str, decimal: Mark | None = None) -> pd.DataFrame:
+    """The table of a file, whichever its format, for who makes another one of it.
+
+    Args:
+        path: The file.
+        decimal: The decimal mark of its texts; found if not given.
+
+    Raises:
+        DataError: it is no table.
+    """
+    cells = read_file(Path(path), decimal, frozenset(IDS))
+    for name in cells.frame:
+        column = cells.frame[name]
+        if str(name).lower() not in IDS and is_text(column):
+            numbers = read_numbers(column, cells.decimal)
+            if not numbers.wrong.any():
+                cells.frame[name] = numbers.values
+    return cells.frame
+
+
+def _read_binary(path: Path, content: bytes) -> pd.DataFrame:
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+    from pyarrow import ipc as arrow
+
+    buffer = pa.BufferReader(content)
+    try:
+        if content.startswith(_PARQUET):
+            table = parquet.read_table(buffer)
+        elif content.startswith(_FEATHER):
+            table = feather.read_table(buffer)
+        else:
+            table = arrow.open_stream(buffer).read_all()
+        return from_arrow(table)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: a damaged file: {str(error)[:200]}") from None

@@ -1,0 +1,160 @@
+"""Several series of the same channels and frequency, which one model learns from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foretell.bundle.bounds import Bound, shown
+from foretell.bundle.nearness import suggestion
+from foretell.data.errors import DataError
+from foretell.data.table import Table
+from foretell.timeaxis import timestamps
+from foretell.timeaxis.frequency import Frequency
+
+if TYPE_CHECKING:
+    from foretell.data.reading import Reading
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a panel was read from, and how.
+
+    Attributes:
+        path: The file.
+        reading: How, with what was found in it.
+    """
+
+    path: Path
+    reading: Reading
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """At least one series, each of one or more tables.
+
+    Attributes:
+        tables: Those of a series in the order of time; a window lies within one.
+        source: The file they were read from, if any.
+        notes: What was made of what was read, for the reader.
+
+    Raises:
+        DataError: there is no table, or their channels or frequencies differ.
+    """
+
+    tables: tuple[Table, ...]
+    source: Source | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise DataError("expected at least one series")
+        for table in self.tables:
+            if (table.channels, table.frequency) != (self.channels, self.frequency):
+                raise DataError(
+                    f"series {table.series!r}: its channels or its frequency are not those of "
+                    f"series {self.tables[0].series!r}"
+                )
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels."""
+        return self.tables[0].channels
+
+    @property
+    def frequency(self) -> Frequency:
+        """Spacing of the rows."""
+        return self.tables[0].frequency
+
+    @cached_property
+    def series(self) -> dict[str, list[int]]:
+        """The places of each series' tables in `tables`, by its name."""
+        found: dict[str, list[int]] = {}
+        for place, table in enumerate(self.tables):
+            found.setdefault(table.series, []).append(place)
+        return found
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """How many rows each series has, over its tables, by its name."""
+        return {name: sum(len(self.tables[i]) for i in own) for name, own in self.series.items()}
+
+    def __len__(self) -> int:
+        """Rows of all tables."""
+        return sum(map(len, self.tables))
+
+    def time_of(self, row: int) -> str:
+        """The time of one of all rows, and its series, for messages."""
+        for table in self.tables:
+            if row < len(table):
+                of = f" of series {table.series!r}" if table.series else ""
+                return f"{timestamps.shown(table.timestamps[row])}{of}"
+            row -= len(table)
+        raise IndexError(f"row {row} of {len(self)}")
+
+    def select(self, channels: Sequence[str]) -> Panel:
+        """Some of the channels, in this order."""
+        columns = [self.channels.index(name) for name in channels]
+        tables = (
+            replace(
+                table,
+                channels=tuple(channels),
+                values=table.values[:, columns],
+                filled=None if table.filled is None else table.filled[:, columns],
+            )
+            for table in self.tables
+        )
+        return Panel(tuple(tables), self.source, self.notes)
+
+    def fingerprint(self) -> str:
+        """sha256 over all that a model learns of: rows, names, frequency, what was filled."""
+        digest = hashlib.sha256(repr((self.channels, str(self.frequency))).encode())
+        for table in self.tables:
+            digest.update(repr((table.series, len(table))).encode())
+            digest.update(table.timestamps.astype("M8[us]").tobytes())
+            digest.update(np.ascontiguousarray(table.values).tobytes())
+            if table.filled is not None:
+                digest.update(table.filled.tobytes())
+        return digest.hexdigest()
+
+
+def check_bounds(
+    bounds: Mapping[str, Bound], channels: Sequence[str], panel: Panel | None = None
+) -> None:
+    """Refuse bounds of channels that are not forecast, and data that lie beyond them.
+
+    Args:
+        bounds: By the names of channels.
+        channels: Those that the model forecasts.
+        panel: What it is trained or verified on, if that is known; it has these channels.
+
+    Raises:
+        DataError: names the channel, how many rows lie beyond its bound, and the first of them.
+    """
+    for name, bound in bounds.items():
+        if name not in channels:
+            raise DataError(
+                f"bounds: no channel {name!r} is forecast; {suggestion(name, channels)}"
+            )
+        if panel is None:
+            continue
+        column = panel.channels.index(name)
+        values = np.concatenate([table.values[:, column] for table in panel.tables])
+        for limit, side in ((bound.low, "below"), (bound.high, "above")):
+            if limit is None:
+                continue
+            rows = np.flatnonzero(values < limit if side == "below" else values > limit)
+            if len(rows):
+                first = int(rows[0])
+                raise DataError(
+                    f"{panel.source.path if panel.source else 'the data'}: channel {name!r}: "
+                    f"{len(rows)} of {len(panel)} rows are {side} its bound {shown(limit)}, "
+                    f"the first at {panel.time_of(first)} ({shown(values[first])}); correct them "
+                    f"or give it a wider bound than {bound}"
+                )

@@ -1,0 +1,212 @@
+"""How the data of a model is read, and reading it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+from pydantic import BeforeValidator, Field, field_validator
+
+from foretell.bundle.part import Part
+from foretell.data.apart import are_many, tell_apart
+from foretell.data.cells import ArrowFrame, Cells, of_frame
+from foretell.data.columns import choose_channels, read_ids
+from foretell.data.errors import DataError
+from foretell.data.files import read_file
+from foretell.data.moments import read_timestamps
+from foretell.data.numbers import Mark
+from foretell.data.panel import Panel, Source
+from foretell.data.parts import assemble
+from foretell.data.regular import made_regular
+from foretell.data.roles import IDS, Roles, find_roles
+from foretell.data.series import Assembly, Rows
+from foretell.data.tail import cut
+from foretell.data.wide import refuse_wide
+from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.gaps import Filling
+from foretell.timeaxis.zones import find_zone
+
+
+def split_names(text: str) -> list[str]:
+    """Names that are separated by commas; one with a comma in it stands in double quotes."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [""])]
+
+
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda given: split_names(given) if isinstance(given, str) else given),
+]
+
+
+class Reading(Part):
+    """How a table is read; what is not given is found in it."""
+
+    timestamp_column: Names | None = Field(
+        default=None,
+        description="Column of the timestamps, or columns that are one together, such as "
+        "year,quarter; found if not given.",
+    )
+    id_column: Names | None = Field(
+        default=None,
+        description="Column with the name of the series that a row is of, or several; found by "
+        "its usual names.",
+    )
+    channels: Names | None = Field(
+        default=None,
+        description="Columns to read, separated by commas; all of numbers if not given.",
+    )
+    frequency: str | None = Field(
+        default=None, description="Spacing of the rows, such as h or 15min; found if not given."
+    )
+    date_format: str | None = Field(
+        default=None,
+        description="Form of the timestamps, such as %d.%m.%Y, or s, ms, us, ns since 1970; found "
+        "if not given.",
+    )
+    time_zone: str | None = Field(
+        default=None,
+        description="Whose clock the timestamps are about, where it changes: Europe/Berlin.",
+    )
+    decimal: Mark | None = Field(
+        default=None, description="Decimal mark of the numbers in a text; found if not given."
+    )
+    missing: Filling = Field(
+        default="error",
+        description="What becomes of missing rows and values: refused, or filled in by a line or "
+        "the value before.",
+    )
+    longest_gap: int = Field(
+        default=12,
+        ge=1,
+        description="Steps in a row that are filled in; longer holes split a series.",
+    )
+
+    @field_validator("frequency")
+    @classmethod
+    def _check_frequency(cls, frequency: str | None) -> str | None:
+        return frequency and str(Frequency.parse(frequency))
+
+    @field_validator("time_zone")
+    @classmethod
+    def _check_zone(cls, zone: str | None) -> str | None:
+        return zone and find_zone(zone).key
+
+
+def read(
+    path: Path,
+    reading: Reading | None = None,
+    needed: Sequence[str] = (),
+    *,
+    last: int | None = None,
+) -> Panel:
+    """Read a file: CSV (also gzipped, with tabs or semicolons), Parquet, Feather or Arrow.
+
+    Args:
+        path: The file.
+        reading: How.
+        needed: Columns that it has to have besides those that `reading` names.
+        last: How many times at the end of each series are read; all if not given. What is wrong
+            with rows before them is a note.
+
+    Raises:
+        DataError: it does not hold regular time series; the message names file, rows (of a text by
+            line, the first is 1) and columns, and all that is wrong.
+    """
+    reading = reading or Reading()
+    ids = reading.id_column or ()
+    texts = frozenset(name.lower() for name in (*IDS, *ids))
+    named = (*(reading.timestamp_column or ()), *ids, *(reading.channels or ()), *needed)
+    cells = read_file(path, reading.decimal, texts, named)
+    return _panel(cells, reading, path, last)
+
+
+def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None) -> Panel:
+    """Read a frame of pandas or polars, or a table of Arrow.
+
+    Args:
+        frame: The frame; an index of times or names is read as a column.
+        reading: How.
+
+    Raises:
+        DataError: it does not hold regular time series; rows count from 0.
+    """
+    reading = reading or Reading()
+    return _panel(of_frame(frame, reading.decimal), reading, None)
+
+
+def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None = None) -> Panel:
+    if reading.channels is None:
+        refuse_wide(cells)
+    try:
+        roles = find_roles(cells, reading.timestamp_column, reading.id_column, reading.channels)
+        rows = _understand(cells, roles, reading, last)
+        frequency = Frequency.parse(reading.frequency) if reading.frequency else None
+        zone = _zone(reading.time_zone or rows.moments.zone)
+        moments = made_regular(rows.moments, rows.series, frequency, zone)
+        if moments is not rows.moments:
+            cells.notes += moments.notes
+            rows = rows._replace(moments=moments)
+        assembly = Assembly(reading.missing, reading.longest_gap, cells.problems, cells.notes)
+        tables = assembly.tables(rows, frequency, zone)
+    except DataError as error:
+        cells.problems.add(str(error))
+    cells.problems.check()
+    if not tables:
+        raise DataError(
+            f"{path or 'the frame'}: no stretch of rows in which every channel has values"
+        )
+    if path is None:
+        return Panel(tuple(tables), notes=tuple(cells.notes))
+    found = {
+        "timestamp_column": roles.times,
+        "id_column": roles.ids or None,
+        "channels": rows.channels,
+        "frequency": str(tables[0].frequency),
+    }
+    source = Source(path, reading.model_copy(update=found))
+    return Panel(tuple(tables), source, tuple(cells.notes))
+
+
+def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) -> Rows:
+    frame = cells.frame
+    if not len(frame):
+        raise DataError("no rows of data below the names")
+    time_column = ",".join(roles.times)
+    try:
+        if len(roles.times) == 1:
+            moments = read_timestamps(frame[time_column], reading.date_format)
+        else:
+            zone = _zone(reading.time_zone)
+            moments = assemble(frame[list(roles.times)], reading.date_format, zone)
+    except DataError as error:
+        raise DataError(f"column {time_column!r}: {error}") from None
+    cells.notes += moments.notes
+    if last is not None:
+        moments = cut(cells, moments, roles, reading.channels, last)
+        frame = cells.frame
+    labels = frame.index.to_numpy(np.int64)
+    for problem, wrong in moments.wrong:
+        cells.problems.add(problem, labels[wrong], time_column)
+    series, names = read_ids(cells, roles.ids)
+    offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
+    places = pd.DataFrame({"series": series, "time": moments.walls - offsets})
+    repeated = places.duplicated() & places["time"].notna()
+    if are_many(repeated.to_numpy(), frame):
+        told = tell_apart(frame, roles.times, roles.ids)
+        raise DataError(f"column {time_column!r} repeats its times: {told}")
+    channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
+    return Rows(labels, moments, series, names, values, missing, channels, time_column)
+
+
+def _zone(name: str | None) -> ZoneInfo | None:
+    """The zone of a clock that changes; a fixed offset is none."""
+    try:
+        return None if name is None else find_zone(name)
+    except TimestampError:
+        return None

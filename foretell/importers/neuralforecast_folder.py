@@ -1,0 +1,107 @@
+"""Reading what `nf.save(FOLDER)` of NeuralForecast writes, from version 3.2 on.
+
+A model is `NAME_0.safetensors`, whose header has its class and its arguments as JSON;
+`configuration.json` has what is common to all of them. Nothing in either is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from foretell.importers.errors import ImporterError
+from foretell.importers.reading import plain
+
+CONFIGURATION = "configuration.json"
+_FORMAT = "2"
+# What belongs to all models.
+_COMMON = {"configuration.safetensors", "dataset.safetensors"}
+# Arguments that are arrays lie next to the weights.
+_ARGUMENTS = "__hparams__."
+
+
+class Member(NamedTuple):
+    """A model of a folder.
+
+    Attributes:
+        file: Where it lies.
+        kind: Its class.
+        arguments: Of that class, by name.
+        state: Its weights, by key.
+        settings: Of the folder.
+    """
+
+    file: Path
+    kind: str
+    arguments: Mapping[str, Any]
+    state: dict[str, Tensor]
+    settings: Mapping[str, Any]
+
+
+def read_folder(folder: Path, member: str | None) -> Member:
+    """Read a model of a folder.
+
+    Args:
+        folder: What was saved.
+        member: The name of its file, without the ending; None where there is one model alone.
+
+    Raises:
+        ImporterError: it is no such folder, is damaged, of another version, or has several models
+            or none of that name.
+    """
+    settings = _read_settings(folder)
+    file = _choose(folder, member)
+    try:
+        with safe_open(file, framework="pt") as content:
+            header = content.metadata() or {}
+            state = {key: content.get_tensor(key) for key in content.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ImporterError(f"{file}: damaged or cut off: {error}") from None
+    try:
+        kind, arguments = header["model_class"], dict(json.loads(header["hyper_parameters"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise ImporterError(
+            f"{file}: its header has no class and arguments of a NeuralForecast model"
+        ) from None
+    weights = {key: each for key, each in state.items() if not key.startswith(_ARGUMENTS)}
+    return Member(file, kind, arguments, plain(file, weights), settings)
+
+
+def _read_settings(folder: Path) -> Mapping[str, Any]:
+    path = folder / CONFIGURATION
+    if not folder.is_dir():
+        raise ImporterError(f"{folder}: expected the folder that nf.save wrote, this is a file")
+    if not path.exists() and any(folder.glob("*.ckpt")):
+        raise ImporterError(
+            f"{folder}: saved as pickles, which may run code; load it with NeuralForecast 3.2 or "
+            "newer where it was made, and save it again"
+        )
+    try:
+        document = json.loads(path.read_bytes())
+        version, settings = document["nf_format"], document["configuration"]
+        dict(settings)
+    except OSError as error:
+        raise ImporterError(f"{path}: {error.strerror}; nf.save writes one") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ImporterError(f"{path}: not what nf.save writes") from None
+    if version != _FORMAT:
+        raise ImporterError(f"{path}: format {version}, expected {_FORMAT}")
+    return settings  # type: ignore[no-any-return]
+
+
+def _choose(folder: Path, member: str | None) -> Path:
+    files = sorted(file for file in folder.glob("*.safetensors") if file.name not in _COMMON)
+    names = ", ".join(file.stem for file in files)
+    if not files:
+        raise ImporterError(f"{folder}: holds no model; nf.save writes NAME_0.safetensors")
+    if member is None and len(files) > 1:
+        raise ImporterError(f"{folder}: holds several models; choose one with --member: {names}")
+    for file in files:
+        if member in (None, file.stem):
+            return file
+    raise ImporterError(f"--member {member}: no such model; there is {names}")

@@ -1,0 +1,1 @@
+"""Time: frequencies, calendars, zones and gaps of series, on numpy alone."""

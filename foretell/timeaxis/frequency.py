@@ -1,0 +1,373 @@
+"""Sampling frequencies: names of pandas and of KServe, and calendar arithmetic on them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.timeaxis.errors import FrequencyError
+from foretell.timeaxis.timestamps import Timestamps, day_of_week
+
+Edge = Literal["start", "end"]
+
+# Which weekdays count, Monday first.
+_EVERY_DAY, _BUSINESS = "1111111", "1111100"
+_NTH = ("first", "second", "third", "fourth")
+WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+
+
+class Unit(StrEnum):
+    """The unit of a frequency; the value is its pandas alias."""
+
+    MICROSECOND = "us"
+    MILLISECOND = "ms"
+    SECOND = "s"
+    MINUTE = "min"
+    HOUR = "h"
+    DAY = "D"
+    BUSINESS_DAY = "B"
+    WEEK = "W"
+    SEMI_MONTH = "SM"
+    MONTH = "M"
+    QUARTER = "Q"
+    YEAR = "Y"
+
+
+# Where it is not the first letter of the alias.
+_KSERVE_LETTER = {
+    Unit.MICROSECOND: "S",
+    Unit.MILLISECOND: "S",
+    Unit.MINUTE: "T",
+    Unit.BUSINESS_DAY: "D",
+    Unit.SEMI_MONTH: "M",
+}
+# In units of a fixed length, the shortest first, and months in the others.
+MICROSECONDS_IN = {
+    Unit.MICROSECOND: 1,
+    Unit.MILLISECOND: 10**3,
+    Unit.SECOND: 10**6,
+    Unit.MINUTE: 60 * 10**6,
+    Unit.HOUR: 3600 * 10**6,
+    Unit.DAY: 86400 * 10**6,
+    Unit.WEEK: 7 * 86400 * 10**6,
+}
+MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+
+# Names that say nothing of an edge.
+_PLAIN = {
+    Unit.MICROSECOND: "us",
+    Unit.MILLISECOND: "ms",
+    Unit.SECOND: "S s second",
+    Unit.MINUTE: "T t min minute",
+    Unit.HOUR: "H h hour",
+    Unit.DAY: "D d day",
+    Unit.BUSINESS_DAY: "B b",
+    Unit.WEEK: "W w week",
+    Unit.MONTH: "M month",
+    Unit.QUARTER: "Q quarter",
+    Unit.YEAR: "Y A year",
+}
+_NAMES: dict[str, tuple[Unit, Edge | None, str]] = {
+    name: (unit, None, _EVERY_DAY) for unit, names in _PLAIN.items() for name in names.split()
+}
+for _unit in (Unit.SEMI_MONTH, *MONTHS_IN):
+    _NAMES |= {f"{_unit}S": (_unit, "start", _EVERY_DAY), f"{_unit}E": (_unit, "end", _EVERY_DAY)}
+for _unit in MONTHS_IN:
+    _NAMES |= {f"B{_unit}S": (_unit, "start", _BUSINESS), f"B{_unit}E": (_unit, "end", _BUSINESS)}
+_NAMES |= {"AS": _NAMES["YS"], "WOM": _NAMES["MS"], "LWOM": _NAMES["ME"]}
+# As many of a unit as an alias has room for.
+MOST_UNITS = 999_999
+_PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([0-9A-Z-]{1,12}))?")
+_HOLIDAYS = "it hangs on a calendar of holidays, which no alias tells"
+_OPENING = "it hangs on opening hours, which no alias tells"
+_RETAIL = "retail years, of 52 or 53 weeks, are not counted"
+# What pandas has and no alias tells enough of: why, and what is nearest.
+_REFUSED = {
+    "C": (_HOLIDAYS, "B"),
+    "CBMS": (_HOLIDAYS, "BMS"),
+    "CBME": (_HOLIDAYS, "BME"),
+    "bh": (_OPENING, "h"),
+    "cbh": (_OPENING, "h"),
+    "ns": ("times are told to the microsecond", "us"),
+    "RE": (_RETAIL, "12LWOM-SAT, the last Saturday of a month of each year"),
+    "REQ": (_RETAIL, "13W"),
+}
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """A fixed spacing of timestamps, such as `h`, `15min`, `W-SUN`, `MS` or `WOM-3FRI`.
+
+    Attributes:
+        unit: The calendar unit.
+        multiple: Units per step, at least 1.
+        edge: For months, quarters and years: whether steps fall on the first or the last day;
+            None keeps the day of the first timestamp, and the last day of a month the last day.
+            Half of the steps of half months fall there.
+        anchor: The weekday of a week (Monday 0), the month of a quarter or year (January 1) or the
+            day of a month on which its other half month has its step.
+        weekdays: Which weekdays count for the edge, Monday first: 1111100 of business months.
+        week: How many of them lie before the step, from the start of its month.
+    """
+
+    unit: Unit
+    multiple: int = 1
+    edge: Edge | None = None
+    anchor: int | None = None
+    weekdays: str = _EVERY_DAY
+    week: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Frequency:
+        """Read a pandas alias (`h`, `15min`, `MS`, `W-SUN`) or a KServe name (`H`, `hour`).
+
+        Raises:
+            FrequencyError: the text names no frequency, or one that hangs on more than its name.
+        """
+        return _parse(text)
+
+    @property
+    def kserve(self) -> str:
+        """The letter KServe's time-series API has for the unit.
+
+        Business days answer `D`, half months `M`, milliseconds and microseconds `S`.
+        """
+        return _KSERVE_LETTER.get(self.unit, self.unit.upper())
+
+    @cached_property
+    def sub_daily(self) -> bool:
+        """Whether steps are equal stretches of time: hours, minutes, seconds and parts of them.
+
+        Days and longer units follow the wall clock: a day is 23 hours where the clock springs.
+        """
+        day = MICROSECONDS_IN[Unit.DAY]
+        return MICROSECONDS_IN.get(self.unit, day) < day
+
+    def agrees_with(self, other: Frequency) -> bool:
+        """Whether both mean the same spacing; an edge or anchor only one of them names is free."""
+        return (
+            _spacing(self) == _spacing(other)
+            and (self.edge is None or other.edge is None or self._day == other._day)
+            and _same_anchor(self, other)
+        )
+
+    @property
+    def day_words(self) -> str:
+        """The day of a month, quarter or year with an edge, such as `last business day`."""
+        which = "last" if self.edge == "end" else _NTH[self.week]
+        kinds = {_EVERY_DAY: "day", _BUSINESS: "business day"}
+        return f"{which} {kinds.get(self.weekdays) or self._weekday.title()}"
+
+    def edge_days(self, months: Timestamps) -> Timestamps:
+        """The days on which the edges of months `[time]` of datetime64[M] are, if all have one."""
+        if self.edge == "start":
+            first = months.astype("M8[D]")
+            days = np.busday_offset(first, self.week, "forward", self.weekdays)
+        else:
+            days = np.busday_offset(_last_days(months), 0, "backward", self.weekdays)
+        return np.asarray(days)
+
+    def steps_from(self, start: np.datetime64, steps: int, *, first: int = 0) -> Timestamps:
+        """Timestamps `first`, `first + 1`, … of a series that begins at `start`.
+
+        Args:
+            start: Step 0; where edge, anchor or weekend forbid it, step 0 is the next that they
+                allow.
+            steps: How many timestamps to return.
+            first: The step of the first one returned; negative steps lie before `start`.
+
+        Returns:
+            `[steps]` of datetime64[us].
+        """
+        return self.at(start, np.arange(first, first + steps, dtype=np.int64))
+
+    def at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
+        """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
+        origin = start.astype("M8[us]")
+        if self._has_parts:
+            return self._part_steps(origin, counts * self._parts)
+        if self.unit is Unit.BUSINESS_DAY:
+            day = origin.astype("M8[D]")
+            days = np.busday_offset(day, counts * self.multiple, roll="forward")
+            return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
+        if self.unit is Unit.WEEK and self.anchor is not None:
+            days_ahead = (self.anchor - int(day_of_week(np.array([origin]))[0])) % 7
+            origin = origin + np.timedelta64(days_ahead, "D")
+        return np.asarray(origin + counts * self._length)
+
+    def steps_of(
+        self, moments: Timestamps, start: np.datetime64
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Which steps `[time]` of a series that begins at `start` moments are.
+
+        Args:
+            moments: `[time]`, in any order.
+            start: Step 0.
+
+        Returns:
+            The steps, and which moments are one; of those between two, the step is one near.
+        """
+        if self._has_parts:
+            months = moments.astype("M8[M]").astype(np.int64)
+            first = self._first_part(start.astype("M8[D]"))
+            guesses = (months * self._parts_a_month - first) // self._parts
+        elif self.unit is Unit.BUSINESS_DAY:
+            days = np.busday_count(start.astype("M8[D]"), moments.astype("M8[D]"))
+            guesses = np.asarray(days, np.int64) // self.multiple
+        else:
+            guesses = (moments - start) // self._length
+        steps, is_step = guesses, np.zeros(len(moments), np.bool_)
+        for near in (guesses - 1, guesses + 1, guesses):
+            hit = self.at(start, near) == moments
+            steps, is_step = np.where(hit, near, steps), is_step | hit
+        return steps, is_step
+
+    @cached_property
+    def _length(self) -> np.timedelta64:
+        return np.timedelta64(self.multiple * MICROSECONDS_IN[self.unit], "us")
+
+    @property
+    def _day(self) -> tuple[Edge | None, str, int]:
+        return self.edge, self.weekdays, self.week
+
+    @property
+    def _weekday(self) -> str:
+        return WEEKDAYS[self.weekdays.index("1")]
+
+    @cached_property
+    def _has_parts(self) -> bool:
+        """Whether steps are counted in parts of the calendar: in months, or in halves of them."""
+        return self.unit in MONTHS_IN or self.unit is Unit.SEMI_MONTH
+
+    @property
+    def _parts_a_month(self) -> int:
+        return 2 if self.unit is Unit.SEMI_MONTH else 1
+
+    @property
+    def _parts(self) -> int:
+        """Parts a step."""
+        return self.multiple * MONTHS_IN.get(self.unit, 1)
+
+    def _part_steps(self, origin: np.datetime64, parts: NDArray[np.int64]) -> Timestamps:
+        day = origin.astype("M8[D]")
+        found = self._first_part(day) + parts
+        if self.edge is not None:
+            days = self._days_of(found)
+        else:
+            months = found.astype("M8[M]")
+            days = _last_days(months)
+            if not is_month_end(np.array([day])).all():
+                offset = day - day.astype("M8[M]").astype("M8[D]")
+                days = np.minimum(months.astype("M8[D]") + offset, days)
+        return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
+
+    def _first_part(self, day: np.datetime64) -> int:
+        """The part since 1970 in which the first step lies of a series that begins on a day."""
+        part = int(day.astype("M8[M]").astype(np.int64)) * self._parts_a_month
+        if self.edge is not None:
+            part += int((self._days_of(part + np.arange(2)) < day).sum())
+        if self.anchor is not None and self.unit in MONTHS_IN:
+            # Month 0 of the epoch was a January, month 1 of an anchor.
+            part += (self.anchor - 1 - part) % MONTHS_IN[self.unit]
+        return part
+
+    def _days_of(self, parts: NDArray[np.int64]) -> Timestamps:
+        """The days on which parts `[time]` of months with an edge have their steps."""
+        months = (parts // self._parts_a_month).astype("M8[M]")
+        days = self.edge_days(months)
+        if self.unit is Unit.SEMI_MONTH and self.anchor is not None:
+            others = months.astype("M8[D]") + np.timedelta64(self.anchor - 1, "D")
+            days = np.where(parts % 2 == (self.edge == "end"), days, others)
+        return days
+
+    def __str__(self) -> str:
+        count = "" if self.multiple == 1 else str(self.multiple)
+        if self.weekdays not in (_EVERY_DAY, _BUSINESS):
+            which = f"WOM-{self.week + 1}" if self.edge == "start" else "LWOM-"
+            return f"{count}{which}{self._weekday}"
+        days = "B" if self.weekdays == _BUSINESS else ""
+        edge = {"start": "S", "end": "E", None: ""}[self.edge]
+        anchor = ""
+        if self.anchor is not None:
+            names = {Unit.WEEK: WEEKDAYS, Unit.SEMI_MONTH: range(32)}.get(self.unit, _MONTHS)
+            anchor = f"-{names[self.anchor - (self.unit in MONTHS_IN)]}"
+        return f"{count}{days}{self.unit}{edge}{anchor}"
+
+
+def is_month_end(timestamps: Timestamps) -> NDArray[np.bool_]:
+    """Whether each timestamp lies on the last day of its month."""
+    days = timestamps.astype("M8[D]")
+    return np.asarray((days + np.timedelta64(1, "D")).astype("M8[M]") != days.astype("M8[M]"))
+
+
+def _last_days(months: Timestamps) -> Timestamps:
+    next_days = (months + np.timedelta64(1, "M")).astype("M8[D]")
+    return np.asarray(next_days - np.timedelta64(1, "D"))
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Frequency:
+    match = _PATTERN.fullmatch(text)
+    if match and match[2] in _REFUSED:
+        why, nearest = _REFUSED[match[2]]
+        raise FrequencyError(f"{text!r}: {why}; the nearest is {nearest}")
+    known = _NAMES.get(match[2]) if match else None
+    if match is None or known is None:
+        raise FrequencyError(
+            "expected a frequency such as S, T, H, D, W, M, Q, Y, 15min or W-SUN, "
+            f"got {text[:40]!r}"
+        )
+    unit, edge, weekdays = known
+    multiple = int(match[1] or 1)
+    if match[2].endswith("WOM"):
+        week, weekday = _parse_week(match[3] or "", edge, text)
+        return Frequency(unit, multiple, edge, weekdays=weekday, week=week)
+    return Frequency(unit, multiple, edge, _parse_anchor(unit, edge, match[3], text), weekdays)
+
+
+def _parse_anchor(unit: Unit, edge: Edge | None, name: str | None, text: str) -> int | None:
+    if name is None:
+        return 15 if unit is Unit.SEMI_MONTH else None
+    if unit is Unit.WEEK and name in WEEKDAYS:
+        return WEEKDAYS.index(name)
+    if unit in (Unit.QUARTER, Unit.YEAR) and name in _MONTHS:
+        return _MONTHS.index(name) + 1
+    if unit is Unit.SEMI_MONTH and name in map(str, range(1 + (edge == "start"), 28)):
+        return int(name)
+    raise FrequencyError(f"{text!r}: {name!r} is no anchor of {unit.name.lower()}s")
+
+
+def _parse_week(name: str, edge: Edge | None, text: str) -> tuple[int, str]:
+    """The week of the month and its one weekday."""
+    match = re.fullmatch("([1-4])([A-Z]{3})" if edge == "start" else "()([A-Z]{3})", name)
+    if match is None or match[2] not in WEEKDAYS:
+        form = "WOM-1MON … WOM-4SUN" if edge == "start" else "LWOM-MON … LWOM-SUN"
+        raise FrequencyError(f"{text!r}: {name!r} is no week of the month; expected {form}")
+    weekdays = "".join(str(int(day == match[2])) for day in WEEKDAYS)
+    return int(match[1] or 1) - 1, weekdays
+
+
+def _spacing(frequency: Frequency) -> tuple[str, int]:
+    """A unit and count that equal spacings share (60min and h, 12M and Y)."""
+    if frequency.unit in MICROSECONDS_IN:
+        return "microseconds", frequency.multiple * MICROSECONDS_IN[frequency.unit]
+    if frequency.unit in MONTHS_IN:
+        return "months", frequency.multiple * MONTHS_IN[frequency.unit]
+    return frequency.unit, frequency.multiple
+
+
+def _same_anchor(one: Frequency, other: Frequency) -> bool:
+    """Whether both begin at the same time, as far as both say; quarters begin every third month."""
+    if one.anchor is None or other.anchor is None:
+        return True
+    if one.unit not in MONTHS_IN:
+        return one.anchor == other.anchor
+    period = 3 if Unit.QUARTER in (one.unit, other.unit) else 12
+    return (one.anchor - other.anchor) % period == 0

@@ -1,0 +1,162 @@
+"""Time zones: how far their clocks are from UTC, and which moments they mean."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.timeaxis.errors import RowError, TimestampError
+from foretell.timeaxis.timestamps import Offsets, Timestamps, check_years, shown
+
+# Before the first, no clock of the database changes. After the last, all change as they did before:
+# by rules, which the calendar repeats.
+_FIRST, _END = np.datetime64("1840-01-01", "us"), np.datetime64("2500-01-01", "us")
+_CYCLE = 146_097 * 86_400
+# Less than any clock stays unchanged for (four days, in Freetown in 1939), and halves of it are
+# whole hours, at which nearly all of them change.
+_PROBE = 64 * 3600
+_HOUR = 3600
+_EPOCH = datetime(1970, 1, 1)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,31}){0,2}")
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """The time zone of that name.
+
+    Raises:
+        TimestampError: the database has none.
+    """
+    try:
+        if _NAME.fullmatch(name):
+            return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        # No such zone, or a folder of zones.
+        pass
+    raise TimestampError(
+        f"expected a time zone of the IANA database, such as Europe/Berlin, got {name[:40]!r}"
+    )
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """The changes of a zone's clock.
+
+    Attributes:
+        moments: `[changes]`, seconds since 1970 in UTC.
+        walls: `[fold, changes]`, what the clock shows from which on the new offset is meant.
+        offsets: `[changes + 1]`, from the one before the first change on.
+    """
+
+    moments: NDArray[np.int64]
+    walls: NDArray[np.int64]
+    offsets: Offsets
+
+
+def offsets_at(moments: Timestamps, zone: ZoneInfo) -> Offsets:
+    """UTC offsets `[time]` of a zone at moments `[time]` in UTC.
+
+    Raises:
+        TimestampError: the wall clock lies outside the years 1 to 9999.
+    """
+    check_years(moments)
+    changes = _changes_of(zone)
+    offsets = changes.offsets[np.searchsorted(changes.moments, _seconds(moments), "right")]
+    check_years(moments + offsets)
+    return offsets
+
+
+def offsets_of(walls: Timestamps, zone: ZoneInfo, *, fold: int = 0) -> Offsets:
+    """UTC offsets `[time]` that a zone's wall clock `[time]` has.
+
+    Args:
+        walls: What the clock shows.
+        zone: The zone.
+        fold: Which of its two moments a time means that the clock shows twice. Of a time that the
+            clock skips, 0 gives the offset before and 1 the one after.
+
+    Raises:
+        TimestampError: a time lies outside the years 1 to 9999.
+    """
+    check_years(walls)
+    changes = _changes_of(zone)
+    return changes.offsets[np.searchsorted(changes.walls[fold], _seconds(walls), "right")]
+
+
+def moments_of(walls: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> Timestamps:
+    """Moments in UTC `[time]` of a series' wall-clock times `[time]`.
+
+    What the clock shows twice is told apart by the times around it: moments only go forward, and
+    by a step where they can.
+
+    Args:
+        walls: What the clock shows.
+        zone: The zone.
+        step: Between the moments of a regular series.
+
+    Raises:
+        RowError: the clock skips a time, or nothing tells which moment it means.
+        TimestampError: a time lies outside the years 1 to 9999.
+    """
+    early = walls - offsets_of(walls, zone, fold=0)
+    late = walls - offsets_of(walls, zone, fold=1)
+    if (skipped := early > late).any():
+        row = int(np.argmax(skipped))
+        raise RowError(row, f"the clock of {zone.key} skips {shown(walls[row])}")
+    twice = early < late
+    if twice.all():
+        raise RowError(
+            0,
+            f"the clock of {zone.key} shows {shown(walls[0])} twice: write its UTC offset",
+        )
+    moments = early.copy()
+    known = int(np.argmin(twice))
+    for row in range(known - 1, -1, -1):
+        if late[row] < moments[row + 1] and early[row] != moments[row + 1] - step:
+            moments[row] = late[row]
+    for row in (np.flatnonzero(twice[known:]) + known).tolist():
+        if moments[row] <= moments[row - 1] or late[row] == moments[row - 1] + step:
+            moments[row] = late[row]
+    return moments
+
+
+@cache
+def _changes_of(zone: ZoneInfo) -> _Changes:
+    """The changes between `_FIRST` and `_END`, which takes about 15 ms to find."""
+    probes = np.arange(_FIRST, _END, np.timedelta64(_PROBE, "s")).tolist()
+    told = [zone.utcoffset(wall) for wall in probes]
+    offsets, moments, folds = [_in_seconds(told[0])], [], []
+    for index, (before, after) in enumerate(pairwise(told)):
+        if after == before:
+            continue
+        known, changed = 0, _PROBE
+        while changed - known > 1:
+            half = changed - 1 if changed - known == _HOUR else (known + changed) // 2
+            if zone.utcoffset(probes[index] + timedelta(seconds=half)) == before:
+                known = half
+            else:
+                changed = half
+        offsets.append(_in_seconds(after))
+        # Of a time that comes twice the first is meant, of a skipped one the offset before.
+        folds.append((max(offsets[-2:]), min(offsets[-2:])))
+        moments.append(_in_seconds(probes[index] - _EPOCH) + changed - folds[-1][0])
+    at = np.array(moments, np.int64)
+    walls = at + np.array(folds, np.int64).reshape(-1, 2).T
+    return _Changes(at, walls, np.array(offsets, "m8[s]"))
+
+
+def _in_seconds(time: timedelta | None) -> int:
+    return (time or timedelta()) // timedelta(seconds=1)
+
+
+def _seconds(times: Timestamps) -> NDArray[np.int64]:
+    """Seconds since 1970, as the table has them."""
+    seconds = times.astype("M8[s]").astype(np.int64)
+    end = int(_END.astype("M8[s]").astype(np.int64)) - _PROBE
+    return np.where(seconds < end, seconds, end - _CYCLE + (seconds - end) % _CYCLE)

@@ -1,0 +1,78 @@
+"""What a training of counts asks of its data and of its model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretell.bundle.bounds import shown
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.models.forecaster import ForecasterConfig
+from foretell.models.heads import HEADS
+from foretell.training.errors import TrainingError
+
+# Divides a window, and subtracts nothing of it.
+_NORM = "magnitude"
+# Of a value, what arithmetic before us may have left of a whole number.
+_ROUNDING = 1e-6
+
+
+def usual_norm(head: object) -> str:
+    """The norm of windows of a training that names none: levels move between training and use."""
+    return _NORM if head in HEADS and HEADS[str(head)].is_of_counts else "mean"
+
+
+def check_counts(config: ForecasterConfig, panel: Panel) -> None:
+    """Refuse data whose targets are not whole numbers from 0 on.
+
+    Args:
+        config: Of a model with a head of counts.
+        panel: All rows, those of the test split too.
+
+    Raises:
+        DataError: names the channel, how many rows are no counts, and the first of them.
+    """
+    for column in config.targets or range(config.channels):
+        values = np.concatenate([table.known()[:, column] for table in panel.tables])
+        whole = np.rint(values)
+        fractional = np.abs(values - whole) > _ROUNDING * np.maximum(np.abs(values), 1)
+        for what, rows in (("negative", whole < 0), ("not whole numbers", fractional)):
+            if rows.any():
+                first = int(rows.argmax())
+                raise DataError(
+                    f"channel {panel.channels[column]!r}: {rows.sum()} of {len(panel)} rows are "
+                    f"{what}, the first at {panel.time_of(first)} ({shown(values[first])}); "
+                    f"--head {config.head} is of counts: correct them, forecast other channels "
+                    "with --target, or take --head student-t or normal"
+                )
+
+
+def check_norm(config: ForecasterConfig) -> None:
+    """Refuse norms of windows with which the forecasts of a head of counts miss their level.
+
+    Raises:
+        TrainingError: names the setting.
+    """
+    head = config.build_head()
+    if head is None or head.adds_centre:
+        return
+    norms = {
+        "window_norm": next((name for name in _parts(config.window_norm) if name), None),
+        "scaling": getattr(config, "scaling", None),
+    }
+    for setting, norm in norms.items():
+        if norm not in (None, _NORM):
+            raise TrainingError(
+                f"{setting}: {norm} subtracts the level of a window, which --head {config.head} "
+                f"does not give back: take {_NORM}, or --head neuralforecast-{config.head}"
+            )
+    if set(norms.values()) == {None} and "logits" in head.described.parameters:
+        raise TrainingError(
+            f"window_norm: none leaves counts as large as they are, and --head {config.head} takes "
+            f"the exponential of what it makes of them: take {_NORM}"
+        )
+
+
+def _parts(norm: str | None) -> list[str]:
+    """One norm within another, without those that do nothing."""
+    return [name for name in (norm or "").split("+") if name != "identity"]

@@ -1,0 +1,138 @@
+"""From settings and a panel to a model and its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from foretell.bundle.manifest import Scaler
+from foretell.bundle.nearness import suggestion
+from foretell.data.coverage import covered, learnable
+from foretell.data.panel import Panel
+from foretell.data.scaler import fit
+from foretell.data.splits import Span, Split, Splits
+from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
+from foretell.training.config import TrainingConfig
+from foretell.training.counts import check_counts, check_norm, usual_norm
+from foretell.training.errors import TrainingError
+from foretell.training.windows import Windows
+
+
+class Prepared(NamedTuple):
+    """What a training starts from."""
+
+    config: ForecasterConfig
+    splits: Splits
+    split: Split
+    scaler: Scaler
+    train: Windows
+    validation: Windows
+    test: Windows
+
+
+def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
+    """Configure the architecture, split the panel and standardise it by its training rows.
+
+    Raises:
+        TrainingError: the architecture cannot be configured so.
+        DataError: a split holds no window, or rows are no counts although the head is one of these.
+    """
+    splits = settings.cuts
+    split = splits.cut(panel, settings.context, settings.horizon)
+    time = covered(panel, split.train)
+    config = forecaster_config(settings, panel.channels, panel.frequency, time)
+    usual = TrainingConfig.model_fields["loss"].default
+    head = config.build_head()
+    if head is not None and settings.loss != usual:
+        raise TrainingError(f"loss: with a head it is the {head.loss_name} of what is forecast")
+    if head is not None and head.is_of_counts:
+        check_counts(config, panel)
+    scaler = scaler_for(config, panel, split.train)
+    train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
+    return Prepared(config, splits, split, scaler, train, validation, test)
+
+
+def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:
+    """What a model of a config that learns from some rows is standardised by.
+
+    Counts stay as they are.
+    """
+    fitted, head = fit(panel, train), config.build_head()
+    if head is None or not head.is_of_counts:
+        return fitted
+    return Scaler.identity(config.channels).beside(fitted)
+
+
+def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, ...]:
+    """Names of the channels that are forecast, in the order of all.
+
+    Raises:
+        TrainingError: the settings name one that there is not.
+    """
+    for name in settings.target or ():
+        if name not in channels:
+            raise TrainingError(f"target: no channel {name!r}; {suggestion(name, channels)}")
+    return tuple(name for name in channels if settings.target is None or name in settings.target)
+
+
+def forecaster_config(
+    settings: TrainingConfig,
+    channels: Sequence[str],
+    frequency: Frequency,
+    time: timedelta = timedelta.max,
+) -> ForecasterConfig:
+    """The configuration of the architecture that the settings name.
+
+    Args:
+        settings: Hyper-parameters.
+        channels: Names of the channels of the data.
+        frequency: Decides the calendar features, for architectures that read any.
+        time: Which the training rows cover.
+
+    Raises:
+        TrainingError: a hyper-parameter is not one of this architecture, or is wrong; the message
+            names it.
+    """
+    family = ARCHITECTURES[settings.arch]
+    for name in settings.model:
+        if name not in family.model_fields:
+            raise TrainingError(f"{name}: {settings.arch} has no such setting")
+    targets = targets_of(settings, channels)
+    data = {
+        "channels": len(channels),
+        "targets": tuple(map(channels.index, targets)) if len(targets) < len(channels) else None,
+        "context": settings.context,
+        "horizon": settings.horizon,
+        "calendar": _calendar(settings, family.calendar_for(frequency, settings.model), time),
+    }
+    usual = {"window_norm": usual_norm(settings.model.get("head"))}
+    try:
+        config = family.model_validate(usual | settings.model | data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        names = [part for part in first["loc"] if isinstance(part, str)]
+        place = f"{names[-1]}: " if names else ""
+        raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None
+    check_norm(config)
+    return config
+
+
+def _calendar(
+    settings: TrainingConfig, published: Calendar | None, time: timedelta
+) -> Calendar | None:
+    """Those of the published features that the settings choose, or others by name."""
+    match settings.calendar:
+        case "all":
+            return published
+        case "none":
+            return None
+        case "auto":
+            return published and learnable(published, time)
+    if published is None:
+        raise TrainingError(f"calendar: {settings.arch} reads none of data of this frequency")
+    return published.model_copy(update={"features": settings.calendar})

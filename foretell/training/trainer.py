@@ -1,0 +1,281 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from foretell.bundle.manifest import Accuracy
+from foretell.models.batches import are_recomputed, parts_that_fit, windows_that_fit
+from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
+from foretell.models.layers.encoder import Encoder
+from foretell.training.config import Precision, TrainingConfig
+from foretell.training.errors import TrainingError
+from foretell.training.losses import judge_of, loss_of, over_known
+from foretell.training.progress import EpochReport, Progress
+from foretell.training.schedules import schedule_of
+from foretell.training.windows import Batch, Windows
+
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+_REPORT_EVERY = 10
+
+
+@dataclass
+class Best:
+    """The weights with the lowest validation loss so far, and the epoch they are from."""
+
+    epoch: int = 0
+    loss: float = math.inf
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+def choose_device(settings: TrainingConfig) -> torch.device:
+    """The device to train on.
+
+    Raises:
+        TrainingError: it is not there, or cannot do the precision.
+    """
+    available = torch.cuda.is_available()
+    if settings.device == "cuda" and not available:
+        raise TrainingError("device: cuda was asked for, but torch finds no GPU")
+    name = "cuda" if available and settings.device != "cpu" else "cpu"
+    if name == "cpu" and settings.precision == "float16":
+        raise TrainingError("precision: float16 needs a GPU; use float32 or bfloat16")
+    return torch.device(name)
+
+
+def choose_precision(settings: TrainingConfig, device: torch.device) -> Precision:
+    """The precision to train in; `auto` is bfloat16 on a GPU that computes in it."""
+    if settings.precision != "auto":
+        return settings.precision
+    reduced = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if reduced else "float32"
+
+
+def seed_everything(seed: int, epoch: int) -> None:
+    """Seed all generators for an epoch; epoch 0 is the making of the model.
+
+    What an epoch draws depends on nothing before it, so a resumed training draws the same.
+    """
+    derived = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+    random.seed(derived)
+    np.random.seed(derived)
+    torch.manual_seed(derived)
+
+
+def _average(decay: float, means: list[Tensor], weights: list[Tensor], steps: Tensor) -> None:
+    """Updates a running mean of weights: the plain mean of the first 1 / (1 - decay) steps.
+
+    With the decay from the start, the weights after the first step would be most of the mean for
+    about as many steps as it spans.
+    """
+    seen = int(steps)
+    update = get_ema_multi_avg_fn(min(decay, seen / (1 + seen)))  # type: ignore[no-untyped-call]
+    update(means, weights, steps)
+
+
+class Trainer:
+    """Descends on a loss, and is stopped early by that of the validation windows.
+
+    All that is random, the first weights included, follows from the seed of the settings.
+
+    Args:
+        config: Of what is trained.
+        train: Windows to learn from; moved to `device`.
+        validation: Windows to be stopped by; moved to `device`.
+        settings: Of the training.
+        device: Where to train.
+    """
+
+    def __init__(
+        self,
+        config: ForecasterConfig,
+        train: Windows,
+        validation: Windows,
+        settings: TrainingConfig,
+        device: torch.device,
+    ) -> None:
+        seed_everything(settings.seed, 0)
+        self.model = model = config.build().to(device)
+        windows = min(settings.batch_size, len(train))
+        if are_recomputed(model, windows):
+            for module in model.modules():
+                if isinstance(module, Encoder):
+                    module.recomputes, module.parts = True, parts_that_fit(model, windows)
+        self.train = train.to(device)
+        self.validation = validation.to(device)
+        self.settings = settings
+        self.device = device
+        self.precision = choose_precision(settings, device)
+        self.steps_per_epoch = math.ceil(len(train) / settings.batch_size)
+        self.steps = settings.epochs * self.steps_per_epoch
+        self.learning_rate = settings.learning_rate or model.config.learning_rate
+        self.loss = loss_of(
+            settings.loss, huber_delta=settings.huber_delta, quantile=settings.quantile
+        )
+        self.judge = judge_of(settings.loss, quantile=settings.quantile)
+        if model.head is not None:
+            self.loss = self.judge = model.head.loss
+        self.optimizer = _OPTIMIZERS[settings.optimizer](
+            model.parameters(),
+            lr=self.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.scheduler = schedule_of(
+            settings.schedule,
+            self.optimizer,
+            steps=self.steps,
+            steps_per_epoch=self.steps_per_epoch,
+            warm_up=settings.warm_up,
+        )
+        self.average: AveragedModel | None = None
+        self._constants: list[tuple[Tensor, Tensor]] = []
+        if settings.average is not None:
+            running = partial(_average, settings.average)
+            self.average = AveragedModel(self.model, multi_avg_fn=running, use_buffers=True)
+            trained = model.state_dict().keys()
+            pairs = zip(self.average.module.named_buffers(), model.buffers(), strict=True)
+            self._constants = [(mean, own) for (name, mean), own in pairs if name not in trained]
+        # Only float16 has so little range that gradients have to be scaled into it.
+        self.grad_scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
+        self.epoch = 0
+        self.best = Best()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are run or the validation loss has stopped falling."""
+        stalled = self.epoch - self.best.epoch >= self.settings.patience
+        return self.epoch >= self.settings.epochs or stalled
+
+    def run_epoch(self, progress: Progress) -> EpochReport:
+        """Learn from every training window once, then measure the validation loss.
+
+        Raises:
+            TrainingError: the loss is not finite any more.
+        """
+        began, rate = time.perf_counter(), self.optimizer.param_groups[0]["lr"]
+        self.epoch += 1
+        seed_everything(self.settings.seed, self.epoch)
+        order = torch.randperm(len(self.train)).to(self.device)
+        total, seen = torch.zeros((), device=self.device), 0.0
+        self.model.train()
+        for step, indices in enumerate(torch.split(order, self.settings.batch_size)):
+            batch = self.train.batch(indices)
+            total += self._step(step, batch) * batch.weight
+            seen += batch.weight
+            if seen and (step % _REPORT_EVERY == 0 or step + 1 == self.steps_per_epoch):
+                progress.stepped(step + 1, total.item() / seen)
+        judged = self.judged
+        judged.eval()
+        validation_loss, validation = self._validate(judged)
+        loss = total.item() / seen
+        if not math.isfinite(loss + validation_loss):
+            raise TrainingError(
+                f"the loss is not finite after epoch {self.epoch}; try a lower learning rate"
+            )
+        if validation_loss < self.best.loss:
+            weights = {name: t.detach().clone() for name, t in judged.state_dict().items()}
+            self.best = Best(self.epoch, validation_loss, weights)
+        report = EpochReport(
+            epoch=self.epoch,
+            train_loss=loss,
+            validation_loss=validation_loss,
+            validation=validation,
+            best_epoch=self.best.epoch,
+            learning_rate=rate,
+            seconds=time.perf_counter() - began,
+        )
+        progress.finished_epoch(report)
+        return report
+
+    @property
+    def judged(self) -> Forecaster:
+        """The model that an epoch is judged by: with averaged weights where they are averaged."""
+        return self.model if self.average is None else cast("Forecaster", self.average.module)
+
+    def _validate(self, model: Forecaster) -> tuple[float, Accuracy]:
+        """The mean of what an epoch is judged by and the errors, over all validation windows."""
+        total, seen = torch.zeros(3, dtype=torch.float64, device=self.device), 0.0
+        unit = self.validation.unit
+        with torch.inference_mode():
+            for batch in self.validation.batches(windows_that_fit(model)):
+                predicted = model.predict(Inputs(*batch[:3]))
+                forecast = predicted.forecast.double() / unit
+                scaled = batch._replace(target=batch.target.double() / unit)
+                found = [over_known(self.judge, predicted.said.double(), batch)]
+                found += [
+                    over_known(one, forecast, scaled)
+                    for one in (functional.mse_loss, functional.l1_loss)
+                ]
+                total += torch.stack(found) * batch.weight
+                seen += batch.weight
+        loss, mse, mae = (total / seen).tolist()
+        return loss, Accuracy(mse=mse, mae=mae)
+
+    def _step(self, step: int, batch: Batch) -> Tensor:
+        """Update the weights by one batch, and return what it would have been judged by."""
+        done = (self.epoch - 1) * self.steps_per_epoch + step
+        reduced = self.precision != "float32"
+        kind = getattr(torch, self.precision)
+        with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
+            forecast, penalty = self.model.forecast_to_learn(
+                Inputs(*batch[:3]), batch.future, done / self.steps
+            )
+        loss = over_known(self.loss, forecast.float(), batch)
+        self.optimizer.zero_grad()
+        torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
+        if self.settings.clip is not None:
+            self.grad_scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        self.grad_scaler.step(self.optimizer)
+        self.grad_scaler.update()
+        self.scheduler.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+            # A mean would round the places of channels or keys, and has no infinity of a mask.
+            for mean, constant in self._constants:
+                mean.copy_(constant)
+        with torch.no_grad():
+            return over_known(self.judge, forecast.float(), batch)
+
+    def restore_best(self) -> None:
+        """Give the model its best weights, in eval mode."""
+        self.model.load_state_dict(self.best.weights)
+        self.model.eval()
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on."""
+        stateful = self._stateful()
+        return {
+            "epoch": self.epoch,
+            "best": vars(self.best),
+            **{name: each.state_dict() for name, each in stateful.items()},
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on after the epoch whose `state` this is."""
+        self.epoch = state["epoch"]
+        self.best = Best(**state["best"])
+        for name, each in self._stateful().items():
+            each.load_state_dict(state[name])
+
+    def _stateful(self) -> dict[str, Any]:
+        average = {} if self.average is None else {"average": self.average}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "grad_scaler": self.grad_scaler,
+        } | average

@@ -1,0 +1,229 @@
+"""All windows of some rows of a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from foretell.bundle.manifest import Scaler
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.scaler import standardise
+from foretell.data.splits import Span
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.gaps import latest, rows_before
+
+if TYPE_CHECKING:
+    from foretell.models.forecaster import ForecasterConfig
+
+
+# Windows that are cut out together to see what is known of them.
+_BATCH = 256
+
+
+class Batch(NamedTuple):
+    """One window, or several with a batch axis in front.
+
+    Attributes:
+        history: `[batch, context, channels]`, standardised.
+        history_calendar: `[batch, context, features]`, or None without a calendar.
+        future_calendar: `[batch, horizon, features]`, likewise.
+        target: `[batch, horizon, targets]`, standardised: what is to be forecast.
+        future: `[batch, horizon, channels]`, standardised: all that followed.
+        known: `[batch, horizon, targets]`, where the target is no value that was filled in; None
+            where all are known. Nothing is known of a window whose history has no known value of
+            some channel: a request with it is refused.
+    """
+
+    history: Tensor
+    history_calendar: Tensor | None
+    future_calendar: Tensor | None
+    target: Tensor
+    future: Tensor
+    known: Tensor | None = None
+
+    @property
+    def weight(self) -> float:
+        """How many windows it counts as: those of which a part is known count in part."""
+        windows = len(self.target)
+        return windows if self.known is None else windows * self.known.double().mean().item()
+
+
+class Windows(Dataset[Batch]):
+    """Every window of context and horizon within any of the spans, none dropped.
+
+    The rows are kept once, in float32; windows are cut out of them on access. So memory grows with
+    rows, and not with windows. A history is filled from the rows before its origin alone.
+
+    Attributes:
+        unit: `[targets]`, a standard deviation of the training rows as these windows have them.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        spans: Iterable[Span],
+        context: int,
+        horizon: int,
+        scaler: Scaler,
+        calendar: Calendar | None = None,
+        targets: Sequence[int] | None = None,
+    ) -> None:
+        """Standardise the rows and encode their timestamps.
+
+        Args:
+            panel: The series.
+            spans: Rows of its tables; those too short for a window have none.
+            context: Steps of history.
+            horizon: Steps of target.
+            scaler: Of the training rows.
+            calendar: Calendar features to give, or None.
+            targets: Places of the channels that are to be forecast; all of them if None.
+
+        Raises:
+            DataError: no span holds a window.
+        """
+        spans = [span for span in spans if span.windows(context, horizon)]
+        if not spans:
+            raise DataError(f"no window of context {context} and horizon {horizon}")
+        self.context = context
+        self.horizon = horizon
+        self.targets = slice(None) if targets is None else [*targets]
+        counts = [0, *(span.windows(context, horizon) for span in spans)]
+        ends = np.cumsum([span.end - span.start for span in spans])
+        values = np.empty((ends[-1], len(panel.channels)), np.float32)
+        for (table, start, end), last in zip(spans, ends, strict=True):
+            values[last - (end - start) : last] = standardise(
+                panel.tables[table].values[start:end], scaler
+            )
+        self.values = torch.from_numpy(values)
+        known = scaler.of(targets)
+        self.unit = torch.tensor(known.training.std).double() / torch.tensor(known.std).double()
+        self.calendar = None
+        if calendar is not None:
+            times = [panel.tables[table].timestamps[start:end] for table, start, end in spans]
+            self.calendar = torch.from_numpy(calendar.encode(np.concatenate(times)))
+        self._latest = _latest(panel, spans)
+        self._spans = spans
+        self._count = sum(counts)
+        # The first window of each span. Each span has so many fewer windows than rows.
+        self._firsts = torch.from_numpy(np.cumsum(counts)[:-1])
+        self._fewer = context + horizon - 1
+        self._steps = torch.arange(context + horizon)
+        if self._latest is not None and not any(
+            batch.known is None or batch.known.any() for batch in self.batches(_BATCH)
+        ):
+            raise DataError(
+                f"every value that windows of context {context} and horizon {horizon} are to "
+                "forecast is missing and was filled in"
+            )
+
+    @classmethod
+    def of(
+        cls, config: ForecasterConfig, panel: Panel, spans: Iterable[Span], scaler: Scaler
+    ) -> Self:
+        """Those that a model of a config reads and forecasts; arguments and errors as above."""
+        return cls(
+            panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
+        )
+
+    def to(self, device: torch.device) -> Windows:
+        """Move the rows to a device; windows are then cut out there."""
+        self.values = self.values.to(device)
+        self.unit = self.unit.to(device)
+        self.calendar = None if self.calendar is None else self.calendar.to(device)
+        self._latest = None if self._latest is None else self._latest.to(device)
+        self._firsts = self._firsts.to(device)
+        self._steps = self._steps.to(device)
+        return self
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Batch:
+        if not 0 <= index < len(self):
+            raise IndexError(f"window {index} of {len(self)}")
+        return self._cut(self._first_row(torch.tensor(index)) + self._steps)
+
+    def batch(self, indices: Tensor) -> Batch:
+        """The windows at `indices` `[batch]` (int64)."""
+        return self._cut(self._first_row(indices)[:, None] + self._steps)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All windows in order, `size` at a time; the last batch may be smaller."""
+        for start in range(0, len(self), size):
+            yield self.batch(torch.arange(start, min(start + size, len(self))))
+
+    def known(self, enough: int) -> int:
+        """How many windows know a step of a target, of the one that the fewest know.
+
+        Args:
+            enough: Where there are as many, they are not counted further.
+        """
+        if self._latest is None:
+            return min(len(self), enough)
+        counts, fewest = torch.zeros(()), 0
+        for batch in self.batches(_BATCH):
+            assert batch.known is not None  # noqa: S101 - as above
+            counts = counts + batch.known.sum(dim=0)
+            fewest = int(counts.min())
+            if fewest >= enough:
+                break
+        return min(fewest, enough)
+
+    def span(self, index: int) -> Span:
+        """Where the rows of a window lie in the panel."""
+        place = int(torch.searchsorted(self._firsts, index, right=True)) - 1
+        table, start, _ = self._spans[place]
+        first = start + index - int(self._firsts[place])
+        return Span(table, first, first + self.context + self.horizon)
+
+    def _first_row(self, indices: Tensor) -> Tensor:
+        indices = indices.to(self._steps.device)
+        spans = torch.searchsorted(self._firsts, indices, right=True) - 1
+        return indices + spans * self._fewer
+
+    def _cut(self, rows: Tensor) -> Batch:
+        history, future = self._split(self.values[rows])
+        target, known = future[..., self.targets], None
+        if self._latest is not None:
+            history, known = self._as_known(self._latest, rows)
+        if self.calendar is None:
+            return Batch(history, None, None, target, future, known)
+        past, ahead = self._split(self.calendar[rows])
+        return Batch(history, past, ahead, target, future, known)
+
+    def _as_known(self, latest_known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Histories of what is known before their origin, and which targets are known."""
+        past, ahead = rows[..., : self.context], rows[..., self.context :]
+        last = latest_known[past[..., -1]]
+        columns = torch.arange(self.values.shape[1], device=self.values.device)
+        history = self.values[rows_before(past, last), columns]
+        is_sound = (last >= past[..., :1]).all(dim=-1)
+        known = latest_known[ahead] == ahead[..., None]
+        return history, known[..., self.targets] & is_sound[..., None, None]
+
+    def _split(self, steps: Tensor) -> tuple[Tensor, Tensor]:
+        return steps[..., : self.context, :], steps[..., self.context :, :]
+
+
+def _latest(panel: Panel, spans: Sequence[Span]) -> Tensor | None:
+    """The row of the latest known value `[rows, channels]` of spans that follow each other.
+
+    -1 where there is none yet in a span; None where nothing was filled in.
+    """
+    if all(panel.tables[span.table].filled is None for span in spans):
+        return None
+    found, before = [], 0
+    for table, start, end in spans:
+        filled = panel.tables[table].filled
+        part = np.zeros((end - start, len(panel.channels)), np.bool_)
+        last = latest(~(part if filled is None else filled[start:end]))
+        found.append(np.where(last < 0, -1, last + before))
+        before += end - start
+    return torch.from_numpy(np.concatenate(found))

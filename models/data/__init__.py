@@ -1,1 +1,0 @@
-"""From a CSV file to standardised windows of history and target."""

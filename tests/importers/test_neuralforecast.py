@@ -1,0 +1,375 @@
+"""Folders of NeuralForecast as they should not be; what is right in them, it has saved itself.
+
+`tests/test_neuralforecast_end_to_end.py` compares forecasts with the library's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from foretell.commands.import_ import command
+from foretell.importers.neuralforecast import FAMILIES
+from foretell.models.checkpoint import load
+from foretell.models.forecaster import Inputs
+
+ARGUMENTS: dict[str, Any] = {
+    "h": 3,
+    "input_size": 8,
+    "moving_avg_window": 5,
+    "scaler_type": "identity",
+    "loss": {"__nf__": "loss", "cls": "MAE", "args": {"horizon_weight": None}},
+}
+SETTINGS: dict[str, Any] = {"h": 3, "freq": "h", "local_scaler_type": None, "target_col": "sales"}
+
+
+NORMAL: dict[str, Any] = {"cls": "DistributionLoss", "args": {"distribution": "Normal"}}
+
+
+def weights(outputs: int = 3) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {
+        f"linear_{part}.{kind}": torch.randn(*shape)
+        for part in ("season", "trend")
+        for kind, shape in (("weight", (outputs, 8)), ("bias", (outputs,)))
+    }
+
+
+def write(
+    folder: Path,
+    *,
+    kind: str = "DLinear",
+    name: str = "DLinear_0",
+    settings: dict[str, Any] | None = None,
+    state: dict[str, Tensor] | None = None,
+    **arguments: Any,
+) -> Path:
+    """A folder as `nf.save` writes it, with a DLinear."""
+    folder.mkdir(exist_ok=True)
+    written = {"nf_format": "2", "configuration": SETTINGS | (settings or {})}
+    (folder / "configuration.json").write_text(json.dumps(written))
+    header = {"model_class": kind, "hyper_parameters": json.dumps(ARGUMENTS | arguments)}
+    save_file(state or weights(), folder / f"{name}.safetensors", metadata=header)
+    return folder
+
+
+def adopt(folder: Path, *options: str) -> Result:
+    given = ["--from", "neuralforecast", "--out", str(folder.parent / "out"), *options]
+    return CliRunner().invoke(command, [str(folder), *given])
+
+
+def refused(folder: Path, *options: str) -> str:
+    result = adopt(folder, *options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert not (folder.parent / "out").exists()
+    return result.stderr
+
+
+def test_what_the_folder_tells_is_not_asked_for(tmp_path: Path) -> None:
+    result = adopt(write(tmp_path / "saved"))
+    assert result.exit_code == 0, result.output
+    assert "configuration.json" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.channels, info.frequency, info.scaler.std) == (("sales",), "h", (1.0,))
+    assert (info.config.context, info.config.horizon, info.config.window_norm) == (8, 3, None)
+    found = model(torch.ones(1, 8, 1))[0, :, 0]
+    state = weights()
+    expected = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    torch.testing.assert_close(found, expected + state["linear_season.bias"])
+
+
+def test_options_go_before_the_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved", settings={"freq": 1})
+    assert "--frequency" in refused(folder)
+    options = ["--frequency", "D", "--channels", "rain", "--mean", "5", "--std", "2"]
+    assert adopt(folder, *options).exit_code == 0
+    info = load(tmp_path / "out").info
+    assert (info.channels, info.frequency, info.scaler.mean) == (("rain",), "D", (5.0,))
+    assert adopt(write(folder), "--frequency", "15min", "--overwrite").exit_code == 0
+    assert load(tmp_path / "out").info.frequency == "15min"
+
+
+@pytest.mark.parametrize(
+    ("scaler", "expected"),
+    [
+        (None, None),
+        ("standard", "standard"),
+        ("robust", "robust"),
+        ("minmax", "minmax"),
+        ("minmax1", "minmax1"),
+        ("invariant", "invariant"),
+    ],
+)
+def test_scalers(tmp_path: Path, scaler: str | None, expected: str | None) -> None:
+    assert adopt(write(tmp_path / "saved", scaler_type=scaler)).exit_code == 0
+    assert load(tmp_path / "out").info.config.window_norm == expected
+
+
+def test_a_loss_of_distributions_is_a_head(tmp_path: Path) -> None:
+    """Of each step both parameters; what else the loss keeps has no part in it."""
+    state = weights(6)
+    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
+    result = adopt(write(tmp_path / "saved", state=state | kept, loss=NORMAL))
+    assert result.exit_code == 0, result.output
+    assert "DistributionLoss of Normal" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.config.head, info.config.window_norm) == ("neuralforecast-normal", None)
+    found = model.predict(Inputs(torch.ones(1, 8, 1))).distribution
+    raw = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    raw += state["linear_season.bias"]
+    assert found is not None
+    torch.testing.assert_close(found[0, :, 0, 0], raw[::2])
+    torch.testing.assert_close(found[0, :, 0, 1], functional.softplus(raw[1::2]) + 0.2)
+
+
+@pytest.mark.parametrize("criterion", ["MQLoss", "HuberMQLoss"])
+def test_a_loss_of_quantiles_is_one_with_their_levels_in_order(
+    tmp_path: Path, criterion: str
+) -> None:
+    state = weights(9)
+    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
+    folder = write(
+        tmp_path / "saved", state=state | kept, loss={"cls": criterion}, scaler_type="minmax1"
+    )
+    result = adopt(folder)
+    assert result.exit_code == 0, result.output
+    assert f"{criterion} of 0.1, 0.5, 0.9" in result.stdout
+    info, model = load(tmp_path / "out")
+    assert (info.config.head, info.config.levels) == ("quantiles", (0.1, 0.5, 0.9))
+    # A constant is at the lower end of its range of 1, which is -1.
+    found = model.predict(Inputs(torch.full((1, 8, 1), 7.0))).distribution
+    raw = state["linear_trend.bias"] - state["linear_trend.weight"].sum(1)
+    raw += state["linear_season.bias"]
+    assert found is not None
+    expected = raw.reshape(3, 3)[:, [1, 0, 2]]
+    torch.testing.assert_close(found[0, :, 0], (expected + 1) / 2 * (1 + 1e-6) + 7)
+
+
+def implicit(size: int = 4) -> dict[str, Tensor]:
+    """What a loss keeps that embeds levels in so many cosines."""
+    torch.manual_seed(1)
+    layers = {
+        "quantile_layer.output_layer.0": (size, size),
+        "quantile_layer.output_layer.2": (1, size),
+        "output_layer.0": (1, 1),
+    }
+    found = {f"loss.{name}.weight": torch.randn(*shape) for name, shape in layers.items()}
+    found |= {f"loss.{name}.bias": torch.randn(shape[0]) for name, shape in layers.items()}
+    slopes = {"quantile_layer.output_layer.1": 0.1, "output_layer.1": 0.3}
+    found |= {f"loss.{name}.weight": torch.tensor([slope]) for name, slope in slopes.items()}
+    return found | {"loss.quantile_layer.integers": torch.arange(size)}
+
+
+@pytest.mark.parametrize("criterion", ["IQLoss", "HuberIQLoss"])
+@pytest.mark.parametrize("asked", [None, "0.2,0.5,0.99"])
+def test_a_network_that_takes_any_level_is_asked_for_some(
+    tmp_path: Path, criterion: str, asked: str | None
+) -> None:
+    folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": criterion})
+    result = adopt(folder, *(() if asked is None else ("--levels", asked)))
+    assert result.exit_code == 0, result.output
+    assert ("--levels" if asked else "the usual ones") in result.stdout
+    info, model = load(tmp_path / "out")
+    levels = (0.2, 0.5, 0.99) if asked else tuple(step / 20 for step in range(1, 20))
+    assert (info.config.head, info.config.levels) == ("implicit-quantiles", levels)
+    found = model.predict(Inputs(torch.ones(1, 8, 1)))
+    kept = {key: each.double() for key, each in implicit().items()}
+    cosines = torch.cos(torch.outer(torch.tensor(levels).double(), torch.arange(4)) * math.pi)
+    layer = "loss.quantile_layer.output_layer"
+    hidden = cosines @ kept[f"{layer}.0.weight"].T + kept[f"{layer}.0.bias"]
+    hidden = torch.where(hidden > 0, hidden, 0.1 * hidden)
+    embedded = hidden @ kept[f"{layer}.2.weight"].T + kept[f"{layer}.2.bias"]
+    state = weights()
+    said = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
+    said = said + state["linear_season.bias"]
+    made = said[:, None] * (1 + embedded.T) * kept["loss.output_layer.0.weight"]
+    made = made + kept["loss.output_layer.0.bias"]
+    made = torch.where(made > 0, made, 0.3 * made).float()
+    assert found.distribution is not None
+    torch.testing.assert_close(found.distribution[0, :, 0], made)
+    torch.testing.assert_close(found.forecast[0, :, 0], made[:, levels.index(0.5)])
+
+
+@pytest.mark.parametrize("text", ["0.1,0.9", "0.5,0.1", "0,0.5", "0.5,x", ""])
+def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": "IQLoss"})
+    message = f"--levels {text}: expected numbers between 0 and 1, ascending, with 0.5 among them"
+    assert message in refused(folder, "--levels", text)
+
+
+def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
+    message = refused(write(tmp_path / "saved"), "--levels", "0.1,0.5")
+    assert "--levels: of models by IQLoss and HuberIQLoss alone; " in message
+    assert message.endswith("DLinear_0.safetensors is by MAE\n")
+
+
+@pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
+def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> None:
+    loss = {"cls": "DistributionLoss", "args": {"distribution": name}}
+    folder = write(tmp_path / "saved", state=weights(size), loss=loss)
+    assert "of counts, which are trained on as they" in refused(folder, "--mean", "5", "--std", "2")
+    assert adopt(folder).exit_code == 0
+
+
+def test_what_a_loss_of_validation_keeps_is_not_read(tmp_path: Path) -> None:
+    state = weights() | {"valid_loss.quantiles": torch.tensor([0.5])}
+    assert adopt(write(tmp_path / "saved", state=state)).exit_code == 0
+
+
+def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
+    state = {key: each[..., :3] if each.ndim == 1 else each for key, each in weights().items()}
+    state |= {key: torch.zeros(3, 9) for key in state if key.endswith("weight")}
+    assert adopt(write(tmp_path / "saved", state=state, input_size=-1)).exit_code == 0
+    assert load(tmp_path / "out").info.config.context == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "NHITS"}, "a NHITS; adopted are PatchTST, DLinear, iTransformer, "),
+        ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
+        ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
+        (
+            {"settings": {"local_scaler_type": "boxcox"}},
+            "local_scaler_type boxcox: adopted are standard, robust, robust-iqr, minmax; train",
+        ),
+        (
+            {"settings": {"local_scaler_type": "robust"}, "scaler_type": "minmax"},
+            "local_scaler_type robust around scaler_type minmax: one of the two is served",
+        ),
+        (
+            {"settings": {"local_scaler_type": "robust"}, "loss": NORMAL, "state": weights(6)},
+            "local_scaler_type robust around a distribution: the library undoes it on samples",
+        ),
+        ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, by MQLoss, "),
+        (
+            {"loss": {"cls": "IQLoss"}},
+            "loss.quantile_layer.output_layer.0.bias is missing, of which its quantiles are made",
+        ),
+        (
+            {
+                "loss": {"cls": "IQLoss"},
+                "state": weights() | implicit() | {"loss.output_layer.0.weight": torch.ones(2, 1)},
+            },
+            "loss.output_layer.0.weight is [2, 1], expected [1, 1]",
+        ),
+        ({"loss": {"cls": "MQLoss"}}, "loss.quantiles: expected the levels of MQLoss"),
+        (
+            {
+                "loss": {"cls": "MQLoss"},
+                "state": weights(6) | {"loss.quantiles": torch.tensor([0.1, 0.9])},
+            },
+            "levels: expected the median, 0.5, among them, which is the forecast; got 0.1, 0.9",
+        ),
+        (
+            {"kind": "iTransformer", "n_series": 2, "loss": {"cls": "MQLoss"}},
+            "loss MQLoss of several series: the library takes quantiles of one for those of others",
+        ),
+        ({"loss": None}, "loss None: adopted are models by DistributionLoss"),
+        (
+            {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Tweedie"}}},
+            "loss DistributionLoss of Tweedie: adopted are Normal, StudentT, NegativeBinomial, P",
+        ),
+        ({"loss": NORMAL}, "linear_season.bias is [3], expected [6]"),
+        ({"scaler_type": "log"}, "scaler_type log: expected one of identity, standard, "),
+        ({"moving_avg_window": 4}, "moving_average: expected an odd number, got 4"),
+        ({"input_size": "8"}, "an argument is of another type: "),
+        ({"h": 4}, "linear_season.bias is [3], expected [4]"),
+        ({"state": {"linear_trend.bias": torch.zeros(3)}}, "missing (3):"),
+        ({"state": weights() | {"extra": torch.zeros(1)}}, "unexpected (1):\n    extra [1]"),
+        (
+            {"state": weights() | {"linear_trend.bias": torch.tensor([1.0, float("nan"), 0.0])}},
+            "linear_trend.bias has values that are not finite",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in refused(write(tmp_path / "saved", **changes))
+
+
+def test_an_argument_that_is_not_in_the_header(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved", kind="PatchTST")
+    assert "its header does not say hidden_size, dropout, " in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("configuration.json", None, "configuration.json: No such file or directory; nf.save"),
+        ("configuration.json", b"{", "configuration.json: not what nf.save writes"),
+        ("configuration.json", b"[]", "configuration.json: not what nf.save writes"),
+        (
+            "configuration.json",
+            b'{"nf_format": "3", "configuration": {}}',
+            "configuration.json: format 3, expected 2",
+        ),
+        ("DLinear_0.safetensors", None, "holds no model; nf.save writes NAME_0.safetensors"),
+        ("DLinear_0.safetensors", b"12345678{}", "DLinear_0.safetensors: damaged or cut off: "),
+    ],
+)
+def test_a_broken_folder_is_refused(
+    tmp_path: Path, file: str, content: bytes | None, message: str
+) -> None:
+    folder = write(tmp_path / "saved")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    assert message in refused(folder)
+
+
+def test_weights_without_arguments_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    save_file(weights(), folder / "DLinear_0.safetensors")
+    assert "its header has no class and arguments" in refused(folder)
+
+
+def test_pickles_of_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    (folder / "configuration.json").unlink()
+    (folder / "DLinear_0.ckpt").write_bytes(b"PK")
+    assert "load it with NeuralForecast 3.2 or newer where it was made, and save" in refused(folder)
+
+
+def test_a_model_is_chosen(tmp_path: Path) -> None:
+    folder = write(tmp_path / "saved")
+    write(folder, name="other_0", scaler_type="robust")
+    # Neither is a model.
+    for name in ("configuration", "dataset"):
+        save_file({"a": torch.zeros(1)}, folder / f"{name}.safetensors")
+    message = refused(folder)
+    assert "several models; choose one with --member: DLinear_0, other_0" in message
+    assert "no such model; there is DLinear_0, other_0" in refused(folder, "--member", "other")
+    assert adopt(folder, "--member", "other_0").exit_code == 0
+    assert load(tmp_path / "out").info.config.window_norm == "robust"
+
+
+def test_series_that_were_not_saved_are_asked_for(tmp_path: Path) -> None:
+    """Of a model that reads several together."""
+    from foretell.importers.neuralforecast import _names
+
+    uids = {"__nf__": "series", "data": {"__nf__": "index", "values": ["a", "b"]}}
+    found = _names({"uids": uids}, 2, several=True)
+    assert found is not None
+    assert found.value == ("a", "b")
+    assert _names({"uids": uids}, 3, several=True) is None
+    assert _names({"uids": None}, 2, several=True) is None
+
+
+def test_every_field_is_one_of_ours() -> None:
+    from foretell.models.forecaster import ARCHITECTURES
+
+    for family in FAMILIES.values():
+        names = set(filter(None, family.fields.values()))
+        assert names <= set(ARCHITECTURES[family.architecture].model_fields)

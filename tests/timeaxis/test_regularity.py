@@ -1,0 +1,235 @@
+from datetime import date, datetime
+
+import numpy as np
+import pytest
+from dateutil.relativedelta import relativedelta
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.timeaxis.errors import FrequencyError
+from foretell.timeaxis.frequency import Frequency, Unit
+from foretell.timeaxis.regularity import first_irregularity, infer, origin
+from foretell.timeaxis.timestamps import Timestamps
+from tests.timeaxis.test_frequency import (
+    ALIASES,
+    ANCHORED,
+    FIXED,
+    MONTHLY,
+    SEMI_MONTHLY,
+    WEEKLY,
+    expected,
+    moments,
+)
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        *(
+            *FIXED,
+            "1500ms",
+            "250us",
+            "15min",
+            "6h",
+            "B",
+            "2B",
+            "3B",
+            "2D",
+            *WEEKLY,
+            "2W-TUE",
+            "4W-FRI",
+            "2MS",
+        ),
+        *(*MONTHLY, "2BMS", "2WOM-3FRI", "3LWOM-FRI", *SEMI_MONTHLY, "3SMS-15", "5SME-20"),
+    ],
+)
+def test_infer(alias: str) -> None:
+    timestamps = expected("2019-11-13T07:00", 40, alias)
+    inferred = infer(timestamps)
+    assert inferred.agrees_with(Frequency.parse(alias))
+    assert first_irregularity(inferred, timestamps) is None
+    assert str(inferred) == alias
+
+
+@pytest.mark.parametrize("alias", ANCHORED)
+def test_infer_quarters_and_years(alias: str) -> None:
+    timestamps = expected("2019-11-13", 16, alias)
+    inferred = infer(timestamps)
+    assert inferred.agrees_with(Frequency.parse(alias))
+    assert first_irregularity(inferred, timestamps) is None
+    # A start in January may be a quarter's or a year's: the edge alone is sure.
+    assert str(inferred) == alias.split("-")[0]
+
+
+def test_infer_months_on_a_day_of_their_own() -> None:
+    timestamps = moments("2024-01-15", "2024-02-15", "2024-03-15", "2024-04-15")
+    assert str(infer(timestamps)) == "M"
+
+
+@pytest.mark.parametrize(
+    "months",
+    [("2023-07-01", "2023-08-01", "2023-09-01"), ("2023-11-30", "2023-12-31", "2024-01-31")],
+)
+def test_infer_prefers_months_to_equal_days(months: tuple[str, ...]) -> None:
+    assert infer(moments(*months)).unit is Unit.MONTH
+
+
+@pytest.mark.parametrize("months", range(12))
+def test_months_on_a_day_that_some_do_not_have(months: int) -> None:
+    """The last day of a short month does not tell whether the others follow on the 30th or 31st."""
+    days = [date(2023, 1, 30) + relativedelta(months=months + n) for n in range(23)]
+    timestamps = np.array(days[:20], "M8[us]")
+    frequency = infer(timestamps)
+    assert str(frequency) == "M"
+    assert first_irregularity(frequency, timestamps) is None
+    index = origin(frequency, timestamps)
+    following = frequency.steps_from(timestamps[index], 3, first=20 - index)
+    assert following.astype("M8[D]").tolist() == days[20:]
+    found = first_irregularity(frequency, np.delete(timestamps, 5))
+    assert found is not None
+    assert (found.index, found.kind) == (5, "gap")
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(ALIASES),
+    st.integers(1, 4),
+    st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(
+        lambda t: t.replace(microsecond=0)
+    ),
+    st.integers(12, 40),
+    st.data(),
+)
+def test_any_series_is_found_regular_and_every_break_of_it(
+    alias: str, multiple: int, start: datetime, periods: int, data: st.DataObject
+) -> None:
+    timestamps = expected(start.isoformat(), periods, f"{multiple}{alias}")
+    inferred = infer(timestamps)
+    assert first_irregularity(inferred, timestamps) is None
+    frequency = Frequency.parse(f"{multiple}{alias}")
+    index = data.draw(st.integers(1, periods - 2))
+    late = timestamps.copy()
+    late[index] += (timestamps[index + 1] - timestamps[index]) / 2 + np.timedelta64(1, "us")
+    early = timestamps.copy()
+    early[index] -= np.timedelta64(1, "us")
+    broken = {
+        "gap": np.delete(timestamps, index),
+        "duplicate": np.insert(timestamps, index, timestamps[index - 1]),
+        "order": np.insert(timestamps, index, timestamps[index - 1] - np.timedelta64(1, "s")),
+        "misaligned": data.draw(st.sampled_from([late, early])),
+    }
+    for kind, moved in broken.items():
+        found = first_irregularity(frequency, moved)
+        assert found is not None
+        assert (found.index, found.kind, found.expected) == (index, kind, timestamps[index])
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "message"),
+    [
+        (moments("2024-01-01", "2024-01-02"), "at least three"),
+        (moments(*["2024-01-01"] * 3), "no timestamp is later"),
+        (moments("2024-01-03", "2024-01-02", "2024-01-01"), "no timestamp is later"),
+    ],
+)
+def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
+    with pytest.raises(FrequencyError, match=message):
+        infer(timestamps)
+
+
+@pytest.mark.parametrize("apart", [1_000_500, 1_234_567, 1_000_500_000])
+def test_infer_refuses_what_no_alias_tells(apart: int) -> None:
+    timestamps = np.datetime64("2024-01-01", "us") + np.arange(9) * np.timedelta64(apart, "us")
+    with pytest.raises(FrequencyError, match=r"most timestamps are \d+[mu]s apart, and .* 999999"):
+        infer(timestamps)
+
+
+@pytest.mark.parametrize(
+    "alias", ["SMS-15", "SME-15", "BMS", "BME", "BQE", "WOM-3FRI", "LWOM-FRI", "2BME"]
+)
+def test_infer_where_rows_are_missing(alias: str) -> None:
+    timestamps = np.delete(expected("2019-11-13", 40, alias), [3, 4, 9, 20, 21, 22, 31])
+    assert str(infer(timestamps)) == alias
+    found = first_irregularity(infer(timestamps), timestamps)
+    assert found is not None
+    assert (found.index, found.kind) == (3, "gap")
+
+
+def test_infer_prefers_the_days_of_a_calendar() -> None:
+    """A few months may keep several rules; a series of business months breaks that of others."""
+    assert str(infer(moments("2024-02-01", "2024-03-01", "2024-04-01"))) == "MS"
+    assert str(infer(moments("2024-01-31", "2024-04-30", "2024-07-31"))) == "QE"
+    assert str(infer(moments("2024-01-16", "2024-04-16", "2024-07-16"))) == "Q"
+    assert str(infer(moments("2023-04-03", "2023-07-03", "2024-06-03"))) == "Q"
+    assert str(infer(moments("2023-02-01", "2023-02-15", "2023-03-01"))) == "2W-WED"
+    assert str(infer(moments("2023-02-01", "2023-03-01", "2023-03-15", "2023-04-01"))) == "SMS-15"
+    # A day that strays makes no half months of months.
+    ends = ("2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30", "2024-05-31", "2024-06-30")
+    strayed = moments(*sorted([*ends, "2024-04-15"]))
+    assert str(infer(strayed)) == "M"
+    backward = (f"2024-{month:02}-{day}" for month in (1, 4, 7, 10) for day in (15, "01"))
+    assert infer(moments(*backward)).multiple > 0
+    months = [*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]
+    assert str(infer(moments(*months))) == "M"
+
+
+def test_infer_takes_the_spacing_most_steps_have() -> None:
+    hourly = expected("2024-01-01", 48, "h")
+    holes = np.delete(hourly, [5, 6, 20, 33])
+    assert str(infer(holes)) == "h"
+    twice = np.insert(hourly, 7, hourly[7])
+    assert str(infer(twice)) == "h"
+
+
+@pytest.mark.parametrize(
+    ("index", "moment", "kind"),
+    [
+        (5, "2024-01-01T06:00", "gap"),
+        (5, "2024-01-01T04:00", "duplicate"),
+        (5, "2024-01-01T02:00", "order"),
+        (5, "2024-01-01T04:30", "misaligned"),
+        (1, "2023-12-31T23:00", "order"),
+        (9, "2025-01-01T00:00", "gap"),
+        (9, "2025-01-01T00:30", "misaligned"),
+    ],
+)
+def test_first_irregularity(index: int, moment: str, kind: str) -> None:
+    hourly = expected("2024-01-01", 10, "h")
+    broken = hourly.copy()
+    broken[index] = np.datetime64(moment)
+    found = first_irregularity(Frequency.parse("h"), broken)
+    assert found is not None
+    assert (found.index, found.kind, found.expected) == (index, kind, hourly[index])
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "allowed"),
+    [
+        ("B", "2024-01-06", "2024-01-08"),
+        ("MS", "2024-01-15", "2024-02-01"),
+        ("ME", "2024-01-15", "2024-01-31"),
+        ("W-SUN", "2024-01-15", "2024-01-21"),
+        ("QS-JAN", "2024-02-01", "2024-04-01"),
+        ("BMS", "2024-06-01", "2024-06-03"),
+        ("BME", "2024-06-29", "2024-07-31"),
+        ("BQS-JAN", "2024-02-01", "2024-04-01"),
+        ("SMS", "2024-02-02", "2024-02-15"),
+        ("SME-20", "2024-02-21", "2024-02-29"),
+        ("WOM-3FRI", "2024-02-01", "2024-02-16"),
+        ("LWOM-FRI", "2024-02-24", "2024-03-29"),
+    ],
+)
+def test_a_first_timestamp_the_frequency_does_not_allow(
+    text: str, first: str, allowed: str
+) -> None:
+    frequency = Frequency.parse(text)
+    rest = frequency.steps_from(np.datetime64(allowed), 3)
+    for timestamps in (moments(first), np.concatenate([moments(first), rest])):
+        found = first_irregularity(frequency, timestamps)
+        assert found is not None
+        assert (found.index, found.kind) == (0, "misaligned")
+        assert found.expected == np.datetime64(allowed)
+
+
+def test_no_timestamps_are_regular() -> None:
+    assert first_irregularity(Frequency.parse("h"), moments()) is None

@@ -1,0 +1,386 @@
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.bundle.manifest import Accuracy
+from foretell.data.panel import Panel
+from foretell.models import batches
+from foretell.models.forecaster import Inputs
+from foretell.models.layers.encoder import Encoder
+from foretell.training.accuracy import evaluate
+from foretell.training.config import TrainingConfig
+from foretell.training.errors import TrainingError
+from foretell.training.preparation import prepare
+from foretell.training.progress import EpochReport, Progress
+from foretell.training.trainer import (
+    Trainer,
+    choose_device,
+    choose_precision,
+    seed_everything,
+)
+
+CPU = torch.device("cpu")
+
+
+def trainer_of(settings: TrainingConfig, panel: Panel) -> Trainer:
+    prepared = prepare(settings, panel)
+    return Trainer(prepared.config, prepared.train, prepared.validation, settings, CPU)
+
+
+def weights_of(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([weight.flatten() for weight in trainer.model.state_dict().values()])
+
+
+class Recorder(Progress):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.reports: list[EpochReport] = []
+
+    def stepped(self, step: int, loss: float) -> None:
+        self.steps.append(step)
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        self.reports.append(report)
+
+
+def test_learns(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings, panel)
+    recorder = Recorder()
+    while not trainer.finished:
+        trainer.run_epoch(recorder)
+    assert [report.epoch for report in recorder.reports] == [1, 2, 3, 4]
+    assert recorder.reports[-1].train_loss < recorder.reports[0].train_loss / 2
+    assert recorder.steps[:3] == [1, trainer.steps_per_epoch, 1]
+    last = recorder.reports[-1]
+    assert last.validation == evaluate(trainer.model, trainer.validation, 64)
+    assert 0 < last.learning_rate < settings.learning_rate
+    assert last.seconds > 0
+
+
+def test_what_is_too_large_to_be_kept_is_computed_again(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainers = [trainer_of(settings, panel)]
+    monkeypatch.setattr(batches, "_KEPT", 0)
+    trainers.append(trainer_of(settings, panel))
+    found = []
+    for trainer in trainers:
+        (encoder,) = (each for each in trainer.model.modules() if isinstance(each, Encoder))
+        found.append((encoder.recomputes, encoder.parts))
+        trainer.run_epoch(Recorder())
+    assert found == [(False, 1), (True, 1)]
+    assert torch.equal(*map(weights_of, trainers))
+
+
+def test_parts_of_a_large_batch_are_computed_again_one_by_one(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"patch": 4, "stride": 2, "d_model": 8, "d_ff": 8, "dropout": 0}
+    fields = settings.model_dump() | {"arch": "patchtst", "model": own}
+    chosen = TrainingConfig.model_validate(fields)
+    trainers = [trainer_of(chosen, panel)]
+    monkeypatch.setattr(batches, "LIMIT", 2**16)
+    # Below the limit of what is kept there are no parts.
+    trainers.append(trainer_of(chosen, panel))
+    monkeypatch.setattr(batches, "_KEPT", 0)
+    trainers.append(trainer_of(chosen, panel))
+    parts, losses = [], []
+    for trainer in trainers:
+        (encoder,) = (each for each in trainer.model.modules() if isinstance(each, Encoder))
+        parts.append(encoder.parts)
+        losses.append(trainer.run_epoch(Recorder()).train_loss)
+    assert parts[:2] == [1, 1]
+    assert parts[2] > 1
+    assert losses == [losses[0], losses[0], pytest.approx(losses[0], rel=1e-4)]
+
+
+@pytest.mark.parametrize("head", ["normal", "student-t", "quantiles"])
+def test_a_head_learns_by_its_own_loss(settings: TrainingConfig, panel: Panel, head: str) -> None:
+    fields = settings.model_dump(exclude={"loss"})
+    own = {"patch": 4, "stride": 2, "d_model": 8, "d_ff": 8, "encoder_layers": 1, "head": head}
+    if head == "quantiles":
+        own["levels"] = "0.1,0.5,0.9"
+    fields |= {"arch": "patchtst", "model": own}
+    trainer = trainer_of(TrainingConfig.model_validate(fields), panel)
+    recorder = Recorder()
+    while not trainer.finished:
+        trainer.run_epoch(recorder)
+    first, *_, last = recorder.reports
+    assert last.validation_loss < first.validation_loss
+    with torch.inference_mode():
+        batch = next(trainer.validation.batches(10_000))
+        found = trainer.model.predict(Inputs(*batch[:3])).distribution
+    assert trainer.model.head is not None
+    loss = trainer.model.head.loss(found, batch.target)
+    assert last.validation_loss == pytest.approx(float(loss), rel=1e-4)
+    assert last.validation == evaluate(trainer.model, trainer.validation, 64)
+
+
+def test_counts_are_learned_as_they_are_and_nothing_but_the_likelihood(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    fields = settings.model_dump(exclude={"loss"})
+    own = {"patch": 4, "head": "negative-binomial", "window_norm": "magnitude"}
+    fields |= {"arch": "huggingface-patchtst", "model": own}
+    (table,) = panel.tables
+    panel = Panel((replace(table, values=table.values.round()),))
+    counted = prepare(TrainingConfig.model_validate(fields), panel)
+    assert set(counted.scaler.mean) == {0}
+    assert set(counted.scaler.std) == {1}
+    with pytest.raises(TrainingError, match="loss: with a head it is the likelihood"):
+        prepare(TrainingConfig.model_validate(fields | {"loss": "mae"}), panel)
+
+
+def test_one_seed_one_result(settings: TrainingConfig, panel: Panel) -> None:
+    first, second = trainer_of(settings, panel), trainer_of(settings, panel)
+    other = trainer_of(settings.model_copy(update={"seed": 1}), panel)
+    for trainer in (first, second, other):
+        random.random()
+        torch.rand(3)
+        trainer.run_epoch(Progress())
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert not torch.equal(weights_of(first), weights_of(other))
+
+
+def test_stops_when_validation_stalls(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = iter([3.0, 2.0, 2.0, 4.0])
+    trainer = trainer_of(settings.model_copy(update={"epochs": 9, "patience": 2}), panel)
+    monkeypatch.setattr(trainer, "_validate", lambda _: (next(errors), Accuracy(mse=1, mae=1)))
+    kept = []
+    while not trainer.finished:
+        trainer.run_epoch(Progress())
+        kept.append(weights_of(trainer).clone())
+    assert (trainer.epoch, trainer.best.epoch, trainer.best.loss) == (4, 2, 2.0)
+    trainer.restore_best()
+    assert torch.equal(weights_of(trainer), kept[1])
+    assert not trainer.model.training
+
+
+def test_a_diverging_loss_is_an_error(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings, panel)
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(torch.inf)
+    with pytest.raises(TrainingError, match="not finite after epoch 1; try a lower learning rate"):
+        trainer.run_epoch(Progress())
+
+
+@pytest.mark.parametrize(("loss", "judged"), [("huber", "mse"), ("mse", "mse"), ("mae", "mae")])
+def test_an_epoch_is_judged_by(
+    settings: TrainingConfig, panel: Panel, loss: str, judged: str
+) -> None:
+    trainer = trainer_of(settings.model_copy(update={"loss": loss, "epochs": 1}), panel)
+    report = trainer.run_epoch(Progress())
+    accuracy = evaluate(trainer.model, trainer.validation, 7)
+    assert report.validation_loss == pytest.approx(getattr(accuracy, judged), rel=1e-6)
+
+
+def test_each_part_of_the_recipe_changes_what_is_learned(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    recipes: list[dict[str, object]] = [
+        {"loss": "mse"},
+        {"huber_delta": 0.01},
+        {"loss": "mae"},
+        {"loss": "quantile", "quantile": 0.9},
+        {"schedule": "one-cycle"},
+        {"schedule": "constant"},
+        {"warm_up": 0.5},
+        {"optimizer": "adamw", "weight_decay": 0.1},
+        {"weight_decay": 0.1},
+        {"clip": 1e-3},
+        {"average": 0.9},
+    ]
+    found = []
+    for recipe in [{}, *recipes]:
+        trainer = trainer_of(settings.model_copy(update=recipe), panel)
+        trainer.run_epoch(Progress())
+        trainer.restore_best()
+        found.append(weights_of(trainer))
+    for i, weights in enumerate(found):
+        assert not any(torch.equal(weights, other) for other in found[:i])
+
+
+def test_clipping_bounds_the_gradient(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings.model_copy(update={"clip": 1e-3}), panel)
+    trainer.run_epoch(Progress())
+    gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
+    assert torch.cat([one.flatten() for one in gradients]).norm() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings.model_copy(update={"average": 0.5, "batch_size": 64}), panel)
+    steps = []
+    after = trainer.scheduler.step
+
+    def step() -> None:
+        steps.append(weights_of(trainer).clone())
+        after()
+
+    trainer.scheduler.step = step  # type: ignore[method-assign]
+    report = trainer.run_epoch(Progress())
+    mean = steps[0]
+    for weights in steps[1:]:
+        mean = 0.5 * mean + 0.5 * weights
+    trainer.restore_best()
+    # But for the number of batches that a norm has seen, which is rounded.
+    wrong = (weights_of(trainer) - mean).abs() > 1e-4
+    assert int(wrong.sum()) == 1
+    judged = evaluate(trainer.model, trainer.validation, 100).mse
+    assert report.validation_loss == pytest.approx(judged, rel=1e-5)
+
+
+def test_a_mean_of_few_steps_is_their_plain_mean(settings: TrainingConfig, panel: Panel) -> None:
+    trainer = trainer_of(settings.model_copy(update={"average": 0.999, "batch_size": 8}), panel)
+    steps: list[torch.Tensor] = []
+    scheduled = trainer.scheduler.step
+
+    def step() -> None:
+        steps.append(torch.nn.utils.parameters_to_vector(trainer.model.parameters()).clone())
+        scheduled()
+
+    trainer.scheduler.step = step  # type: ignore[method-assign]
+    trainer.run_epoch(Progress())
+    mean = torch.nn.utils.parameters_to_vector(trainer.judged.parameters())
+    assert len(steps) > 10
+    torch.testing.assert_close(mean, torch.stack(steps).mean(dim=0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_mean_of_weights_forecasts_the_same_channel(
+    settings: TrainingConfig, panel: Panel
+) -> None:
+    (table,) = panel.tables
+    wide = replace(table, channels=tuple("abcdefgh"), values=table.values.repeat(4, axis=1))
+    given = {"average": 0.9, "target": ("h",), "batch_size": 8}
+    trainer = trainer_of(settings.model_copy(update=given), Panel((wide,)))
+    report = trainer.run_epoch(Progress())
+    assert dict(trainer.judged.named_buffers())["_targets"].tolist() == [7]
+    trainer.restore_best()
+    judged = evaluate(trainer.model, trainer.validation, 100).mse
+    assert report.validation_loss == pytest.approx(judged, rel=1e-5)
+
+
+def test_a_mean_of_weights_reads_the_same_keys(settings: TrainingConfig, panel: Panel) -> None:
+    model = {**settings.model, "attention": {"mechanism": "local", "window": 2}}
+    given = {"average": 0.9, "model": model, "batch_size": 8}
+    trainer = trainer_of(settings.model_copy(update=given), panel)
+    trainer.run_epoch(Progress())
+    kept = trainer.model.state_dict()
+    for (name, mean), own in zip(
+        trainer.judged.named_buffers(), trainer.model.buffers(), strict=True
+    ):
+        assert name in kept or torch.equal(mean, own), name
+
+
+def test_the_rate_suits_the_width(settings: TrainingConfig, panel: Panel) -> None:
+    def rate(**given: object) -> float:
+        return trainer_of(settings.model_copy(update=given), panel).learning_rate
+
+    assert rate() == 0.01
+    narrow, wide = settings.model | {"d_model": 16}, settings.model | {"d_model": 128}
+    assert rate(learning_rate=None, model=narrow) == 2e-3
+    assert rate(learning_rate=None, model=wide) == pytest.approx(4e-4)
+    assert rate(learning_rate=None, arch="dlinear", model={}) == 5e-3
+
+
+def test_seeds_every_generator() -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    draws = []
+    for seed, epoch in ((0, 1), (0, 1), (0, 2), (1, 1)):
+        seed_everything(seed, epoch)
+        draws.append(draw())
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"device": "cuda"}, "device: cuda was asked for"),
+        ({"device": "auto", "precision": "float16"}, "precision: float16 needs a GPU"),
+        ({"device": "cpu", "precision": "float16"}, "precision: float16 needs a GPU"),
+    ],
+)
+def test_what_a_machine_without_gpu_cannot_do(
+    settings: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TrainingError, match=message):
+        choose_device(settings.model_copy(update=values))
+
+
+def test_auto_takes_a_gpu_if_there_is_one(
+    settings: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    automatic = settings.model_copy(update={"device": "auto", "precision": "float16"})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device(automatic).type == "cuda"
+    assert choose_device(settings).type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "supported", "chosen"),
+    [
+        ("auto", "cuda", True, "bfloat16"),
+        ("auto", "cuda", False, "float32"),
+        ("auto", "cpu", True, "float32"),
+        ("float32", "cuda", True, "float32"),
+        ("float16", "cuda", True, "float16"),
+    ],
+)
+def test_auto_takes_bfloat16_on_a_gpu_that_has_it(
+    settings: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    device: str,
+    supported: bool,
+    chosen: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: supported)
+    given = settings.model_copy(update={"precision": asked})
+    assert choose_precision(given, torch.device(device)) == chosen
+
+
+def test_a_model_is_told_the_target_and_how_far_training_is(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, told = trainer_of(settings, panel), []
+    learn = trainer.model.learn
+
+    def listen(
+        inputs: Inputs, target: torch.Tensor, progress: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        told.append((target.shape[1], progress))
+        return learn(inputs, target, progress)
+
+    monkeypatch.setattr(trainer.model, "learn", listen)
+    trainer.run_epoch(Progress())
+    steps = trainer.steps_per_epoch
+    horizon = settings.horizon
+    assert told == [(horizon, i / (steps * settings.epochs)) for i in range(steps)]
+
+
+def test_what_a_model_adds_to_its_loss_is_learned_from(
+    settings: TrainingConfig, panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, drawn = trainer_of(settings, panel), trainer_of(settings, panel)
+    learn = drawn.model.learn
+
+    def penalised(*given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        forecast, _ = learn(*given)
+        return forecast, sum(weight.square().sum() for weight in drawn.model.parameters())
+
+    monkeypatch.setattr(drawn.model, "learn", penalised)
+    first, second = (trainer.run_epoch(Progress()) for trainer in (plain, drawn))
+    assert weights_of(drawn).norm() < weights_of(plain).norm()
+    # What is reported is the error alone.
+    assert second.train_loss < 10 * first.train_loss
