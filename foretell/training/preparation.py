@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -135,4 +136,4 @@ def _calendar(
             return published and learnable(published, time)
     if published is None:
         raise TrainingError(f"calendar: {settings.arch} reads none of data of this frequency")
-    return published.model_copy(update={"features": settings.calendar})
+    return replace(published, features=settings.calendar)

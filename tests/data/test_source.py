@@ -65,7 +65,7 @@ def test_checkpoints_record_the_source(source: DataSource) -> None:
     fields = source.model_dump(mode="json")
     assert DataSource.recorded(fields) == source
     assert DataSource.recorded(None) is None
-    with pytest.raises(DataError, match=r"config\.json: data\.splits\.ends: "):
+    with pytest.raises(DataError, match=r"config\.json: data\.splits\.ends\.1: "):
         DataSource.recorded({**fields, "splits": {"ends": [1]}})
 
 

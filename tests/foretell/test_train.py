@@ -12,6 +12,7 @@ from pydantic import BaseModel, create_model
 from foretell.commands.fields import metavar
 from foretell.commands.train import command
 from foretell.commands.train_options import Arguments, arguments_of, options
+from foretell.data.source import DataSource
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.softmax import Softmax
 from foretell.models.checkpoint import load_info
@@ -280,7 +281,7 @@ def test_how_the_data_is_read_comes_from_the_file_too(data: Path, out: Path) -> 
     file.write_text(f"{settings}data: {data}\nmissing: ffill\nchannels: [load]\n")
     result = run(f"--config={file}", f"--out={out}", "--missing=interpolate")
     assert result.exit_code == 0, result.stderr
-    source = load_info(out).data
+    source = DataSource.recorded(load_info(out).data)
     assert source is not None
     assert (source.reading.missing, source.reading.channels) == ("interpolate", ("load",))
     assert source.rows == 240

@@ -10,6 +10,7 @@ from foretell.bundle.checksums import sha256
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel, Source
 from foretell.data.reading import Reading
+from foretell.data.source import DataSource
 from foretell.data.splits import Splits
 from foretell.models import batches
 from foretell.models.architectures.patchtst import PatchTST
@@ -94,7 +95,7 @@ def test_records_the_file(settings: TrainingConfig, panel: Panel, out: Path) -> 
     path.write_text("the table was read from here")
     reading = Reading(timestamp_column=("date",), missing="ffill")
     train(settings, replace(panel, source=Source(path, reading)), out)
-    data = load_info(out).data
+    data = DataSource.recorded(load_info(out).data)
     assert data is not None
     assert (data.path, data.sha256, data.rows) == (path.resolve(), sha256(path), 240)
     assert data.reading == reading
