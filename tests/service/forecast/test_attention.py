@@ -16,6 +16,7 @@ from foretell.service.forecast.attention import (
 )
 from foretell.service.forecast.requests import AttentionOptions
 from foretell.service.forecast.times import timeline_from
+from foretell.timeaxis.frequency import Frequency
 from tests.support.bundles import lag_stage, softmax_stage
 
 STAGES = (
