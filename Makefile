@@ -16,6 +16,7 @@ INSTALL = $(PIP) install --no-compile --constraint constraints.txt
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
 # The two builds overwrite each other's files: one has to go before the other comes.
 OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention performer-pytorch \
@@ -23,7 +24,7 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
+.PHONY: serve test test-all lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
 	bench-calls bench-counts bench-exports bench-precision bench-request bench-server \
 	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects gpu-workers mutants notebook \
 	package changes lowest page-assets page-pictures clean
@@ -37,9 +38,13 @@ serve: $(SERVE) demo
 demo: $(SERVE)
 	@$(BIN)/foretell demo --to $(DEMO)
 
-## every test
+## the tests but the slow ones
 test: $(TEST)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+## every test
+test-all: $(TEST)
+	$(PYTEST)
 
 ## ruff: faults and format
 lint: $(TEST)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from bench.gpu.prepare import prepare
 from foretell.bundle.manifest import Precision
@@ -21,6 +22,11 @@ from tests.tracing import trace_cheaply
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 _DATA = "energy.csv"
+
+# `--hypothesis-profile` chooses another.
+settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=2000)
+settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session", autouse=True)

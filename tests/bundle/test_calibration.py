@@ -75,7 +75,6 @@ def test_common_levels_are_stored() -> None:
     assert {0.025, 0.05, 0.1, 0.5, 0.9, 0.95, 0.975} <= set(stored_levels([1024]))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_offsets_in_between_are_ordered(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 40))
@@ -117,7 +116,7 @@ def test_coverage_of_exchangeable_errors(tails: tuple[float, float]) -> None:
     assert nominal - 4 * deviation <= held <= nominal + 2 / (windows + 1) + 0.01 + 4 * deviation
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.floats(-100, 100))
 def test_the_scale_follows_the_units(seed: int, factor: float, shift: float) -> None:
     history = np.random.default_rng(seed).normal(size=(4, 12, 2))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.bundle.attention import Axis
@@ -125,13 +125,11 @@ def changed_request(data: st.DataObject) -> Any:
     return changed(data.draw(st.sampled_from(VALID)), data)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_value_anywhere(client: Client, data: st.DataObject) -> None:
     check(client, json.dumps(changed_request(data)).encode())
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     st.sampled_from([json.dumps(body).encode() for body in VALID]),
     st.integers(0, 2000),
@@ -145,7 +143,6 @@ def test_any_damage_to_the_bytes(
     check(client, content[:at] + put + content[at + cut :])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.text(st.characters(exclude_categories=()), max_size=40))
 def test_any_model_name_is_only_a_name(client: Client, name: str) -> None:
     served = {*client.repository.registry.defaults, "repeat@1", "repeat@10"}

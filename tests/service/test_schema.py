@@ -45,7 +45,6 @@ def test_every_answer_is_as_documented(document: BaseSchema, mode: GenerationMod
 
         @settings(
             max_examples=25,
-            deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         )

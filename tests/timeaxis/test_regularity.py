@@ -3,7 +3,7 @@ from datetime import date, datetime
 import numpy as np
 import pytest
 from dateutil.relativedelta import relativedelta
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.timeaxis.errors import FrequencyError
@@ -78,7 +78,6 @@ def test_months_on_a_day_that_some_do_not_have(months: int) -> None:
     assert (found.index, found.kind) == (5, "gap")
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     st.sampled_from(ALIASES),
     st.integers(1, 4),

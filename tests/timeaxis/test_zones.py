@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.timeaxis.errors import TimestampError
@@ -53,7 +53,6 @@ def test_offsets_of_every_hour(name: str, year: int) -> None:
     compare(start + np.arange(8784) * np.timedelta64(1, "h"), ZoneInfo(name))
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     name=st.sampled_from([name for name, _ in ZONES]),
     moment=st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 28)),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.engine.fairness import GraphQueue, Node
@@ -92,7 +92,6 @@ def test_windows_and_seconds_are_counted_at_every_level() -> None:
     assert tree.root.waiting == 0
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.lists(st.floats(0.01, 2.0), min_size=2, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20),
@@ -254,7 +253,6 @@ class Counted:
             assert one.taken < one.windows or self.batches <= self.latest[one]
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     st.integers(1, 9),
     st.lists(st.one_of(st.none(), st.integers(1, 3), st.integers(1, 40)), max_size=60),

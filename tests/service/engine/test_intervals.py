@@ -197,7 +197,7 @@ def test_a_window_is_answered_as_it_is_alone() -> None:
         np.testing.assert_array_equal(together[:, one], alone)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.floats(0.005, 0.995), min_size=2, max_size=12),
     st.integers(0, 2**32),

@@ -112,7 +112,7 @@ def test_a_channel_that_made_no_errors() -> None:
     assert np.isfinite(offsets).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.002, 0.998), min_size=2, max_size=9), st.integers(0, 2**32))
 def test_they_never_cross(levels: list[float], seed: int) -> None:
     offsets = STORED.offsets(drawn(12, seed, 3.0, 1.0), STRIDE, sorted(levels))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.arrays import Arrays
@@ -221,7 +221,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.integers(1, 3), st.lists(STEPS, max_size=25), st.booleans())
 def test_every_work_has_one_outcome(
     workers: int, steps: list[tuple[Any, ...]], waits: bool

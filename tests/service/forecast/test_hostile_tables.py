@@ -27,7 +27,7 @@ STREAM = write_table(
 )
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(max_examples=1000)
 @given(st.dictionaries(st.integers(0, len(STREAM) - 1), st.integers(0, 255), max_size=4))
 def test_a_damaged_stream_is_read_or_refused(changes: dict[int, int]) -> None:
     body = bytearray(STREAM)
@@ -40,7 +40,6 @@ def test_a_damaged_stream_is_read_or_refused(changes: dict[int, int]) -> None:
         list(read_values(table, ("load",)))
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.integers(0, len(STREAM)))
 def test_a_stream_that_ends_early_is_read_or_refused(length: int) -> None:
     with contextlib.suppress(ServiceError):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.forecast.times import find_zone, timeline_from, write_labels
@@ -12,7 +12,6 @@ from foretell.timeaxis.frequency import Frequency
 ENDS = ("", "Z", "+05:45", "-09:30", "+00:53:28")
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.datetimes(), st.sampled_from(ENDS), st.sampled_from(["s", "15min", "h", "D"]))
 def test_writes_what_labels_are(start: object, end: str, frequency: str) -> None:
     timeline = timeline_from(f"{start}{end}", None, Frequency.parse(frequency), 3, "s")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
@@ -65,7 +65,6 @@ def test_a_channel_without_a_value_in_the_context(method: Missing) -> None:
     assert error.value.param == "s[2][1]"
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data(), st.integers(1, 12), st.integers(0, 5), st.integers(1, 3))
 def test_fills_as_pandas_does(data: st.DataObject, window: int, before: int, channels: int) -> None:
     numbers = st.one_of(st.just(NAN), st.integers(-100, 100).map(float))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
@@ -61,14 +61,12 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
     return job.options, entries, job.history.tobytes(), calendar, metadata, job.warnings
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_the_fast_way_reads_what_the_slow_one_does(client: Client, data: st.DataObject) -> None:
     body = json.dumps(changed_request(data)).encode()
     assert outcome(client, body, parse) == outcome(client, body, slowly)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(NUMBERS, min_size=8, max_size=12))
 @example(["1e400"] * 8)
 @example(

@@ -64,7 +64,7 @@ def without_objects(value: object) -> Any:
     return [without_objects(part) for part in value] if isinstance(value, list) else value
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(DATA, max_size=8), st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_data_are_read_whole(data: list[Any], indent: str | int | None, is_ascii: bool) -> None:
     request = {"inputs": [{"rows": data}], "model": "m"}
@@ -129,7 +129,7 @@ def test_brackets_without_end_are_not_read_to_their_end(
         tracemalloc.stop()
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(DATA, st.data())
 def test_what_is_no_json_is_refused(value: object, data: st.DataObject) -> None:
     text = json.dumps({"inputs": [{"times": value}], "unknown": value, "options": {"a": value}})
@@ -263,7 +263,6 @@ def test_metadata_with_numbers_that_json_has_not_are_refused(number: str, inner:
 
 @example("\\")
 @example('\\\\"')
-@settings(deadline=None)
 @given(st.text('\\",a', max_size=60))
 def test_quotes_that_are_escaped_end_no_string(text: str) -> None:
     request = {"inputs": [{"times": [text, 1, text + "x", [text]]}]}

@@ -211,7 +211,7 @@ def test_very_large_bodies_are_left_to_others() -> None:
     assert simd.read(b'{"inputs":[]}' + b" " * 2**22) is None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(VALUES, VALUES, st.booleans())
 @example([1], {"a\0": 1, "a": 2}, True)
 @example([[1, 2], [3, 4]], ["["], True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
@@ -67,7 +67,6 @@ def test_days_of_a_zone_follow_its_clock() -> None:
         ]
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.datetimes(pd.Timestamp("1990-01-01"), pd.Timestamp("2037-01-01")).map(
         lambda moment: moment.replace(second=0, microsecond=0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
@@ -118,7 +118,6 @@ def test_days_whose_offset_changes_follow_the_clock() -> None:
         read(listed=in_utc, frequency="D")
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.datetimes(pd.Timestamp("1990-01-01"), pd.Timestamp("2037-01-01")).map(
         lambda moment: moment.replace(second=0, microsecond=0)

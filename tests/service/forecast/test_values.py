@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
@@ -136,7 +136,6 @@ def test_numbers_take_no_memory_but_their_own(value: float) -> None:
     assert peak < 8 * len(numbers) * 2.5
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     st.lists(
         st.lists(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from backports import zstd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
@@ -39,7 +39,6 @@ def decompress(encoding: str, body: bytes, step: int) -> bytes:
     return b"".join(pieces)
 
 
-@settings(deadline=None, max_examples=60)
 @given(data=st.data(), body=st.binary(max_size=5000), step=st.integers(1, 300))
 def test_every_encoding_gives_back_what_was_folded(
     data: st.DataObject, body: bytes, step: int

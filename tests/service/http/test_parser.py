@@ -59,7 +59,7 @@ def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request]]:
     return sent, expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(conversations(), st.lists(st.integers(0, 2000), max_size=12))
 def test_requests_are_what_was_sent_however_it_comes(
     conversation: tuple[bytes, list[Request]], places: list[int]

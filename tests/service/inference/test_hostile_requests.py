@@ -22,7 +22,7 @@ from tests.service.inference.bodies import (
 )
 from tests.service.test_hostile_input import changed, has_surrogate
 
-FEW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 OUTPUTS = [
     {"name": "forecast", "parameters": {"binary_data": True}},
     {"name": "encoder.1.self.lags"},
@@ -107,7 +107,6 @@ def test_any_bytes(client: Client, body: bytes, length: str) -> None:
     check(client, body, {HEADER: length})
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.text(st.characters(exclude_categories=()), max_size=40))
 def test_any_text_is_echoed(client: Client, text: str) -> None:
     answer = infer(client, request(id=text))

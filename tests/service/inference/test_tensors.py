@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -36,7 +36,6 @@ PLACE = "inputs[1]"
 NAN, INFINITY = float("nan"), float("inf")
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_every_number_that_float32_has(data: st.DataObject) -> None:
     datatype = data.draw(st.sampled_from(sorted(DATATYPES)))
