@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from foretell.service.arrays import Arrays
-from foretell.service.engine.model import Model
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE
 
@@ -76,57 +73,3 @@ def test_attention_goes_to_who_asked(
             for stage, same in zip(contents[caller]["attention"], alone, strict=True):
                 assert stage["name"] == same["name"]
                 np.testing.assert_allclose(stage["weights"], same["weights"], rtol=1e-5)
-
-
-class Held:
-    """A model whose runs wait until told to go on.
-
-    Attributes:
-        entered: Set once a run has begun.
-        submitted: Released for every request that was queued.
-    """
-
-    def __init__(self, model: Model, patch: pytest.MonkeyPatch) -> None:
-        self.entered = threading.Event()
-        self.submitted = threading.Semaphore(0)
-        self.go_on = threading.Event()
-        self._run = model._sessions["forecast.onnx"].run
-        self._submit = model.submit
-        patch.setattr(model._sessions["forecast.onnx"], "run", self.run)
-        patch.setattr(model, "submit", self.submit)
-
-    def run(self, feeds: Arrays, worker: int) -> Arrays:
-        self.entered.set()
-        assert self.go_on.wait(30)
-        return self._run(feeds)
-
-    def submit(self, *arguments: Any, **options: Any) -> Any:
-        future = self._submit(*arguments, **options)
-        self.submitted.release()
-        return future
-
-
-def test_who_gives_up_makes_room_and_who_comes_too_late_is_told(
-    models: Path,
-    histories: np.ndarray[Any, np.dtype[np.float32]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with Client(models, max_queue=4, max_inputs=4) as client:
-        held = Held(client.repository.registry.find("multi"), monkeypatch)
-
-        async def scene() -> list[httpx.Response]:
-            async with connect(client) as http:
-                one, four = request_body(histories[0]), request_body(*histories[:4])
-                running = asyncio.create_task(http.post("/forecast", json=one))
-                await asyncio.to_thread(held.entered.wait, 30)
-                gave_up = await http.post("/forecast", json=four, headers={"X-Timeout-Ms": "200"})
-                waiting = asyncio.create_task(http.post("/forecast", json=four))
-                for _ in ("running", "gave_up", "waiting"):
-                    await asyncio.to_thread(held.submitted.acquire, timeout=30)
-                refused = await http.post("/forecast", json=one)
-                held.go_on.set()
-                return [await running, gave_up, await waiting, refused]
-
-        answers = asyncio.run(scene())
-        assert [answer.status_code for answer in answers] == [200, 504, 200, 429]
-        assert int(answers[-1].headers["retry-after"]) >= 1

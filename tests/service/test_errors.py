@@ -1,3 +1,5 @@
+"""Errors of the service, and what they say of values that do not fit."""
+
 from __future__ import annotations
 
 import asyncio
@@ -5,13 +7,23 @@ import traceback
 import weakref
 from http import HTTPStatus
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
 from foretell.bundle.nearness import Index
 from foretell.service import errors
-from foretell.service.errors import ServiceError, error_body, error_object, kept, let_go
+from foretell.service.errors import (
+    InvalidInputError,
+    ServiceError,
+    error_body,
+    error_object,
+    kept,
+    let_go,
+)
+from foretell.service.validation import shown, validate
+from tests.service.loops import on_loop
 
 
 def all_errors(kind: type[errors.ServiceError] = errors.ServiceError) -> list[Any]:
@@ -178,7 +190,8 @@ def test_a_coroutine_that_caught_an_error_continues() -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -> None:
+@on_loop
+async def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -> None:
     held: list[weakref.ref[Body]] = []
 
     async def work() -> None:
@@ -190,19 +203,16 @@ def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -> None
             await asyncio.sleep(0)
         raise ValueError("wrong")
 
-    async def scene() -> None:
-        task = asyncio.create_task(work())
-        await asyncio.sleep(0)
-        if is_cancelled:
-            task.cancel()
-        await asyncio.wait([task])
-        with pytest.raises((asyncio.CancelledError, ValueError)) as ended:
-            task.result()
-        let_go(ended.value)
-        assert ended.tb is not None
-        assert held[0]() is None
-
-    asyncio.run(scene())
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    if is_cancelled:
+        task.cancel()
+    await asyncio.wait([task])
+    with pytest.raises((asyncio.CancelledError, ValueError)) as ended:
+        task.result()
+    let_go(ended.value)
+    assert ended.tb is not None
+    assert held[0]() is None
 
 
 def test_an_error_that_is_kept_has_no_frames() -> None:
@@ -211,3 +221,61 @@ def test_an_error_that_is_kept_has_no_frames() -> None:
     assert (error.__traceback__, error.__context__) == (None, None)
     assert isinstance(error.__cause__, ValueError)
     assert len(held) == 2
+
+
+class Inner(BaseModel):
+    numbers: list[int]
+
+
+class Outer(BaseModel):
+    inner: list[Inner]
+    name: str = Field(default="")
+    few: Annotated[list[int], Field(min_length=2)] = [1, 2]
+    strict: Annotated[int, Field(strict=True, ge=1)] = 1
+    choice: Literal["all", "mean"] = "all"
+    text: Annotated[str, Field(pattern="a")] = "a"
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "param", "message"),
+    [
+        ({"inner": [{"numbers": [1, "x"]}]}, "", "inner[0].numbers[1]", "got the string 'x'"),
+        (
+            {"inner": [{"numbers": [1, "x"]}]},
+            "a[2]",
+            "a[2].inner[0].numbers[1]",
+            "a whole number",
+        ),
+        ({"inner": [{}]}, "", "inner[0].numbers", "required, but missing"),
+        ({"inner": [5]}, "", "inner[0]", "expected an object, got 5"),
+        ([1, 2], "", None, "expected an object, got a list of 2"),
+        ({"inner": [], "name": 5}, "", "name", "expected a string, got 5"),
+        ({"inner": [], "few": [1]}, "", "few", "expected a list of at least 2, got a list of 1"),
+        ({"inner": {}}, "", "inner", "expected a list, got an object"),
+        ({"inner": [], "strict": 0}, "", "strict", "expected at least 1, got 0"),
+        ({"inner": [], "strict": "1"}, "", "strict", "expected a whole number, got the string"),
+        ({"inner": [], "choice": "one"}, "", "choice", "expected 'all' or 'mean', got the string"),
+        ({"inner": [], "text": "b"}, "", "text", "match pattern 'a', got the string 'b'"),
+    ],
+)
+def test_names_the_place(value: object, place: str, param: str | None, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as error:
+        validate(Outer, value, place)
+    assert error.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        ("x", "the string 'x'"),
+        ("x" * 100, f"the string {'x' * 60!r}…"),
+        (10**80, "a number of over 70 digits"),
+        ([], "a list of 0"),
+        ({}, "an object"),
+    ],
+)
+def test_values_in_messages_are_short(value: object, text: str) -> None:
+    assert shown(value) == text

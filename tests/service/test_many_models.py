@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,10 +16,10 @@ import uvloop
 from foretell.bundle import layout
 from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
-from foretell.service.engine.run import Run
 from foretell.service.errors import NotReadyError
 from tests.service.client import Client
 from tests.service.engine.test_client import Halves, deadline, outcome, until
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 
 _MODELS, _ROOM = 12, 3
@@ -95,36 +93,6 @@ def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
     assert metric(server, 'foretell_load_wait_seconds_count{outcome="loaded"}') == 22
 
 
-def test_at_once(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers of all models at a time; what is in memory is counted at every load."""
-    most = loads = 0
-    models = [model for model in server.repository.models if model.on_demand]
-    was = Model.open
-
-    def count(model: Model) -> list[Run]:
-        nonlocal most, loads
-        waited = was(model)
-        loads += 1
-        most = max(most, sum(each.resident for each in models))
-        return waited
-
-    monkeypatch.setattr(Model, "open", count)
-    registry = server.repository.registry
-    random = np.random.default_rng(0)
-
-    def ask(number: int) -> None:
-        feeds = {"history": np.full((1, 8, 1), float(number), np.float32)}
-        model = registry.find(f"m{number}")
-        run = model.submit(feeds, deadline=time.monotonic() + _PATIENCE)
-        found = run.result(_PATIENCE)["forecast"]
-        assert found.tolist() == [[[float(number)]] * (number + 1)]
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, random.integers(0, _MODELS, 200).tolist()))
-    assert most == _ROOM
-    assert loads > _ROOM
-
-
 def test_by_bytes(many: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_bundle(tmp_path, Spec(name=name, ballast=1))
@@ -166,42 +134,25 @@ def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.Mon
     assert "server-timing" not in server.forecast(body(5)).headers
 
 
-def test_by_request(many: Path) -> None:
-    key = {"X-API-Key": "admin"}
-    with Client(many, load="on-demand", max_loaded=_ROOM, admin_keys="admin") as server:
-        path = "/v2/repository/models/m4/"
-        assert server.request("POST", path + "load", headers=key).is_success
-        assert resident(server) == {"m4"}
-        assert server.request("POST", path + "load", headers=key).is_success
-        index = server.request("POST", "/v2/repository/index", headers=key).json()
-        assert {entry["state"] for entry in index} == {"READY"}
-        assert server.request("POST", path + "unload", headers=key).is_success
-        assert server.forecast(body(4)).status_code == 503
-        assert server.get("/readyz").status_code == 200
-
-
-def test_through_an_http_worker(many: Path, tmp_path: Path) -> None:
+@on_loop
+async def test_through_an_http_worker(many: Path, tmp_path: Path) -> None:
     halves = Halves(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
-
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            for number in [*range(_MODELS), 0, 1]:
-                model = worker.registry.find(f"m{number}")
-                assert model.manifest.horizon == number + 1
-                feeds = {"history": np.full((2, 8, 1), 3.0, np.float32)}
-                going = model.submit(feeds, deadline=deadline())
-                found = (await outcome(going))["forecast"]
-                assert found.tolist() == [[[3.0]] * (number + 1)] * 2
-                assert (going.loading > 0) == (number > 0)
-                assert going.submitted <= going.began < going.ended
-                assert going.batch >= 1
-            assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
-            # Whoever leaves is not waited for.
-            gone = worker.registry.find("m5").submit(feeds, deadline=deadline())
-            gone.cancel()
-            await asyncio.sleep(0)
-
-    uvloop.run(run())
+    async with halves.engine() as engine, halves.worker() as worker:
+        for number in [*range(_MODELS), 0, 1]:
+            model = worker.registry.find(f"m{number}")
+            assert model.manifest.horizon == number + 1
+            feeds = {"history": np.full((2, 8, 1), 3.0, np.float32)}
+            going = model.submit(feeds, deadline=deadline())
+            found = (await outcome(going))["forecast"]
+            assert found.tolist() == [[[3.0]] * (number + 1)] * 2
+            assert (going.loading > 0) == (number > 0)
+            assert going.submitted <= going.began < going.ended
+            assert going.batch >= 1
+        assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
+        # Whoever leaves is not waited for.
+        gone = worker.registry.find("m5").submit(feeds, deadline=deadline())
+        gone.cancel()
+        await asyncio.sleep(0)
 
 
 def test_http_workers_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def report(server: Server) -> dict[str, Any]:
     return versions
 
 
+@pytest.mark.slow
 def test_a_version_is_replaced_under_load_and_nobody_notices(models: Path, tmp_path: Path) -> None:
     with serve(models, tmp_path, threads=1) as server, Load(server) as load:
         for version in (2, 3, 4):
@@ -128,6 +129,7 @@ def test_a_request_that_found_a_model_is_answered_by_it(
         assert [answer.json()["model_version"] for answer in answers] == ["2", "1"]
 
 
+@pytest.mark.slow
 def test_a_bundle_is_replaced_in_place(server: Server, models: Path) -> None:
     with Load(server) as load:
         for horizon in (5, 6):
@@ -142,6 +144,7 @@ def forecast_length(server: Server) -> int:
     return len(answer.json()["outputs"][0]["content"][0]["mean_forecast"])
 
 
+@pytest.mark.slow
 def test_a_bad_version_is_refused_while_the_old_one_answers(server: Server, models: Path) -> None:
     with Load(server) as load:
         deliver(models, Spec(version="2"), broken=True)
@@ -153,6 +156,7 @@ def test_a_bad_version_is_refused_while_the_old_one_answers(server: Server, mode
     assert server.log.count("refused repeat@2") == 1
 
 
+@pytest.mark.slow
 def test_models_come_and_go(server: Server, models: Path) -> None:
     deliver(models, Spec(name="guest"))
     until(lambda: report(server).get("guest@1") == "ready")
@@ -180,6 +184,7 @@ def index(server: Server) -> dict[str, tuple[str, str]]:
     return {f"{own['name']}@{own['version']}": (own["state"], own["reason"]) for own in entries}
 
 
+@pytest.mark.slow
 def test_a_load_is_answered_when_the_version_answers(models: Path, tmp_path: Path) -> None:
     settings = {"threads": 1, "admin_keys": "secret"}
     with Server(models, tmp_path / "log", **settings) as server, Load(server) as load:

@@ -8,24 +8,9 @@ from pathlib import Path
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from schemathesis import BaseSchema, Case, GenerationMode
-from schemathesis.checks import (
-    content_type_conformance,
-    not_a_server_error,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis import BaseSchema, Case, GenerationMode, checks
 
 from tests.support.process import Server
-
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +28,17 @@ def test_every_answer_is_as_documented(document: BaseSchema, mode: GenerationMod
     assert operations
     for operation in operations:
 
-        @settings(
-            max_examples=25,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
+        @settings(max_examples=25, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def answers(case: Case) -> None:
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(
+                checks=[
+                    checks.not_a_server_error,
+                    checks.status_code_conformance,
+                    checks.content_type_conformance,
+                    checks.response_headers_conformance,
+                    checks.response_schema_conformance,
+                ]
+            )
 
         answers()

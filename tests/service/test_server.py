@@ -72,13 +72,6 @@ def test_forecasts_and_logs_json_lines(server: Server) -> None:
     assert any("slow/1/forecast.onnx on CPUExecutionProvider" in line["message"] for line in lines)
 
 
-def test_misspelt_settings_are_named(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", maxbatch=1) as server:
-        assert "no setting is called FORETELL_MAXBATCH" in server.log
-        head = httpx.head(f"{server.url}/models")
-        assert (head.status_code, head.content) == (200, b"")
-
-
 def test_bodies_far_over_the_limit(server: Server) -> None:
     answer = httpx.post(f"{server.url}/forecast", content=b" " * (80 << 20))
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
@@ -109,32 +102,6 @@ def test_a_full_queue_a_deadline_and_a_hang_up(server: Server) -> None:
     until(lambda: server.metric(DEPTH) == 0)
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
-        b"POST /forecast HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
-        b"GET /nope HTTP/1.1\r\nHost: [\r\n\r\n",
-    ],
-)
-def test_bytes_that_are_no_request(server: Server, garbage: bytes) -> None:
-    url = httpx.URL(server.url)
-    with socket.create_connection((url.host, url.port), timeout=60) as connection:
-        connection.sendall(garbage)
-        assert connection.recv(100).startswith(b"HTTP/1.1 4")
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
-
-
-def test_a_caller_who_sends_half_a_request(server: Server) -> None:
-    url = httpx.URL(server.url)
-    with socket.create_connection((url.host, url.port), timeout=60) as connection:
-        connection.sendall(b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
-
-
 def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log", threads=1, max_batch=1) as server, ExitStack() as stack:
         callers = [stack.enter_context(ask(server)) for _ in range(32)]
@@ -148,6 +115,7 @@ def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
             httpx.get(f"{server.url}/healthz")
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_no_load(slow: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_bundle(models, Spec())
@@ -168,7 +136,8 @@ def test_the_end_waits_for_no_load(slow: Path, tmp_path: Path) -> None:
         assert "Traceback" not in server.log
 
 
-def test_who_is_still_sending_when_the_grace_period_ends_is_told(
+@pytest.mark.slow
+def test_the_end_of_the_grace_period_is_told_to_clients_that_still_send(
     slow: Path, tmp_path: Path
 ) -> None:
     with Server(slow, tmp_path / "log", grace_seconds=1) as server:
@@ -266,6 +235,7 @@ def test_told_to_stop_while_it_loads_it_stops(tmp_path: Path, number: signal.Sig
             started.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models"
@@ -293,7 +263,13 @@ def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:
         assert not server.should_exit
 
 
+@pytest.mark.slow
 def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_path: Path) -> None:
+    with Server(slow, tmp_path / "log", unready_seconds=0.5) as server:
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+        # It ends by itself.
+        assert server.wait() == 0
     with Server(slow, tmp_path / "log", unready_seconds=3600) as server:
         server.process.send_signal(signal.SIGTERM)
         until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
@@ -305,19 +281,6 @@ def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_p
         assert server.stop() == 0
 
 
-def test_then_it_ends_by_itself(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", unready_seconds=0.5) as server:
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
-        assert server.wait() == 0
-
-
-def test_sigint_stops_too(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log") as server:
-        server.process.send_signal(signal.SIGINT)
-        assert server.wait() == 0
-
-
 def test_an_address_in_use(slow: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -327,7 +290,9 @@ def test_an_address_in_use(slow: Path) -> None:
 
 
 def test_probes_and_metrics_on_a_port_of_their_own(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", operations_port=0) as server:
+    with Server(slow, tmp_path / "log", operations_port=0, maxbatch=1) as server:
+        # A misspelt setting is named.
+        assert "no setting is called FORETELL_MAXBATCH" in server.log
         until(lambda: server.log.count("http://127.0.0.1:") == 2)
         ours, other = re.findall(r"http://127\.0\.0\.1:\d+", server.log)
         for path in ("/healthz", "/readyz", "/metrics"):
@@ -335,6 +300,8 @@ def test_probes_and_metrics_on_a_port_of_their_own(slow: Path, tmp_path: Path) -
             claim = {"Host": httpx.URL(other).netloc.decode()}
             assert httpx.get(ours + path, headers=claim).status_code == 404
             assert httpx.get(other + path).status_code == 200
+        head = httpx.head(f"{ours}/models")
+        assert (head.status_code, head.content) == (200, b"")
         assert httpx.post(f"{other}/forecast", json=BODY).status_code == 404
         assert httpx.get(f"{other}/docs").status_code == 404
         assert httpx.post(f"{ours}/forecast", json=BODY).status_code == 200
@@ -345,7 +312,7 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
     with Server(slow, tmp_path / "log") as server, httpx.Client() as http:
         url = f"{server.url}/forecast"
         assert http.post(url, json=BODY).headers.get("connection") is None
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGINT)
         until(lambda: "Shutting down" in server.log)
         answer = http.post(url, json=BODY)
         assert (answer.status_code, answer.headers["connection"]) == (200, "close")
@@ -419,6 +386,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_memory_of_large_requests_is_given_back(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", Spec())
     with Server(tmp_path / "models", tmp_path / "log", code=IMPATIENT) as server:

@@ -33,43 +33,38 @@ def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("PORT", "http"),
-        ("PORT", "70000"),
+        *(("PORT", value) for value in ("http", "70000")),
         ("DEVICE", "tpu"),
-        ("WORKERS", "0"),
-        ("WORKERS", "100000"),
+        *(("WORKERS", value) for value in ("0", "100000")),
         ("THREADS", "0"),
         ("OPERATIONS_PORT", "70000"),
         ("MAX_CONNECTIONS", "0"),
-        ("API_KEYS", ""),
-        ("API_KEYS", "one,,two"),
+        *(("API_KEYS", value) for value in ("", "one,,two")),
         ("ADMIN_KEYS", " "),
         ("TIMEOUT_SECONDS", "0"),
         ("LOG_FORMAT", "xml"),
         ("VERSIONS", "newest"),
-        ("PIN", "one"),
-        ("PIN", "one@latest"),
-        ("PIN", "@1"),
-        ("PIN", "one@1,one@2"),
+        *(("PIN", value) for value in ("one", "one@latest", "@1", "one@1,one@2")),
         ("LOAD", "never"),
-        ("KEEP", "one,"),
-        ("KEEP", "one@newest"),
+        *(("KEEP", value) for value in ("one,", "one@newest")),
         ("MAX_LOADED", "0"),
         ("LOAD_WAIT_SECONDS", "0"),
         ("WATCH_SECONDS", "0"),
-        ("CORS_ORIGINS", "app.example.com"),
-        ("CORS_ORIGINS", "https://app.example.com/"),
-        ("CORS_ORIGINS", "https://app.example.com,*"),
-        ("CORS_ORIGINS", "https://*.example.com"),
-        ("MAX_MEMORY_BYTES", "0"),
-        ("MAX_MEMORY_BYTES", "0.5"),
+        *(
+            ("CORS_ORIGINS", value)
+            for value in (
+                "app.example.com",
+                "https://app.example.com/",
+                "https://app.example.com,*",
+                "https://*.example.com",
+            )
+        ),
+        *(("MAX_MEMORY_BYTES", value) for value in ("0", "0.5")),
         ("TRACES", "maybe"),
-        ("ROOT_PATH", "forecasts"),
-        ("ROOT_PATH", "/a b"),
-        ("ROOT_PATH", "/a//b"),
-        ("ROOT_PATH", "/a/../b"),
-        ("ROOT_PATH", "https://example.com/a"),
-        ("ROOT_PATH", "/v2/a"),
+        *(
+            ("ROOT_PATH", value)
+            for value in ("forecasts", "/a b", "/a//b", "/a/../b", "https://example.com/a", "/v2/a")
+        ),
     ],
 )
 def test_names_the_variable_that_is_wrong(
@@ -165,35 +160,42 @@ def test_an_empty_variable_of_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, 
     assert Settings.read(models="m", api_keys_file="keys").api_keys_file
 
 
-def test_pins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORETELL_PIN", "one@3, wind-2@17")
-    assert Settings.read(models="m").pin == {"one": "3", "wind-2": "17"}
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("pin", "one@3, wind-2@17", {"one": "3", "wind-2": "17"}),
+        ("keep", "one, wind-2@17", ("one", "wind-2@17")),
+        ("cors_origins", "*", ("*",)),
+        *(
+            ("cors_origins", text, tuple(text.split(", ")))
+            for text in ("https://a.example, http://localhost:5173",)
+        ),
+        ("models", "models", Path("models")),
+        ("models", "s3://bucket//models", "s3://bucket//models"),
+    ],
+)
+def test_lists_and_places(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
+) -> None:
+    monkeypatch.setenv("FORETELL_MODELS", "m")
+    monkeypatch.setenv(f"FORETELL_{name.upper()}", text)
+    assert getattr(Settings.read(), name) == value
 
 
-def test_models_that_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORETELL_KEEP", "one, wind-2@17")
-    assert Settings.read(models="m").keep == ("one", "wind-2@17")
-
-
-@pytest.mark.parametrize("text", ["*", "https://a.example, http://localhost:5173"])
-def test_origins(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("FORETELL_CORS_ORIGINS", text)
-    assert Settings.read(models="m").cors_origins == tuple(text.split(", "))
-
-
-def test_a_body_must_fit_the_buffers() -> None:
-    with pytest.raises(StartError, match=r"max_body_bytes \(9\) is over max_buffered_bytes \(8\)"):
-        Settings.read(models="m", max_body_bytes=9, max_buffered_bytes=8)
-
-
-def test_a_request_must_fit_the_queue() -> None:
-    with pytest.raises(StartError, match=r"max_inputs \(9\) is over max_queue \(8\)"):
-        Settings.read(models="m", max_inputs=9, max_queue=8)
-
-
-def test_a_port_is_taken_once() -> None:
-    with pytest.raises(StartError, match=r"port and operations_port are the same \(9\)"):
-        Settings.read(models="m", port=9, operations_port=9)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"max_body_bytes": 9, "max_buffered_bytes": 8},
+            r"max_body_bytes \(9\) is over max_buffered_bytes \(8\)",
+        ),
+        ({"max_inputs": 9, "max_queue": 8}, r"max_inputs \(9\) is over max_queue \(8\)"),
+        ({"port": 9, "operations_port": 9}, r"port and operations_port are the same \(9\)"),
+    ],
+)
+def test_settings_that_do_not_fit_together(given: dict[str, int], message: str) -> None:
+    with pytest.raises(StartError, match=message):
+        Settings.read(models="m", **given)
     assert Settings.read(models="m", port=0, operations_port=0).operations_port == 0
 
 
@@ -206,9 +208,6 @@ def test_keys_are_split_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     for text in (repr(settings), str(settings), settings.model_dump_json()):
         assert "secret" not in text
-
-
-def test_an_error_does_not_show_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_API_KEYS", "secret,,")
     with pytest.raises(StartError) as caught:
         Settings.read(models="m")
@@ -228,8 +227,3 @@ def test_the_manual_names_every_setting_and_its_default() -> None:
         else:
             read = Settings.read(**{"models": "m", name: described[name]})
             assert getattr(read, name) == field.default, name
-
-
-def test_a_repository_may_be_elsewhere() -> None:
-    assert Settings.read(models="models").models == Path("models")
-    assert Settings.read(models="s3://bucket//models").models == "s3://bucket//models"

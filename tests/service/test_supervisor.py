@@ -141,6 +141,7 @@ def test_it_is_written_down_who_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*scene.processes.numbers] == [0, 0, own, 2, 0, 0]
 
 
+@pytest.mark.slow
 def test_who_dies_again_and_again_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     def kill_three() -> None:
         for count in range(2, 5):
@@ -219,6 +220,7 @@ def test_who_cannot_return_leaves_the_others_alone(caplog: pytest.LogCaptureFixt
     assert "no longer; another one takes its place" in caplog.text
 
 
+@pytest.mark.slow
 def test_who_does_not_stop_is_made_to(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
     assert not scene.run(workers.for_ever, stop_seconds=0.2)
@@ -226,6 +228,7 @@ def test_who_does_not_stop_is_made_to(caplog: pytest.LogCaptureFixture) -> None:
     assert not any(map(is_alive, told("serving")))
 
 
+@pytest.mark.slow
 def test_who_is_stuck_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """These processes give one sign of life, and then none."""
     scene = Scene(lambda: until(lambda: len(told("serving")) >= 4))
@@ -258,6 +261,7 @@ def test_a_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> Non
     assert told("stopped") == told("serving")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["counting"], indirect=True)
 def test_a_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> None:
     def times() -> int:

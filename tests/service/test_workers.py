@@ -85,7 +85,9 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_workers_count_and_report_as_one(server: Server) -> None:
+def test_workers_count_and_report_as_one(
+    server: Server, slow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(20):
         # Each connection goes to one of them.
         assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
@@ -98,10 +100,17 @@ def test_workers_count_and_report_as_one(server: Server) -> None:
     answer = httpx.get(f"{server.url}/readyz").json()
     both = {"wanted": 2, "running": 2}
     assert answer == {"ready": True, "workers": both, "models": {"slow@1": "ready"}}
+    # Another server does not get the port.
+    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
+    port = httpx.URL(server.url).port
+    settings = Settings(models=slow, port=port, workers=2, device="cpu")
+    with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
+        serve(settings)
     assert server.stop() == 0
 
 
-def test_a_killed_worker_is_replaced_and_nobody_is_refused(server: Server) -> None:
+@pytest.mark.slow
+def test_killed_processes_are_replaced(server: Server) -> None:
     statuses: list[int] = []
     stop = ask_all_the_time(server, statuses)
     until(lambda: len(statuses) > 20)
@@ -110,10 +119,21 @@ def test_a_killed_worker_is_replaced_and_nobody_is_refused(server: Server) -> No
     until(lambda: everyone(server))
     before = len(statuses)
     until(lambda: len(statuses) > before + 20)
-    stop()
     # Its own connections are lost; new ones wait until somebody takes them.
     assert set(statuses) == {200}
-    assert server.metric(WINDOWS) >= len(statuses)
+    assert server.metric(WINDOWS) >= before
+    # Without the engine everybody is told so.
+    killed = engine(server)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    until(lambda: engine(server) != killed)
+    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+    before = len(statuses)
+    until(lambda: 200 in statuses[before:])
+    stop()
+    assert set(statuses) == {200, 503}
+    assert len(workers(server)) == 3
     assert server.stop() == 0
 
 
@@ -126,7 +146,8 @@ def connections(server: Server) -> Iterator[list[HTTPConnection]]:
         yield [stack.enter_context(closing(each)) for each in made]
 
 
-def test_who_is_missing_is_told_at_every_moment(
+@pytest.mark.slow
+def test_readyz_counts_the_processes_that_run(
     server: Server, connections: list[HTTPConnection]
 ) -> None:
 
@@ -195,24 +216,7 @@ def test_all_workers_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None
         assert server.stop() == 0
 
 
-def test_a_killed_engine_is_replaced_and_everybody_is_told(server: Server) -> None:
-    statuses: list[int] = []
-    stop = ask_all_the_time(server, statuses)
-    until(lambda: len(statuses) > 20)
-    killed = engine(server)
-    os.kill(killed, signal.SIGKILL)
-    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
-    until(lambda: engine(server) != killed)
-    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
-    before = len(statuses)
-    until(lambda: 200 in statuses[before:])
-    stop()
-    assert set(statuses) == {200, 503}
-    assert len(workers(server)) == 2
-    assert server.stop() == 0
-
-
+@pytest.mark.slow
 def test_a_stuck_engine_is_replaced(server: Server) -> None:
     stuck = engine(server)
     os.kill(stuck, signal.SIGSTOP)
@@ -224,6 +228,7 @@ def test_a_stuck_engine_is_replaced(server: Server) -> None:
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_without_an_engine_workers_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     shutil.copytree(slow, models)
@@ -280,6 +285,7 @@ def test_models_come_and_go_for_all_workers(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
     statuses: list[int] = []
 
@@ -313,16 +319,6 @@ def test_a_killed_watcher_leaves_nobody_behind(server: Server) -> None:
         return False
 
     until(gone)
-
-
-def test_two_servers_do_not_share_a_port(
-    server: Server, slow: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
-    port = httpx.URL(server.url).port
-    settings = Settings(models=slow, port=port, workers=2, device="cpu")
-    with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
-        serve(settings)
 
 
 def test_bad_keys_are_told_before_anything_is_loaded(

@@ -73,29 +73,41 @@ def test_a_model_says_what_it_is_worth_and_why_it_has_no_quantiles(tmp_path: Pat
         assert client.error(body)["message"] == f"repeat has no quantiles: {reason}"
 
 
-def test_alive_and_ready(client: Client) -> None:
-    assert client.get("/healthz").json() == {"status": "alive"}
-    answer = client.get("/readyz")
-    assert answer.status_code == 200
-    assert answer.json()["ready"]
-    assert answer.json()["workers"] == {"wanted": 1, "running": 1}
-    assert answer.json()["models"]["repeat@10"] == "ready"
-
-
-def test_a_refused_bundle_and_a_stop_are_not_ready(tmp_path: Path) -> None:
+def test_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, Spec(name="good"))
     (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
+    body = {"inputs": [{"series": [1.0] * 8}]}
     with Client(tmp_path) as client:
-        answer = client.get("/readyz")
-        assert answer.status_code == 503
-        assert not answer.json()["ready"]
-        assert answer.json()["models"]["bad@1"].startswith("bad/1/weights.bin: sha256 differs")
-        assert answer.json()["models"]["good@1"] == "ready"
-        body = {"inputs": [{"series": [1.0] * 8}]}
+
+        def check(models: dict[str, str], *, ready: bool) -> None:
+            status = 200 if ready else 503
+            answer = client.get("/readyz")
+            assert (answer.status_code, answer.json()["ready"]) == (status, ready)
+            assert answer.json()["workers"] == {"wanted": 1, "running": 1}
+            assert answer.json()["models"] == models
+            assert client.get("/healthz").json() == {"status": "alive"}
+            for probe, expected in (("live", 200), ("ready", status)):
+                answer = client.get(f"/v2/health/{probe}")
+                assert answer.status_code == expected
+                assert answer.json() == {"live": True, "ready": ready}
+            assert f"foretell_ready {float(ready)}" in client.get("/metrics").text
+
+        refused = "bad/1/weights.bin: sha256 differs from the manifest; the file was changed"
+        check({"good@1": "ready", "bad@1": refused}, ready=False)
+        for name, status in (("good", 200), ("bad", 503)):
+            assert client.get(f"/v2/models/{name}/ready").status_code == status
+            assert client.forecast({**body, "model": name}).status_code == status
+        assert client.forecast({**body, "model": "bad"}).json()["error"]["type"] == "not_ready"
+        client.repository.unload("bad")
+        check({"good@1": "ready", "bad@1": "not loaded"}, ready=True)
+        with monkeypatch.context() as lost:
+            lost.setattr(Model, "failure", property(lambda _: "the device is lost"))
+            client.metrics.changed()
+            check({"good@1": "the device is lost", "bad@1": "not loaded"}, ready=False)
+        client.metrics.changed()
+        client.repository.drain()
+        check({"good@1": "draining", "bad@1": "not loaded"}, ready=False)
         assert client.forecast(body).status_code == 200
-        refused = client.forecast({**body, "model": "bad"})
-        assert refused.status_code == 503
-        assert refused.json()["error"]["type"] == "not_ready"
 
 
 def test_only_clients_with_a_key_get_reasons(
@@ -139,26 +151,6 @@ def test_operators_ports_are_for_operators(tmp_path: Path) -> None:
                 return await http.get("/readyz")
 
         assert "sha256 differs" in asyncio.run(ask()).text
-
-
-def test_draining_is_not_ready(tmp_path: Path) -> None:
-    write_bundle(tmp_path, Spec())
-    with Client(tmp_path) as client:
-        client.repository.drain()
-        assert client.get("/readyz").status_code == 503
-        assert client.get("/readyz").json()["models"] == {"repeat@1": "draining"}
-        assert client.get("/healthz").status_code == 200
-        assert client.forecast({"inputs": [{"series": [1.0] * 8}]}).status_code == 200
-
-
-def test_a_model_that_failed_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_bundle(tmp_path, Spec())
-    with Client(tmp_path) as client:
-        monkeypatch.setattr(Model, "failure", property(lambda _: "the device is lost"))
-        answer = client.get("/readyz")
-        assert (answer.status_code, answer.json()["ready"]) == (503, False)
-        assert answer.json()["models"] == {"repeat@1": "the device is lost"}
-        assert "foretell_ready 0.0" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])

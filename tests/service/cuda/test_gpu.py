@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from foretell.bundle.errors import BundleError
 from foretell.service.cuda.device import Device
-from foretell.service.cuda.gpu import Gpu
+from foretell.service.cuda.gpu import CudaSession, Gpu
 from foretell.service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import (
+    CUDA,
     MODULE,
     FakeBinding,
     FakeGraph,
@@ -293,14 +295,6 @@ def test_a_device_that_is_lost_while_it_captures() -> None:
     assert gpu.session is graph
 
 
-def test_close_gives_all_back() -> None:
-    library = FakeLibrary()
-    gpu = make(FakeGraph(), on=device(library=library))
-    gpu.warm()
-    gpu.close()
-    assert not library.held
-
-
 def test_what_is_closed_neither_runs_nor_closes_again() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
@@ -359,8 +353,49 @@ def test_what_is_running_is_not_taken_down() -> None:
     assert library.held == held
 
 
-def test_stopped_plain_runs_fail() -> None:
-    gpu = make(FakeGraph(), max_batch=None)
-    gpu.stop()
-    with pytest.raises(ModelFailedError):
-        gpu.run(history(1))
+def session_of(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSession:
+    gpus = [
+        Gpu(
+            MODULE,
+            device(number, library),
+            lambda number, stream, captures: graphs[number],
+            max_batch=4,
+        )
+        for number in range(len(graphs))
+    ]
+    return CudaSession(gpus, Path("g"))
+
+
+def test_every_worker_has_a_gpu_of_its_own() -> None:
+    graphs = [FakeGraph(), FakeGraph()]
+    session = session_of(*graphs)
+    session.warm(0)
+    session.warm(1)
+    feeds = history(2)
+    np.testing.assert_array_equal(session.run(feeds, 1)["forecast"], expected(feeds))
+    assert [len(graph.replayed) for graph in graphs] == [3, 4]
+
+
+def test_it_knows_the_graph() -> None:
+    session = session_of(FakeGraph())
+    assert session.inputs == {"history": (None, 4, 2)}
+    assert session.outputs == ("forecast", "lags")
+    assert (session.graph, session.provider, session.captures) == (Path("g"), CUDA, True)
+
+
+def test_it_captures_if_all_do() -> None:
+    session = session_of(FakeGraph(), FakeGraph())
+    session._gpus[1].captures = False
+    assert not session.captures
+
+
+def test_stop_and_close_are_for_all() -> None:
+    library = FakeLibrary()
+    session = session_of(FakeGraph(), FakeGraph(), library=library)
+    session.stop()
+    for worker in (0, 1):
+        session._gpus[worker].captures = False
+        with pytest.raises(ModelFailedError):
+            session.run(history(1), worker)
+    session.close()
+    assert not library.held

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.service.cuda.device import CudaError
-from foretell.service.cuda.replays import Replays
+from foretell.service.cuda.replays import Replays, bucket_sizes
 from tests.service.cuda.fake import MODULE, FakeGraph, FakeLibrary, expected, history
 
 
@@ -75,12 +75,6 @@ def test_an_answer_is_not_overwritten_by_the_next(library: FakeLibrary) -> None:
     np.testing.assert_array_equal(first, kept)
 
 
-def test_free_gives_all_back(library: FakeLibrary) -> None:
-    replays = make(FakeGraph(), library)
-    replays.free()
-    assert list(library.held) == [1]
-
-
 def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
     """It holds more of the GPU's memory than the buffers do."""
     graph = FakeGraph()
@@ -93,6 +87,7 @@ def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
     assert session() is not None
     replays.free()
     assert session() is None
+    assert list(library.held) == [1]
 
 
 def test_without_memory_none_is_kept(library: FakeLibrary) -> None:
@@ -128,3 +123,17 @@ def test_arrays_begin_where_kernels_like_it(library: FakeLibrary) -> None:
     arrays = (binding.inputs["history"], binding.outputs["forecast"], binding.outputs["lags"])
     first, *others = (each.__array_interface__["data"][0] for each in arrays)
     assert [other - first for other in others] == [256, 512]
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (8, (1, 2, 4, 8)),
+        (12, (1, 2, 4, 8, 12)),
+        (33, (1, 2, 4, 8, 16, 32, 33)),
+    ],
+)
+def test_sizes_of_buckets(largest: int, sizes: tuple[int, ...]) -> None:
+    assert bucket_sizes(largest) == sizes

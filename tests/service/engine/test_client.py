@@ -40,6 +40,7 @@ from foretell.service.errors import (
 )
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
 
 _PATIENCE = 30.0
@@ -127,38 +128,35 @@ def halves(models: Path, tmp_path: Path) -> Halves:
     return Halves(models, tmp_path / "engine", max_queue=64, max_inputs=64)
 
 
-def test_a_worker_runs_models_it_does_not_hold(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            own, model = engine.registry.find(None), worker.registry.find("repeat@1")
-            assert model.manifest == own.manifest
-            assert (model.name, model.version) == ("repeat", "1")
-            assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
-            assert model.failure is None
-            history = np.arange(24, dtype=np.float32).reshape(3, 8, 1)
-            for attention in ((), ("encoder.0.self.weights",)):
-                sent = {"history": history}
-                there = model.submit(sent, attention=attention, deadline=deadline())
-                here = own.submit(sent, attention=attention, deadline=deadline())
-                found, expected = await outcome(there), await outcome(here)
-                # Of the attention, only what is wanted is sent.
-                assert found.keys() - {"forecast", "margin"} == set(attention)
-                assert {"forecast", "margin"} & expected.keys() <= found.keys()
-                for name, array in found.items():
-                    assert array.dtype == expected[name].dtype
-                    np.testing.assert_array_equal(array, expected[name])
-                assert there.submitted <= there.began < there.ended
-                assert there.batch >= 3
-            forecast = found["forecast"]
-            of_both = [
-                each.intervals.quantiles(history, forecast, [0.1, 0.9]) for each in (model, own)
-            ]
-            np.testing.assert_array_equal(*of_both)
-
-    uvloop.run(run())
+@on_loop
+async def test_a_worker_runs_models_it_does_not_hold(halves: Halves) -> None:
+    async with halves.engine() as engine, halves.worker() as worker:
+        own, model = engine.registry.find(None), worker.registry.find("repeat@1")
+        assert model.manifest == own.manifest
+        assert (model.name, model.version) == ("repeat", "1")
+        assert (model.provider, model.max_batch) == (own.provider, own.max_batch)
+        assert model.failure is None
+        history = np.arange(24, dtype=np.float32).reshape(3, 8, 1)
+        for attention in ((), ("encoder.0.self.weights",)):
+            sent = {"history": history}
+            there = model.submit(sent, attention=attention, deadline=deadline())
+            here = own.submit(sent, attention=attention, deadline=deadline())
+            found, expected = await outcome(there), await outcome(here)
+            # Of the attention, only what is wanted is sent.
+            assert found.keys() - {"forecast", "margin"} == set(attention)
+            assert {"forecast", "margin"} & expected.keys() <= found.keys()
+            for name, array in found.items():
+                assert array.dtype == expected[name].dtype
+                np.testing.assert_array_equal(array, expected[name])
+            assert there.submitted <= there.began < there.ended
+            assert there.batch >= 3
+        forecast = found["forecast"]
+        of_both = [each.intervals.quantiles(history, forecast, [0.1, 0.9]) for each in (model, own)]
+        np.testing.assert_array_equal(*of_both)
 
 
-def test_whatever_a_manifest_holds_is_told_once(
+@on_loop
+async def test_whatever_a_manifest_holds_is_told_once(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halves = Halves(models, tmp_path / "engine")
@@ -170,33 +168,28 @@ def test_whatever_a_manifest_holds_is_told_once(
 
     monkeypatch.setattr("foretell.service.engine.server._load", load_of)
 
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            write_bundle(models, Spec(name="large", changes={"config": {"seed": 2**70}}))
-            await engine.load("large", None)
-            async with halves.worker() as later:
-                assert later.registry.find("large").manifest.config == {"seed": 2**70}
-            await until(lambda: "large" in {model.name for model in worker.registry.models})
-            await engine.unload("repeat", None)
-            await until(lambda: {model.name for model in worker.registry.models} == {"large"})
-
-    uvloop.run(run())
+    async with halves.engine() as engine, halves.worker() as worker:
+        write_bundle(models, Spec(name="large", changes={"config": {"seed": 2**70}}))
+        await engine.load("large", None)
+        async with halves.worker() as later:
+            assert later.registry.find("large").manifest.config == {"seed": 2**70}
+        await until(lambda: "large" in {model.name for model in worker.registry.models})
+        await engine.unload("repeat", None)
+        await until(lambda: {model.name for model in worker.registry.models} == {"large"})
     # Each for both of the workers.
     assert sorted(told) == ["large", "repeat"]
 
 
-def test_a_new_worker_is_told_alone(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as first:
-            (served,) = first.registry.models
-            registry = first.registry
-            async with halves.worker() as later:
-                assert later.registry.loaded(served.name) == ["1"]
-                # Many looks at what has changed.
-                await asyncio.sleep(0.5)
-            assert first.registry is registry
-
-    uvloop.run(run())
+@on_loop
+async def test_a_new_worker_is_told_alone(halves: Halves) -> None:
+    async with halves.engine(), halves.worker() as first:
+        (served,) = first.registry.models
+        registry = first.registry
+        async with halves.worker() as later:
+            assert later.registry.loaded(served.name) == ["1"]
+            # Many looks at what has changed.
+            await asyncio.sleep(0.5)
+        assert first.registry is registry
 
 
 def before_reads(
@@ -212,7 +205,8 @@ def before_reads(
     monkeypatch.setattr(_EngineConnection, "_read", read)
 
 
-def test_only_new_models_are_sent(
+@on_loop
+async def test_only_new_models_are_sent(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(8):
@@ -223,29 +217,26 @@ def test_only_new_models_are_sent(
         monkeypatch,
         lambda frames: sent.extend(len(ipc.decode(frame.data)[1]) for frame in frames),
     )
-
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
-            assert sent == [9, 9]
-            write_bundle(models, Spec(name="new"))
-            await one.load("new", None)
-            await until(lambda: "new" in two.registry.defaults)
-            # It may be sent as it is loading, too.
-            assert sum(sent[2:]) == 2
-            sent.clear()
-            await two.unload("other-3", None)
-            await until(lambda: one.registry.loaded("other-3") == [])
-            assert sum(sent) == 0
-            expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
-            for worker in (one, two):
-                assert {model.name for model in worker.registry.models} == expected
-                assert worker.registry.defaults.keys() == engine.registry.defaults.keys()
-                assert worker.status.models == engine.repository.snapshot.report
-
-    uvloop.run(run())
+    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+        assert sent == [9, 9]
+        write_bundle(models, Spec(name="new"))
+        await one.load("new", None)
+        await until(lambda: "new" in two.registry.defaults)
+        # It may be sent as it is loading, too.
+        assert sum(sent[2:]) == 2
+        sent.clear()
+        await two.unload("other-3", None)
+        await until(lambda: one.registry.loaded("other-3") == [])
+        assert sum(sent) == 0
+        expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
+        for worker in (one, two):
+            assert {model.name for model in worker.registry.models} == expected
+            assert worker.registry.defaults.keys() == engine.registry.defaults.keys()
+            assert worker.status.models == engine.repository.snapshot.report
 
 
-def test_a_worker_that_is_gone_while_it_is_told_keeps_nothing_from_others(
+@on_loop
+async def test_a_worker_that_is_gone_while_it_is_told_keeps_nothing_from_others(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halves = Halves(models, tmp_path / "engine")
@@ -257,21 +248,18 @@ def test_a_worker_that_is_gone_while_it_is_told_keeps_nothing_from_others(
         goes_on.wait(_PATIENCE)
         return plain(server, *given)
 
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as stays:
-            leaving = EngineClient(halves.path, Metrics())
-            await leaving.start()
-            monkeypatch.setattr(EngineServer, "_updates", updates)
-            write_bundle(models, Spec(name="new"))
-            loading = asyncio.ensure_future(leaving.load("new", None))
-            await until(telling.is_set)
-            await leaving.close()
-            await until(lambda: halves.server.workers == 1)
-            goes_on.set()
-            await until(lambda: "new" in {model.name for model in stays.registry.models})
-            await asyncio.gather(loading, return_exceptions=True)
-
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as stays:
+        leaving = EngineClient(halves.path, Metrics())
+        await leaving.start()
+        monkeypatch.setattr(EngineServer, "_updates", updates)
+        write_bundle(models, Spec(name="new"))
+        loading = asyncio.ensure_future(leaving.load("new", None))
+        await until(telling.is_set)
+        await leaving.close()
+        await until(lambda: halves.server.workers == 1)
+        goes_on.set()
+        await until(lambda: "new" in {model.name for model in stays.registry.models})
+        await asyncio.gather(loading, return_exceptions=True)
 
 
 def test_a_worker_goes_on_while_it_reads_what_is_new(
@@ -303,7 +291,8 @@ def test_a_worker_goes_on_while_it_reads_what_is_new(
     uvloop.run(run())
 
 
-def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
+@on_loop
+async def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -315,27 +304,25 @@ def test_what_the_next_engine_serves_as_the_last_is_not_read_again(
     monkeypatch.setattr("foretell.service.engine.client.Intervals", reading)
     write_bundle(models, Spec(name="zeta"))
 
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine")
-        async with contextlib.AsyncExitStack() as stack:
+    halves = Halves(models, tmp_path / "engine")
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine():
+            worker = await stack.enter_async_context(halves.worker())
+        assert sorted(read) == ["repeat", "zeta"]
+        for name in ("alpha", "beta"):
+            # The handles of the next one are others.
+            write_bundle(models, Spec(name=name))
+            await until(lambda: bool(worker.registry.unavailable))
             async with halves.engine():
-                worker = await stack.enter_async_context(halves.worker())
-            assert sorted(read) == ["repeat", "zeta"]
-            for name in ("alpha", "beta"):
-                # The handles of the next one are others.
-                write_bundle(models, Spec(name=name))
-                await until(lambda: bool(worker.registry.unavailable))
-                async with halves.engine():
-                    await until(lambda: worker.status.ready)
-                    assert read[2:] == ["alpha", "beta"][: len(read) - 2]
-                    for each in worker.registry.models:
-                        assert (await outcome(each.submit(windows(), deadline=deadline()))).keys()
-            assert len(read) == 4
-
-    uvloop.run(run())
+                await until(lambda: worker.status.ready)
+                assert read[2:] == ["alpha", "beta"][: len(read) - 2]
+                for each in worker.registry.models:
+                    assert (await outcome(each.submit(windows(), deadline=deadline()))).keys()
+        assert len(read) == 4
 
 
-def test_a_worker_that_cannot_read_what_is_served_tries_again(
+@on_loop
+async def test_a_worker_that_cannot_read_what_is_served_tries_again(
     halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed: list[Manifest] = []
@@ -348,15 +335,13 @@ def test_a_worker_that_cannot_read_what_is_served_tries_again(
 
     monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
 
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            assert worker.registry.loaded("repeat") == ["1"]
-
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as worker:
+        assert worker.registry.loaded("repeat") == ["1"]
     assert caplog.text.count("what the engine serves could not be read") == 2
 
 
-def test_an_engine_goes_on_while_it_writes_what_is_new(
+@on_loop
+async def test_an_engine_goes_on_while_it_writes_what_is_new(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing, released = threading.Event(), threading.Event()
@@ -368,20 +353,17 @@ def test_an_engine_goes_on_while_it_writes_what_is_new(
 
     monkeypatch.setattr("foretell.service.engine.server._load", load_of)
 
-    async def run() -> None:
-        async with halves.engine():
-            worker = EngineClient(halves.path, Metrics())
-            starting = asyncio.ensure_future(worker.start())
-            await until(writing.is_set)
-            _, other = await asyncio.open_unix_connection(halves.path)
-            await until(lambda: halves.server.workers == 2)
-            released.set()
-            await starting
-            assert worker.registry.loaded("repeat") == ["1"]
-            await worker.close()
-            other.close()
-
-    uvloop.run(run())
+    async with halves.engine():
+        worker = EngineClient(halves.path, Metrics())
+        starting = asyncio.ensure_future(worker.start())
+        await until(writing.is_set)
+        _, other = await asyncio.open_unix_connection(halves.path)
+        await until(lambda: halves.server.workers == 2)
+        released.set()
+        await starting
+        assert worker.registry.loaded("repeat") == ["1"]
+        await worker.close()
+        other.close()
 
 
 def test_what_cannot_be_told_costs_no_door(
@@ -419,173 +401,128 @@ def test_what_cannot_be_told_costs_no_door(
     uvloop.run(run())
 
 
-def test_windows_of_all_workers_fill_one_batch(models: Path, tmp_path: Path) -> None:
+@on_loop
+async def test_windows_of_all_workers_fill_one_batch(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=300))
-
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine", max_batch=64)
-        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
-            first = one.registry.find("slow").submit(windows(), deadline=deadline())
-            async with asyncio.timeout(_PATIENCE):
-                while engine.repository.busy_seconds < 0:
-                    await asyncio.sleep(0.001)
-            runs = [
-                worker.registry.find("slow").submit(windows(), deadline=deadline())
-                for _ in range(8)
-                for worker in (one, two)
-            ]
-            for each in (first, *runs):
-                await outcome(each)
-            # They came while the first one ran.
-            assert [each.batch for each in runs] == 16 * [16]
-
-    uvloop.run(run())
+    halves = Halves(models, tmp_path / "engine", max_batch=64)
+    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+        first = one.registry.find("slow").submit(windows(), deadline=deadline())
+        async with asyncio.timeout(_PATIENCE):
+            while engine.repository.busy_seconds < 0:
+                await asyncio.sleep(0.001)
+        runs = [
+            worker.registry.find("slow").submit(windows(), deadline=deadline())
+            for _ in range(8)
+            for worker in (one, two)
+        ]
+        for each in (first, *runs):
+            await outcome(each)
+        # They came while the first one ran.
+        assert [each.batch for each in runs] == 16 * [16]
 
 
-def test_refusals_are_told_as_they_are(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            model = worker.registry.find(None)
-            runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
-            results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
-            refused = [each for each in results if isinstance(each, BaseException)]
-            assert refused
-            for error in refused:
-                assert type(error) is QueueFullError
-                assert error.retry_after >= 1
-                assert "windows are waiting" in error.message
-
-    uvloop.run(run())
-
-
-def test_a_model_that_fails_says_so(models: Path, tmp_path: Path) -> None:
+@on_loop
+async def test_refusals_and_failures_are_told_as_they_are(halves: Halves, models: Path) -> None:
     write_bundle(models, Spec(name="fragile", fails=True))
+    async with halves.engine(), halves.worker() as worker:
+        fragile = worker.registry.find("fragile")
+        with pytest.raises(ModelFailedError):
+            await outcome(fragile.submit(windows(value=1.0), deadline=deadline()))
+        found = await outcome(fragile.submit(windows(value=0.5), deadline=deadline()))
+        assert found["forecast"][0, 0, 0] == 0.5
+        model = worker.registry.find("repeat")
+        runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
+        results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+        refused = [each for each in results if isinstance(each, BaseException)]
+        assert refused
+        for error in refused:
+            assert type(error) is QueueFullError
+            assert error.retry_after >= 1
+            assert "windows are waiting" in error.message
 
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine")
-        async with halves.engine(), halves.worker() as worker:
-            model = worker.registry.find("fragile")
-            with pytest.raises(ModelFailedError):
-                await outcome(model.submit(windows(value=1.0), deadline=deadline()))
-            found = await outcome(model.submit(windows(value=0.5), deadline=deadline()))
-            assert found["forecast"][0, 0, 0] == 0.5
 
-    uvloop.run(run())
-
-
-def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None:
+@on_loop
+async def test_what_is_given_up_leaves_the_queue(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=40))
+    halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
+    async with halves.engine() as engine, halves.worker() as worker, halves.worker() as other:
 
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
-        async with halves.engine() as engine, halves.worker() as worker, halves.worker() as other:
+        def depth() -> int:
+            [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
+            return usage.windows
 
-            def depth() -> int:
-                [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
-                return usage.windows
-
-            model = worker.registry.find("slow")
-            first = model.submit(windows(30), deadline=deadline())
-            other.registry.find("slow").submit(windows(20), deadline=deadline())
-            await until(lambda: depth() > 30)
-            assert first.cancel()
-            assert first.done()
-            await until(lambda: depth() <= 20)
-            # A worker that goes takes its work with it.
-            await other.close()
-            await until(lambda: depth() == 0)
-
-    uvloop.run(run())
+        model = worker.registry.find("slow")
+        first = model.submit(windows(30), deadline=deadline())
+        other.registry.find("slow").submit(windows(20), deadline=deadline())
+        await until(lambda: depth() > 30)
+        assert first.cancel()
+        assert first.done()
+        await until(lambda: depth() <= 20)
+        # A worker that goes takes its work with it.
+        await other.close()
+        await until(lambda: depth() == 0)
 
 
-def test_models_come_and_go(halves: Halves, models: Path) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as one, halves.worker() as two:
-            write_bundle(models, Spec(version="2", horizon=6))
-            assert await one.index() == [
-                IndexEntry("repeat", "1", State.READY),
-                IndexEntry("repeat", "2", State.UNAVAILABLE, "not loaded"),
-            ]
+@on_loop
+async def test_models_come_and_go(halves: Halves, models: Path) -> None:
+    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+        write_bundle(models, Spec(version="2", horizon=6))
+        assert await one.index() == [
+            IndexEntry("repeat", "1", State.READY),
+            IndexEntry("repeat", "2", State.UNAVAILABLE, "not loaded"),
+        ]
+        await one.load("repeat", "2")
+        # Every worker serves it once the call returns.
+        for worker in (one, two):
+            model = worker.registry.find(None)
+            assert (model.version, model.manifest.horizon) == ("2", 6)
+            found = await outcome(model.submit(windows(), deadline=deadline()))
+            assert found["forecast"].shape == (1, 6, 1)
+        before = two.registry.find("repeat@1")
+        await two.unload("repeat", "1")
+        for worker in (one, two):
+            assert worker.registry.loaded("repeat") == ["2"]
+        # Who had found it may use it for as long as a request takes.
+        await outcome(before.submit(windows(), deadline=deadline()))
+        with pytest.raises(UnknownModelError):
+            await one.load("nope", None)
+        (models / "repeat" / "2" / "weights.bin").write_bytes(b"")
+        with pytest.raises(LoadFailedError, match=r"weights\.bin"):
             await one.load("repeat", "2")
-            # Every worker serves it once the call returns.
-            for worker in (one, two):
-                model = worker.registry.find(None)
-                assert (model.version, model.manifest.horizon) == ("2", 6)
-                found = await outcome(model.submit(windows(), deadline=deadline()))
-                assert found["forecast"].shape == (1, 6, 1)
-            before = two.registry.find("repeat@1")
-            await two.unload("repeat", "1")
-            for worker in (one, two):
-                assert worker.registry.loaded("repeat") == ["2"]
-            # Who had found it may use it for as long as a request takes.
-            await outcome(before.submit(windows(), deadline=deadline()))
-            with pytest.raises(UnknownModelError):
-                await one.load("nope", None)
-            (models / "repeat" / "2" / "weights.bin").write_bytes(b"")
-            with pytest.raises(LoadFailedError, match=r"weights\.bin"):
-                await one.load("repeat", "2")
-            assert one.registry.find(None).version == "2"
-
-    uvloop.run(run())
+        assert one.registry.find(None).version == "2"
 
 
-def test_a_worker_that_says_nothing_is_not_waited_for_for_long(
+@on_loop
+async def test_a_worker_that_says_nothing_is_not_waited_for_for_long(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)
-
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            _, silent = await asyncio.open_unix_connection(halves.path)
-            await until(lambda: halves.server.workers == 2)
-            write_bundle(models, Spec(version="2"))
-            async with asyncio.timeout(_PATIENCE / 3):
-                await worker.load("repeat", "2")
-            assert halves.server.workers == 2
-            silent.close()
-
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as worker:
+        _, silent = await asyncio.open_unix_connection(halves.path)
+        await until(lambda: halves.server.workers == 2)
+        write_bundle(models, Spec(version="2"))
+        async with asyncio.timeout(_PATIENCE / 3):
+            await worker.load("repeat", "2")
+        assert halves.server.workers == 2
+        silent.close()
 
 
-def test_who_is_ready(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as one, halves.worker():
-            assert one.status.ready
-            assert one.status.models == {"repeat@1": "ready"}
-            one.drain()
-            assert not one.status.ready
-            assert one.status.models == {"repeat@1": "draining"}
-            with pytest.raises(NotReadyError):
-                await one.load("repeat", "1")
-            # Only this worker is stopping.
-            assert engine.status.ready
-
-    uvloop.run(run())
+@on_loop
+async def test_who_is_ready(halves: Halves) -> None:
+    async with halves.engine() as engine, halves.worker() as one, halves.worker():
+        assert one.status.ready
+        assert one.status.models == {"repeat@1": "ready"}
+        one.drain()
+        assert not one.status.ready
+        assert one.status.models == {"repeat@1": "draining"}
+        with pytest.raises(NotReadyError):
+            await one.load("repeat", "1")
+        # Only this worker is stopping.
+        assert engine.status.ready
 
 
-def test_workers_count_for_all(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as one, halves.worker() as two:
-            for worker, times in ((one, 1), (two, 2)):
-                for _ in range(times):
-                    worker.metrics.in_flight += 1
-                    worker.metrics.answered("/forecast", 200, 0.01)
-            two.metrics.in_flight += 1
-            line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
-            # The own ones at once, those of other workers within a moment.
-            await until_async(lambda: contains(one, line))
-            await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
-            await two.close()
-            # A worker that is gone answers nothing any more; what it has answered counts.
-            await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
-            assert await contains(one, line)
-            one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
-            for key in (("repeat", None), ("repeat", "1"), (None, None)):
-                told = StatisticsReport.model_validate_json(await one.statistics(*key))
-                (found,) = (each for each in told.model_stats if each.name == "repeat")
-                assert found.inference_stats.success.count == 1
-                assert found.inference_stats.compute_input.ns == 500_000_000
-
+@on_loop
+async def test_workers_count_for_all(halves: Halves) -> None:
     async def contains(worker: EngineClient, line: str) -> bool:
         return line in (await worker.render()).decode().splitlines()
 
@@ -594,7 +531,26 @@ def test_workers_count_for_all(halves: Halves) -> None:
             while not await condition():
                 await asyncio.sleep(0.05)
 
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+        for worker, times in ((one, 1), (two, 2)):
+            for _ in range(times):
+                worker.metrics.in_flight += 1
+                worker.metrics.answered("/forecast", 200, 0.01)
+        two.metrics.in_flight += 1
+        line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
+        # The own ones at once, those of other workers within a moment.
+        await until_async(lambda: contains(one, line))
+        await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
+        await two.close()
+        # A worker that is gone answers nothing any more; what it has answered counts.
+        await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
+        assert await contains(one, line)
+        one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
+        for key in (("repeat", None), ("repeat", "1"), (None, None)):
+            told = StatisticsReport.model_validate_json(await one.statistics(*key))
+            (found,) = (each for each in told.model_stats if each.name == "repeat")
+            assert found.inference_stats.success.count == 1
+            assert found.inference_stats.compute_input.ns == 500_000_000
 
 
 def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> None:
@@ -643,194 +599,162 @@ def test_an_engine_that_is_lost_and_comes_back(models: Path, tmp_path: Path) -> 
     uvloop.run(run())
 
 
-def test_a_worker_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            connection = worker._connection
-            assert connection is not None
-            connection.transport.abort()
-            # Nothing has changed meanwhile.
-            await until(lambda: worker._connection not in (None, connection))
-            assert worker.status.ready
-            await outcome(worker.registry.find(None).submit(windows(), deadline=deadline()))
-
-    uvloop.run(run())
+@on_loop
+async def test_a_worker_that_comes_back_at_once_is_told_what_is_served(halves: Halves) -> None:
+    async with halves.engine(), halves.worker() as worker:
+        connection = worker._connection
+        assert connection is not None
+        connection.transport.abort()
+        # Nothing has changed meanwhile.
+        await until(lambda: worker._connection not in (None, connection))
+        assert worker.status.ready
+        await outcome(worker.registry.find(None).submit(windows(), deadline=deadline()))
 
 
-def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
+@on_loop
+async def test_a_model_of_an_engine_that_is_gone_is_none_of_the_next(
     models: Path, tmp_path: Path
 ) -> None:
     write_bundle(models, Spec(name="zeta"))
-
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine")
-        async with contextlib.AsyncExitStack() as stack:
-            async with halves.engine():
-                worker = await stack.enter_async_context(halves.worker())
-                before = worker.registry.find("zeta")
-            # The handles of the next one are others.
-            write_bundle(models, Spec(name="alpha"))
-            async with halves.engine():
-                await until(lambda: worker.status.ready)
-                with pytest.raises(EngineLostError):
-                    before.submit(windows(), deadline=deadline())
-
-    uvloop.run(run())
+    halves = Halves(models, tmp_path / "engine")
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine():
+            worker = await stack.enter_async_context(halves.worker())
+            before = worker.registry.find("zeta")
+        # The handles of the next one are others.
+        write_bundle(models, Spec(name="alpha"))
+        async with halves.engine():
+            await until(lambda: worker.status.ready)
+            with pytest.raises(EngineLostError):
+                before.submit(windows(), deadline=deadline())
 
 
-def test_requests_in_flight_are_those_of_the_workers_there_are(halves: Halves) -> None:
-    async def run() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            async with halves.engine():
-                worker = await stack.enter_async_context(halves.worker())
-                for _ in range(3):
-                    worker.metrics.in_flight += 1
-                assert b"foretell_requests_in_flight 3.0" in await worker.render()
-            async with halves.engine():
-                await until(lambda: worker.status.ready)
-                for _ in range(2):
-                    worker.metrics.answered("/forecast", 503, 0.1)
-                assert b"foretell_requests_in_flight 1.0" in await worker.render()
-
-    uvloop.run(run())
+@on_loop
+async def test_requests_in_flight_are_those_of_the_workers_there_are(halves: Halves) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine():
+            worker = await stack.enter_async_context(halves.worker())
+            for _ in range(3):
+                worker.metrics.in_flight += 1
+            assert b"foretell_requests_in_flight 3.0" in await worker.render()
+        async with halves.engine():
+            await until(lambda: worker.status.ready)
+            for _ in range(2):
+                worker.metrics.answered("/forecast", 503, 0.1)
+            assert b"foretell_requests_in_flight 1.0" in await worker.render()
 
 
-def test_a_worker_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            gate = threading.Event()
-            engine.repository.load = lambda *_: gate.wait(_PATIENCE)  # type: ignore[method-assign]
-            loading = asyncio.ensure_future(worker.load("repeat", "1"))
-            await asyncio.sleep(0.05)
-            worker.drain()
-            with pytest.raises(NotReadyError):
-                await loading
-            assert b"foretell_ready 1.0" in await worker.render()
-            assert len(await worker.index()) == 1
-            gate.set()
-
-    uvloop.run(run())
+@on_loop
+async def test_a_worker_that_is_stopping_still_tells_what_is_counted(halves: Halves) -> None:
+    async with halves.engine() as engine, halves.worker() as worker:
+        gate = threading.Event()
+        engine.repository.load = lambda *_: gate.wait(_PATIENCE)  # type: ignore[method-assign]
+        loading = asyncio.ensure_future(worker.load("repeat", "1"))
+        await asyncio.sleep(0.05)
+        worker.drain()
+        with pytest.raises(NotReadyError):
+            await loading
+        assert b"foretell_ready 1.0" in await worker.render()
+        assert len(await worker.index()) == 1
+        gate.set()
 
 
-def test_a_call_that_fails_for_any_reason_is_answered(
+@on_loop
+async def test_a_call_that_fails_for_any_reason_is_answered(
     halves: Halves, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise OSError("Stale file handle")
 
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            engine.repository.index = fail  # type: ignore[assignment,method-assign]
-            with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
-                async with asyncio.timeout(_PATIENCE):
-                    await worker.index()
-            assert told.value.status == 500
-
-    uvloop.run(run())
+    async with halves.engine() as engine, halves.worker() as worker:
+        engine.repository.index = fail  # type: ignore[assignment,method-assign]
+        with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
+            async with asyncio.timeout(_PATIENCE):
+                await worker.index()
+        assert told.value.status == 500
     assert "Stale file handle" in caplog.text
 
 
-def test_a_worker_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
+@on_loop
+async def test_a_worker_gets_the_window_that_a_bundle_carries(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec("window", channels=("load", "wind"), targets=("wind",), example=9))
-
-    async def run() -> None:
-        halves = Halves(models, tmp_path / "engine")
-        async with contextlib.AsyncExitStack() as stack:
-            async with halves.engine() as engine:
-                worker = await stack.enter_async_context(halves.worker())
-                model = worker.registry.find("window")
-                own = engine.registry.find("window")
-                found, expected = await model.example(), await own.example()
-                assert found is not None
-                assert expected is not None
-                for name in ("history", "timestamps", "actual"):
-                    one, other = getattr(found, name), getattr(expected, name)
-                    assert one.dtype == other.dtype
-                    np.testing.assert_array_equal(one, other)
-                assert found.series == expected.series == "a house"
-                assert await worker.registry.find("repeat").example() is None
-                halves.server._models.clear()
-                with pytest.raises(NotReadyError, match="unloaded"):
-                    await model.example()
-            await until(lambda: bool(worker.registry.unavailable))
-            async with halves.engine():
-                await until(lambda: not worker.registry.unavailable)
-                assert await worker.registry.find("window").example() is not None
-                # Another model may have its handle now.
-                with pytest.raises(EngineLostError):
-                    await model.example()
-
-    uvloop.run(run())
+    halves = Halves(models, tmp_path / "engine")
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine() as engine:
+            worker = await stack.enter_async_context(halves.worker())
+            model = worker.registry.find("window")
+            own = engine.registry.find("window")
+            found, expected = await model.example(), await own.example()
+            assert found is not None
+            assert expected is not None
+            for name in ("history", "timestamps", "actual"):
+                one, other = getattr(found, name), getattr(expected, name)
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other)
+            assert found.series == expected.series == "a house"
+            assert await worker.registry.find("repeat").example() is None
+            halves.server._models.clear()
+            with pytest.raises(NotReadyError, match="unloaded"):
+                await model.example()
+        await until(lambda: bool(worker.registry.unavailable))
+        async with halves.engine():
+            await until(lambda: not worker.registry.unavailable)
+            assert await worker.registry.find("window").example() is not None
+            # Another model may have its handle now.
+            with pytest.raises(EngineLostError):
+                await model.example()
 
 
-def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
-    async def run() -> None:
-        begun, released = threading.Event(), threading.Event()
+@on_loop
+async def test_an_engine_that_ends_answers_what_it_runs(halves: Halves) -> None:
+    begun, released = threading.Event(), threading.Event()
 
-        def hold(_: int) -> None:
-            begun.set()
-            assert released.wait(_PATIENCE)
+    def hold(_: int) -> None:
+        begun.set()
+        assert released.wait(_PATIENCE)
 
-        async def release() -> None:
-            await until(lambda: halves.server.closing)
-            released.set()
+    async def release() -> None:
+        await until(lambda: halves.server.closing)
+        released.set()
 
-        async with contextlib.AsyncExitStack() as stack:
-            async with halves.engine() as engine:
-                worker = await stack.enter_async_context(halves.worker())
-                scheduler = engine.repository._scheduler
-                assert scheduler is not None
-                scheduler.on_threads(hold)
-                assert begun.wait(_PATIENCE)
-                going = worker.registry.find(None).submit(windows(4), deadline=deadline())
-                await until(lambda: any(each.runs for each in halves.server._workers))
-                # No earlier than the engine has been told to end.
-                releasing = asyncio.create_task(release())
-            await releasing
-            assert (await outcome(going))["forecast"].shape == (4, 4, 1)
-
-    uvloop.run(run())
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine() as engine:
+            worker = await stack.enter_async_context(halves.worker())
+            scheduler = engine.repository._scheduler
+            assert scheduler is not None
+            scheduler.on_threads(hold)
+            assert begun.wait(_PATIENCE)
+            going = worker.registry.find(None).submit(windows(4), deadline=deadline())
+            await until(lambda: any(each.runs for each in halves.server._workers))
+            # No earlier than the engine has been told to end.
+            releasing = asyncio.create_task(release())
+        await releasing
+        assert (await outcome(going))["forecast"].shape == (4, 4, 1)
 
 
-def test_what_was_loaded_for_one_worker_is_known_to_all(halves: Halves, models: Path) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as one, halves.worker() as two:
-            for version in range(2, 8):
-                write_bundle(models, Spec(version=str(version)))
-                loaded, other = (one, two) if version % 2 else (two, one)
-                await loaded.load("repeat", str(version))
-                # At once, of the name as of the version.
-                for reference in (None, "repeat", f"repeat@{version}"):
-                    model = await other.find(partial(Registry.find, reference=reference))
-                    assert model.version == str(version)
-                await loaded.unload("repeat", str(version - 1))
-                model = await other.find(partial(Registry.find, reference=None))
+@on_loop
+async def test_what_was_loaded_for_one_worker_is_known_to_all(halves: Halves, models: Path) -> None:
+    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+        for version in range(2, 8):
+            write_bundle(models, Spec(version=str(version)))
+            loaded, other = (one, two) if version % 2 else (two, one)
+            await loaded.load("repeat", str(version))
+            # At once, of the name as of the version.
+            for reference in (None, "repeat", f"repeat@{version}"):
+                model = await other.find(partial(Registry.find, reference=reference))
                 assert model.version == str(version)
-                assert other.registry.loaded("repeat") == [str(version)]
+            await loaded.unload("repeat", str(version - 1))
+            model = await other.find(partial(Registry.find, reference=None))
+            assert model.version == str(version)
+            assert other.registry.loaded("repeat") == [str(version)]
 
-    uvloop.run(run())
 
-
-def test_the_engine_is_asked_for_what_a_worker_does_not_know(
+@on_loop
+async def test_the_engine_is_asked_for_what_a_worker_does_not_know(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is published but on request.
     monkeypatch.setattr(EngineServer, "_engine_changed", False)
-
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            write_bundle(models, Spec(version="2"))
-            # Not by way of a worker: it would be published later.
-            await engine.load("repeat", "2")
-            model = await worker.find(partial(Registry.find, reference="repeat@2"))
-            assert model.version == "2"
-            asked = len(calls)
-            for reference, error in (("nope", UnknownModelError), ("repeat@9", ServiceError)):
-                with pytest.raises(error):
-                    await worker.find(partial(Registry.find, reference=reference))
-            assert calls[asked:] == ["refresh"] * 2
-            await worker.find(partial(Registry.find, reference="repeat@1"))
-            assert len(calls) == asked + 2
 
     calls: list[str] = []
     plain = EngineServer.call
@@ -840,10 +764,24 @@ def test_the_engine_is_asked_for_what_a_worker_does_not_know(
         return await plain(server, method, arguments)
 
     monkeypatch.setattr(EngineServer, "call", call)
-    uvloop.run(run())
+
+    async with halves.engine() as engine, halves.worker() as worker:
+        write_bundle(models, Spec(version="2"))
+        # Not by way of a worker: it would be published later.
+        await engine.load("repeat", "2")
+        model = await worker.find(partial(Registry.find, reference="repeat@2"))
+        assert model.version == "2"
+        asked = len(calls)
+        for reference, error in (("nope", UnknownModelError), ("repeat@9", ServiceError)):
+            with pytest.raises(error):
+                await worker.find(partial(Registry.find, reference=reference))
+        assert calls[asked:] == ["refresh"] * 2
+        await worker.find(partial(Registry.find, reference="repeat@1"))
+        assert len(calls) == asked + 2
 
 
-def test_an_engine_that_is_stuck_is_asked_but_for_a_moment(
+@on_loop
+async def test_an_engine_that_is_stuck_is_asked_but_for_a_moment(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.client._REFRESH_SECONDS", 0.05)
@@ -851,17 +789,15 @@ def test_an_engine_that_is_stuck_is_asked_but_for_a_moment(
     async def stuck(*_: object) -> None:
         await asyncio.sleep(_PATIENCE)
 
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            monkeypatch.setattr(EngineServer, "call", stuck)
-            async with asyncio.timeout(_PATIENCE / 3):
-                with pytest.raises(UnknownModelError):
-                    await worker.find(partial(Registry.find, reference="nope"))
-
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as worker:
+        monkeypatch.setattr(EngineServer, "call", stuck)
+        async with asyncio.timeout(_PATIENCE / 3):
+            with pytest.raises(UnknownModelError):
+                await worker.find(partial(Registry.find, reference="nope"))
 
 
-def test_many_requests_for_unknown_models_cost_few_calls_and_publishes(
+@on_loop
+async def test_many_requests_for_unknown_models_cost_few_calls_and_publishes(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refreshed, published, tasks = [], [], []
@@ -877,38 +813,34 @@ def test_many_requests_for_unknown_models_cost_few_calls_and_publishes(
         time.sleep(0.05)
         return updates(server, *given)
 
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            monkeypatch.setattr(EngineServer, "call", counted)
-            monkeypatch.setattr(EngineServer, "_updates", slow)
-            end = time.monotonic() + 1
+    async with halves.engine() as engine, halves.worker() as worker:
+        monkeypatch.setattr(EngineServer, "call", counted)
+        monkeypatch.setattr(EngineServer, "_updates", slow)
+        end = time.monotonic() + 1
 
-            async def ask() -> None:
-                while time.monotonic() < end:
-                    with pytest.raises(UnknownModelError):
-                        await worker.find(partial(Registry.find, reference="nope"))
+        async def ask() -> None:
+            while time.monotonic() < end:
+                with pytest.raises(UnknownModelError):
+                    await worker.find(partial(Registry.find, reference="nope"))
 
-            asked = [asyncio.ensure_future(ask()) for _ in range(40)]
-            await asyncio.sleep(0.1)
-            published.clear()
-            engine.metrics.changed()
-            await asyncio.sleep(0.3)
-            refreshed.clear()
-            unknown = partial(Registry.find, reference="nope")
-            await asyncio.gather(
-                *(worker.find(unknown) for _ in range(100)), return_exceptions=True
-            )
-            # The one that went on and the next one, and those of `asked` meanwhile.
-            assert len(refreshed) < 20
-            await asyncio.gather(*asked)
-            # One change.
-            assert len(published) == 1
-            assert max(tasks) <= 2
-
-    uvloop.run(run())
+        asked = [asyncio.ensure_future(ask()) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        published.clear()
+        engine.metrics.changed()
+        await asyncio.sleep(0.3)
+        refreshed.clear()
+        unknown = partial(Registry.find, reference="nope")
+        await asyncio.gather(*(worker.find(unknown) for _ in range(100)), return_exceptions=True)
+        # The one that went on and the next one, and those of `asked` meanwhile.
+        assert len(refreshed) < 20
+        await asyncio.gather(*asked)
+        # One change.
+        assert len(published) == 1
+        assert max(tasks) <= 2
 
 
-def test_an_update_holds_what_has_changed_alone(
+@on_loop
+async def test_an_update_holds_what_has_changed_alone(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(8):
@@ -922,24 +854,22 @@ def test_an_update_holds_what_has_changed_alone(
             assert isinstance(changes, ipc.Changes)
             changed.update(name for name, *_ in (*changes.changed, *changes.removed))
 
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
-            before = two.registry
-            before_reads(monkeypatch, note)
-            write_bundle(models, Spec(version="2"))
-            await one.load("repeat", "2")
-            await one.unload("other-3", None)
-            registry = await two.updated()
-            assert changed == {"repeat", "other-3"}
-            assert registry.versions["other-5"] is before.versions["other-5"]
-            assert [*registry.defaults] == [*engine.registry.defaults]
-            assert registry.defaults["repeat"].version == "2"
-            assert two.status.models == engine.status.models
-
-    uvloop.run(run())
+    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+        before = two.registry
+        before_reads(monkeypatch, note)
+        write_bundle(models, Spec(version="2"))
+        await one.load("repeat", "2")
+        await one.unload("other-3", None)
+        registry = await two.updated()
+        assert changed == {"repeat", "other-3"}
+        assert registry.versions["other-5"] is before.versions["other-5"]
+        assert [*registry.defaults] == [*engine.registry.defaults]
+        assert registry.defaults["repeat"].version == "2"
+        assert two.status.models == engine.status.models
 
 
-def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
+@on_loop
+async def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(models, Spec(name="other"))
@@ -950,88 +880,81 @@ def test_a_model_that_does_not_change_is_found_while_an_update_is_read(
         read.append(len(frames))
         assert released.wait(_PATIENCE)
 
-    async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
-            before_reads(monkeypatch, wait)
-            write_bundle(models, Spec(version="2"))
-            await engine.load("repeat", "2")
-            await until(lambda: bool(read))
-            connection = worker._connection
-            assert connection is not None
-            for version in ("3", "4", "5"):
-                write_bundle(models, Spec(version=version))
-                await engine.load("repeat", version)
-                await halves.server._publish_now()
-            await until(lambda: len(connection._changes) >= 3)
-            begun = time.monotonic()
-            model = await worker.find(partial(Registry.find, reference="other"), deadline())
-            assert model.name == "other"
+    async with halves.engine() as engine, halves.worker() as worker:
+        before_reads(monkeypatch, wait)
+        write_bundle(models, Spec(version="2"))
+        await engine.load("repeat", "2")
+        await until(lambda: bool(read))
+        connection = worker._connection
+        assert connection is not None
+        for version in ("3", "4", "5"):
+            write_bundle(models, Spec(version=version))
+            await engine.load("repeat", version)
+            await halves.server._publish_now()
+        await until(lambda: len(connection._changes) >= 3)
+        begun = time.monotonic()
+        model = await worker.find(partial(Registry.find, reference="other"), deadline())
+        assert model.name == "other"
+        assert time.monotonic() - begun < 0.5
+        # What has changed waits, but no longer than a request may take.
+        for reference in ("repeat", "nope"):
+            begun, lookup = time.monotonic(), partial(Registry.find, reference=reference)
+            with pytest.raises(DeadlineExceededError):
+                await worker.find(lookup, time.monotonic() + 0.1)
             assert time.monotonic() - begun < 0.5
-            # What has changed waits, but no longer than a request may take.
-            for reference in ("repeat", "nope"):
-                begun, lookup = time.monotonic(), partial(Registry.find, reference=reference)
-                with pytest.raises(DeadlineExceededError):
-                    await worker.find(lookup, time.monotonic() + 0.1)
-                assert time.monotonic() - begun < 0.5
-            found = asyncio.ensure_future(
-                worker.find(partial(Registry.find, reference="repeat"), deadline())
-            )
-            await asyncio.sleep(0)
-            released.set()
-            assert (await found).version == "5"
-            # Those that came meanwhile were read together.
-            assert len(read) == 2
-
-    uvloop.run(run())
+        found = asyncio.ensure_future(
+            worker.find(partial(Registry.find, reference="repeat"), deadline())
+        )
+        await asyncio.sleep(0)
+        released.set()
+        assert (await found).version == "5"
+        # Those that came meanwhile were read together.
+        assert len(read) == 2
 
 
-def test_the_status_and_the_registry_are_those_after_an_answered_load(
+@on_loop
+async def test_the_status_and_the_registry_are_those_after_an_answered_load(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as one, halves.worker() as two:
-            before_reads(monkeypatch, lambda _: time.sleep(0.05))
-            for version in ("2", "3"):
-                write_bundle(models, Spec(version=version))
-                await one.load("repeat", version)
-                registry = await two.updated()
-                assert version in registry.loaded("repeat")
-                assert two.status.models[f"repeat@{version}"] == "ready"
-
-    uvloop.run(run())
+    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+        before_reads(monkeypatch, lambda _: time.sleep(0.05))
+        for version in ("2", "3"):
+            write_bundle(models, Spec(version=version))
+            await one.load("repeat", version)
+            registry = await two.updated()
+            assert version in registry.loaded("repeat")
+            assert two.status.models[f"repeat@{version}"] == "ready"
 
 
-def test_a_result_that_cannot_be_sent_keeps_none_from_others(
+@on_loop
+async def test_a_result_that_cannot_be_sent_keeps_none_from_others(
     halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with halves.engine(), halves.worker() as worker:
-            model, (connection,) = worker.registry.find(None), halves.server._workers
-            ended, numbers = EngineServer.ended, []
+    async with halves.engine(), halves.worker() as worker:
+        model, (connection,) = worker.registry.find(None), halves.server._workers
+        ended, numbers = EngineServer.ended, []
 
-            def together(server: EngineServer, *given: Any) -> None:
-                numbers.append(given[1])
-                server._woken = len(numbers) < 3
-                ended(server, *given)
+        def together(server: EngineServer, *given: Any) -> None:
+            numbers.append(given[1])
+            server._woken = len(numbers) < 3
+            ended(server, *given)
 
-            plain = ipc.encode
+        plain = ipc.encode
 
-            def encode(message: ipc.Message, *given: Any) -> Any:
-                bad = isinstance(message, (ipc.Result, ipc.Failed))
-                if bad and message.number == numbers[0]:
-                    failures.append(message)
-                    if len(failures) < 3:
-                        raise OverflowError("an integer of more than 64 bits")
-                return plain(message, *given)
+        def encode(message: ipc.Message, *given: Any) -> Any:
+            bad = isinstance(message, (ipc.Result, ipc.Failed))
+            if bad and message.number == numbers[0]:
+                failures.append(message)
+                if len(failures) < 3:
+                    raise OverflowError("an integer of more than 64 bits")
+            return plain(message, *given)
 
-            failures: list[ipc.Message] = []
-            monkeypatch.setattr(EngineServer, "ended", together)
-            monkeypatch.setattr(ipc, "encode", encode)
-            runs = [model.submit(windows(), deadline=deadline()) for _ in range(3)]
-            results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
-            assert sum(isinstance(each, ModelFailedError) for each in results) == 1
-            assert sum(isinstance(each, dict) for each in results) == 2
-            assert not connection.runs
-
-    uvloop.run(run())
+        failures: list[ipc.Message] = []
+        monkeypatch.setattr(EngineServer, "ended", together)
+        monkeypatch.setattr(ipc, "encode", encode)
+        runs = [model.submit(windows(), deadline=deadline()) for _ in range(3)]
+        results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+        assert sum(isinstance(each, ModelFailedError) for each in results) == 1
+        assert sum(isinstance(each, dict) for each in results) == 2
+        assert not connection.runs
     assert "an error could not be sent" in caplog.text

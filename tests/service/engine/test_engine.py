@@ -12,6 +12,7 @@ from foretell.service.engine.engine import LocalEngine
 from foretell.service.errors import NotReadyError, UnknownModelError
 from foretell.service.metrics import Metrics
 from tests.service.client import Client
+from tests.service.loops import on_loop
 from tests.service.served import Scene
 from tests.support.bundles import Spec, write_bundle
 from tests.support.waiting import until
@@ -30,23 +31,21 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.started(tmp_path, "one@1")
 
 
-def test_who_asks_waits_for_the_end(scene: Scene) -> None:
-    async def ask() -> None:
-        engine = LocalEngine(scene.repository, Metrics())
-        await engine.start()
-        scene.place("one@2")
-        await engine.load("one", "2")
-        assert scene.has == ["one@1", "one@2"]
-        assert engine.registry.loaded("one") == ["1", "2"]
-        assert engine.status.models == {"one@1": "ready", "one@2": "ready"}
-        with pytest.raises(UnknownModelError):
-            await engine.load("two", None)
-        await engine.unload("one", "1")
-        assert engine.registry.loaded("one") == ["2"]
-        assert [entry.version for entry in await engine.index()] == ["1", "2"]
-        await engine.close()
-
-    asyncio.run(ask())
+@on_loop
+async def test_who_asks_waits_for_the_end(scene: Scene) -> None:
+    engine = LocalEngine(scene.repository, Metrics())
+    await engine.start()
+    scene.place("one@2")
+    await engine.load("one", "2")
+    assert scene.has == ["one@1", "one@2"]
+    assert engine.registry.loaded("one") == ["1", "2"]
+    assert engine.status.models == {"one@1": "ready", "one@2": "ready"}
+    with pytest.raises(UnknownModelError):
+        await engine.load("two", None)
+    await engine.unload("one", "1")
+    assert engine.registry.loaded("one") == ["2"]
+    assert [entry.version for entry in await engine.index()] == ["1", "2"]
+    await engine.close()
 
 
 def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.ipc import Answer, Cancel, Message, Result, Update, decode, encode
+from tests.service.loops import on_loop
 
 Came = list[tuple[Message, Arrays]]
 
@@ -147,21 +148,18 @@ class Transport(asyncio.WriteTransport):
         self.write(b"".join(self.pieces))  # type: ignore[arg-type]
 
 
-def test_the_frames_of_a_turn_are_written_together() -> None:
+@on_loop
+async def test_the_frames_of_a_turn_are_written_together() -> None:
     transport = Transport()
-
-    async def send() -> None:
-        connection = Receiver()
-        connection.connection_made(transport)
-        connection.send(Cancel(1))
-        connection.send(Cancel(2))
-        await asyncio.sleep(0)
-        connection.send(Cancel(3))
-        connection.flush()
-        # Nothing is left for the turn that was asked for.
-        await asyncio.sleep(0)
-
-    asyncio.run(send())
+    connection = Receiver()
+    connection.connection_made(transport)
+    connection.send(Cancel(1))
+    connection.send(Cancel(2))
+    await asyncio.sleep(0)
+    connection.send(Cancel(3))
+    connection.flush()
+    # Nothing is left for the turn that was asked for.
+    await asyncio.sleep(0)
     transport.socket.close()
     first, second = ([message for message, _ in read(data)] for data in transport.written)
     assert (first, second) == ([Cancel(1), Cancel(2)], [Cancel(3)])
@@ -182,17 +180,14 @@ def test_a_connection_holds_more_than_others() -> None:
     assert after > before
 
 
-def test_large_arrays_are_written_from_where_they_lie() -> None:
+@on_loop
+async def test_large_arrays_are_written_from_where_they_lie() -> None:
     transport = Transport()
     array = np.ones((3, 20_000), np.float32)
-
-    async def send() -> None:
-        connection = Receiver()
-        connection.connection_made(transport)
-        connection.send(Update(set()), {"a": array})
-        connection.flush()
-
-    asyncio.run(send())
+    connection = Receiver()
+    connection.connection_made(transport)
+    connection.send(Update(set()), {"a": array})
+    connection.flush()
     transport.socket.close()
     assert any(
         isinstance(piece, memoryview) and np.shares_memory(np.asarray(piece), array)

@@ -4,7 +4,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +24,6 @@ from foretell.service.errors import (
     UnknownModelError,
     UnknownVersionError,
 )
-from foretell.service.settings import VersionChoice
 from tests.service.served import Opener, Recorder, Scene, Served, place, remove
 from tests.support.bundles import Spec, write_bundle
 from tests.support.waiting import until
@@ -76,10 +77,8 @@ def test_nothing_to_serve(tmp_path: Path) -> None:
 
 
 def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None:
-    def fail(folder: Path) -> Model:
-        raise StartError("device cuda: no GPU")
-
     place(tmp_path, "one", "1")
+    fail = Mock(side_effect=StartError("device cuda: no GPU"))
     with pytest.raises(StartError, match=r"^device cuda: no GPU$"):
         Repository(tmp_path, fail, Recorder(), watch_seconds=3600).start()
 
@@ -101,186 +100,52 @@ def test_a_folder_one_level_off_is_hinted_at(
     assert f"did you mean {models}?" in caplog.text
 
 
-def test_a_watched_folder_may_be_empty_at_the_start(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, Opener(), Recorder(), watch_seconds=0.01)
-    repository.start()
-    assert not repository.snapshot.ready
-    place(tmp_path, "one", "1")
-    until(lambda: repository.snapshot.ready)
-    repository.close(5)
-
-
-@pytest.mark.parametrize(
-    ("versions", "pins", "has"),
-    [
-        ("all", {}, ["one@1", "one@9", "one@10"]),
-        ("latest", {}, ["one@10"]),
-        ("latest", {"one": "9"}, ["one@9"]),
-    ],
-)
-def test_what_is_loaded_at_the_start(
-    tmp_path: Path, versions: VersionChoice, pins: dict[str, str], has: list[str]
-) -> None:
-    scene = Scene(tmp_path, versions, **pins)
-    for version in ("1", "9", "10"):
-        scene.place(f"one@{version}")
-    scene.repository.start()
-    assert scene.has == has
-
-
-def test_an_older_version_is_better_than_none(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "latest")
-    for reference, content in (("one@1", "good"), ("one@2", "good"), ("one@3", "bad")):
-        scene.place(reference, content)
-    scene.repository.start()
-    assert scene.has == ["one@2"]
-    assert scene.repository.snapshot.ready
-    assert scene.repository.snapshot.report == {"one@2": "ready", "one@3": "bad"}
-    assert scene.open.opened == ["one@3", "one@2"]
-
-
-def test_no_other_version_is_better_than_the_pinned_one(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "latest", one="2")
-    for reference, content in (("one@1", "good"), ("one@2", "bad"), ("two@1", "good")):
-        scene.place(reference, content)
-    scene.repository.start()
-    assert scene.has == ["two@1"]
-    assert not scene.repository.snapshot.ready
-
-
-def test_versions_are_loaded_and_unloaded(scene: Scene) -> None:
-    scene.place("one@3")
-    scene.repository.load("one", "3")
-    assert scene.has == ["one@1", "one@2", "one@3"]
-    assert scene.find("one").version == "3"
-    assert scene.repository.registry.get("one", "3").wanted
-    scene.repository.unload("one", "3")
-    assert not scene.repository.registry.get("one", "3").wanted
-    assert scene.find("one").version == "2"
-    with pytest.raises(NotReadyError):
-        scene.find("one@3")
-    scene.repository.unload("one")
-    assert (scene.has, scene.repository.registry.defaults) == ([], {})
-    with pytest.raises(NotReadyError):
-        scene.find("one")
-    scene.repository.load("one")
-    assert scene.has == ["one@1", "one@2", "one@3"]
-    assert scene.repository.snapshot.ready
-
-
-def test_what_was_unloaded_is_closed_once_no_request_can_have_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unloaded", [True, False])
+def test_a_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
     scene = Scene.started(tmp_path, "one@1", "one@2", request_seconds=3600)
-    model = scene.find("one@1")
-    scene.repository.unload("one", "1")
-    scene.repository.unload("one", "1")
-    assert scene.states == {"one@1": State.UNLOADING, "one@2": State.READY}
-    assert not model.closed.wait(0.05)
+    old = scene.find("one@1")
+    if unloaded:
+        for _ in range(2):
+            scene.repository.unload("one", "1")
+    else:
+        scene.place("one@1", "better")
+        scene.repository.load("one", "1")
+    # The version that is replaced was there all the time.
+    first = State.UNLOADING if unloaded else State.READY
+    assert scene.states == {"one@1": first, "one@2": State.READY}
+    assert not old.closed.wait(0.05)
     # Or when the server stops.
     scene.repository.close(5)
-    assert model.closed.is_set()
+    assert old.closed.is_set()
     assert not closers()
 
 
-def test_a_version_that_was_unloaded_is_unavailable(scene: Scene) -> None:
-    model = scene.find("one@1")
-    scene.repository.unload("one", "1")
-    assert model.closed.wait(30)
-    until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
-    assert scene.repository.snapshot.report == {"one@1": "not loaded", "one@2": "ready"}
-
-
-def test_an_unloaded_version_without_a_bundle_is_forgotten(scene: Scene) -> None:
-    remove(scene.folder, "one", "1")
-    scene.repository.unload("one", "1")
-    until(lambda: "one@1" not in scene.states)
-    scene.place("one@3", "bad")
-    with pytest.raises(LoadFailedError):
-        scene.repository.load("one", "3")
-    remove(scene.folder, "one", "3")
-    scene.repository.unload("one", "3")
-    assert scene.states == {"one@2": State.READY}
-
-
-def test_a_version_that_was_never_loaded_is_not_in_the_registry(scene: Scene) -> None:
-    scene.place("one@3")
-    scene.repository.unload("one")
-    until(lambda: set(scene.states.values()) == {State.UNAVAILABLE})
-    assert scene.states.keys() == {"one@1", "one@2"}
-
-
-def test_an_error_of_the_disk_does_not_leave_a_version_unloading(
+def test_an_error_of_the_disk_leaves_no_version_unloading_and_no_refusal_forgotten(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: str) -> bool:
-        raise OSError("Stale file handle")
-
-    monkeypatch.setattr(scene.repository._store, "has", fail)
+    scene.place("one@3", "bad")
+    scene.repository.poll()
+    failing = Mock(side_effect=OSError("Stale file handle"))
+    monkeypatch.setattr(scene.repository._store, "has", failing)
+    scene.repository.prune()
+    assert scene.repository.snapshot.report["one@3"] == "bad"
     scene.repository.unload("one", "1")
     until(lambda: scene.states["one@1"] == State.UNAVAILABLE)
 
 
-def test_a_version_is_loaded_again_while_it_is_unloading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["good", "bad"])
+def test_a_version_is_loaded_or_refused_while_it_is_unloading(tmp_path: Path, content: str) -> None:
     scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
     old = scene.find("one@1")
+    scene.place("one@1", content)
     scene.repository.unload("one", "1")
-    scene.repository.load("one", "1")
+    with suppress(LoadFailedError):
+        scene.repository.load("one", "1")
     until(lambda: old.closed.is_set() and not closers())
-    assert scene.states == {"one@1": State.READY}
-    assert scene.told.events == ["loaded one@1"] * 2
-
-
-def test_a_version_is_refused_while_it_is_unloading(tmp_path: Path) -> None:
-    scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
-    scene.place("one@1", "bad")
-    scene.repository.unload("one", "1")
-    with pytest.raises(LoadFailedError):
-        scene.repository.load("one", "1")
-    until(lambda: not closers())
-    assert scene.repository.snapshot.report == {"one@1": "bad"}
-    assert scene.told.events == ["loaded one@1", "refused one@1"]
-
-
-@pytest.mark.parametrize("change", ["bundle", "failure"])
-def test_a_changed_bundle_or_a_failed_model_is_replaced(tmp_path: Path, change: str) -> None:
-    scene = Scene.started(tmp_path, "one@1", request_seconds=3600)
-    old = scene.find("one@1")
-    if change == "bundle":
-        scene.place("one@1", "better")
-    else:
-        old.failure = "lost"
-    scene.repository.load("one", "1")
-    assert scene.find("one@1") is not old
-    # A request that has begun may have found it.
-    assert not old.closed.wait(0.05)
-    assert scene.states == {"one@1": State.READY}
-    # The version was there all the time.
-    assert scene.told.events == ["loaded one@1"] * 2
-    scene.repository.close(5)
-    assert old.closed.is_set()
-
-
-def test_a_replaced_model_is_closed(scene: Scene) -> None:
-    old = scene.find("one@2")
-    scene.place("one@2", "better")
-    scene.repository.load("one", "2")
-    assert old.closed.wait(30)
-    until(lambda: not closers())
-    assert scene.states["one@2"] == State.READY
-    assert not scene.find("one@2").closed.is_set()
-
-
-def test_a_refused_bundle_leaves_the_old_model_in_service(scene: Scene) -> None:
-    old = scene.find("one@1")
-    scene.place("one@1", "bad weights")
-    with pytest.raises(LoadFailedError, match="one@1 was refused: bad weights"):
-        scene.repository.load("one", "1")
-    assert scene.find("one@1") is old
-    assert scene.repository.index()[0] == IndexEntry("one", "1", State.READY, "bad weights")
-    scene.place("one@1")
-    scene.repository.load("one", "1")
-    assert scene.find("one@1") is old
-    assert scene.repository.index()[0] == IndexEntry("one", "1", State.READY)
-    assert scene.told.events[2:] == ["refused one@1"]
+    found = "ready" if content == "good" else "bad"
+    assert scene.repository.snapshot.report == {"one@1": found}
+    last = "loaded" if content == "good" else "refused"
+    assert scene.told.events == ["loaded one@1", f"{last} one@1"]
 
 
 def test_a_bundle_that_is_removed_before_it_is_opened(
@@ -297,14 +162,10 @@ def test_a_bundle_that_is_removed_before_it_is_opened(
 def test_an_error_without_a_message_has_a_reason(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(folder: Path) -> Model:
-        raise TimeoutError
-
     scene.place("one@3")
-    monkeypatch.setattr(scene.repository.versions, "_open_model", fail)
+    monkeypatch.setattr(scene.repository.versions, "_open_model", Mock(side_effect=TimeoutError))
     with pytest.raises(LoadFailedError, match="one@3 was refused: TimeoutError"):
         scene.repository.load("one", "3")
-    assert scene.repository.snapshot.report["one@3"] == "TimeoutError"
 
 
 def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
@@ -317,73 +178,40 @@ def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
     assert scene.open.opened == []
 
 
-def test_loading_twice_does_nothing(scene: Scene) -> None:
-    scene.repository.load("one")
-    scene.repository.load("one", "2")
-    scene.repository.unload("one", "1")
-    scene.repository.unload("one", "1")
-    assert scene.open.opened == ["one@2", "one@1"]
-
-
-def test_the_newest_version_replaces_older_ones(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "latest")
-    scene.place("one@1")
-    scene.repository.start()
-    scene.place("one@2", "bad")
-    with pytest.raises(LoadFailedError):
-        scene.repository.load("one")
-    assert scene.has == ["one@1"]
-    scene.place("one@2")
-    scene.repository.load("one")
-    assert scene.has == ["one@2"]
-    # Who asks for a version gets it besides.
-    scene.repository.load("one", "1")
-    assert scene.has == ["one@1", "one@2"]
-
-
-def test_a_pin_to_a_version_that_is_not_there(tmp_path: Path) -> None:
+def test_refusals_say_why(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "latest", one="2")
     scene.place("two@1")
     scene.place("one@1")
     scene.repository.start()
     with pytest.raises(LoadFailedError, match="one is pinned to version 2, which is not there"):
         scene.repository.load("one")
-    assert not scene.repository.snapshot.ready
-    scene.place("one@2")
-    scene.repository.load("one")
-    assert scene.has == ["one@2", "two@1"]
-    assert scene.repository.snapshot.ready
-
-
-def test_a_bad_version_is_refused_with_the_reason(scene: Scene) -> None:
-    scene.place("one@3", "bad weights")
-    scene.place("one@4")
-    with pytest.raises(LoadFailedError, match="one@3 was refused: bad weights"):
+    scene.place("one@2", "bad weights")
+    with pytest.raises(LoadFailedError, match="one@2 was refused: bad weights"):
         scene.repository.load("one")
-    assert scene.find("one").version == "4"
-    with pytest.raises(LoadFailedError):
-        scene.repository.load("one", "3")
-    assert scene.repository.snapshot.ready
-    assert scene.repository.snapshot.report["one@3"] == "bad weights"
-    # It is tried again when asked for.
-    scene.place("one@3")
-    scene.repository.load("one", "3")
-    assert "one@3" in scene.has
+    remove(tmp_path, "one", "2")
+    remove(tmp_path, "one", "1")
+    remove(tmp_path, "two", "1")
+    with pytest.raises(BundleError, match="is empty; what is loaded stays"):
+        scene.repository.poll()
 
 
-@pytest.mark.parametrize("name", ["three", "", "../models", "one/1", "one@1", "\0"])
-@pytest.mark.parametrize("version", [None, "1", "\0"])
-def test_models_that_are_not_there(scene: Scene, name: str, version: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "version", "error"),
+    [
+        *(
+            (name, version, UnknownModelError)
+            for name in ("", "../models", "one/1", "one@1", "\0")
+            for version in (None, "1", "\0")
+        ),
+        *(("one", version, UnknownVersionError) for version in ("", "01", "latest", "../1")),
+    ],
+)
+def test_names_of_what_is_not_there(
+    scene: Scene, name: str, version: str | None, error: type[Exception]
+) -> None:
     for change in (scene.repository.load, scene.repository.unload):
-        with pytest.raises(UnknownModelError):
+        with pytest.raises(error):
             change(name, version)
-
-
-@pytest.mark.parametrize("version", ["3", "", "01", "latest", "../1"])
-def test_versions_that_are_not_there(scene: Scene, version: str) -> None:
-    for change in (scene.repository.load, scene.repository.unload):
-        with pytest.raises(UnknownVersionError):
-            change("one", version)
 
 
 def test_loads_of_a_model_take_turns(scene: Scene) -> None:
@@ -410,20 +238,6 @@ def test_other_models_answer_during_a_load(scene: Scene) -> None:
     loading.join(30)
     assert scene.find("one").version == "3"
     assert scene.told.events[-1] == "loaded one@3"
-
-
-def test_the_index_has_what_is_loaded_and_what_is_on_disk(scene: Scene) -> None:
-    scene.place("one@10")
-    scene.place("one@9", "bad")
-    with pytest.raises(LoadFailedError):
-        scene.repository.load("one", "9")
-    remove(scene.folder, "one", "1")
-    assert scene.repository.index() == [
-        IndexEntry("one", "1", State.READY),
-        IndexEntry("one", "2", State.READY),
-        IndexEntry("one", "9", State.UNAVAILABLE, "bad"),
-        IndexEntry("one", "10", State.UNAVAILABLE, "not loaded"),
-    ]
 
 
 def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
@@ -524,82 +338,6 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     assert given == [5.0, 0.0]
 
 
-def test_a_poll_acts_on_added_changed_and_removed_bundles(scene: Scene) -> None:
-    old = scene.find("one@2")
-    scene.place("one@2", "better")
-    scene.place("one@3")
-    scene.place("two@1")
-    remove(scene.folder, "one", "1")
-    scene.repository.poll()
-    assert scene.has == ["one@2", "one@3", "two@1"]
-    assert scene.find("one@2").content == "better"
-    assert old.closed.wait(30)
-    until(lambda: "one@1" not in scene.states)
-
-
-def test_a_poll_leaves_unchanged_bundles_alone(scene: Scene) -> None:
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-    opened = list(scene.open.opened)
-    scene.repository.unload("one", "2")
-    for _ in range(3):
-        scene.repository.poll()
-    assert scene.has == ["one@1"]
-    assert scene.open.opened == opened
-    scene.place("one@3")
-    remove(scene.folder, "one", "1")
-    scene.repository.poll()
-    assert scene.has == ["one@3"]
-
-
-def test_a_refused_bundle_that_is_removed_is_forgotten(scene: Scene) -> None:
-    scene.place("one@3", "bad")
-    scene.place("two@1", "bad")
-    scene.repository.poll()
-    assert scene.repository.snapshot.report["one@3"] == "bad"
-    # Nobody has ever had it.
-    assert scene.repository.snapshot.ready
-    for name, version in (("one", "3"), ("two", "1")):
-        remove(scene.folder, name, version)
-    scene.repository.poll()
-    assert scene.states.keys() == {"one@1", "one@2"}
-
-
-def test_a_refusal_is_forgotten_with_its_bundle(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
-    # Whether it was found or asked for.
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-    scene.place("one@4", "bad")
-    scene.place("one@2", "bad news")
-    for version in ("2", "4"):
-        with pytest.raises(LoadFailedError):
-            scene.repository.load("one", version)
-    report = {"one@1": "ready", "one@2": "ready", "one@3": "bad", "one@4": "bad"}
-    assert scene.repository.snapshot.report == report
-    assert scene.repository.index()[1].reason == "bad news"
-    for version in ("2", "3", "4"):
-        remove(scene.folder, "one", version)
-    until(lambda: scene.states == {"one@1": State.READY, "one@2": State.READY})
-    until(lambda: scene.repository.index()[1].reason == "")
-    # Another one in its place is news, whatever it was called.
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-    assert scene.repository.snapshot.report["one@3"] == "bad"
-    scene.repository.close(5)
-
-
-def test_refusals_stay_if_the_whole_volume_is_missing(scene: Scene) -> None:
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-    for version in ("1", "2", "3"):
-        remove(scene.folder, "one", version)
-    scene.repository.prune()
-    assert scene.repository.snapshot.report["one@3"] == "bad"
-
-
 def test_pruning_lists_no_folder_while_bundles_are_there(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -608,97 +346,34 @@ def test_pruning_lists_no_folder_while_bundles_are_there(
     scene.repository.poll()
     listed: list[Path] = []
     names = layout.model_names
-
-    def list_names(folder: Path) -> list[str]:
-        listed.append(folder)
-        return names(folder)
-
-    monkeypatch.setattr(layout, "model_names", list_names)
+    monkeypatch.setattr(
+        layout, "model_names", lambda folder: (listed.append(folder), names(folder))[1]
+    )
     scene.repository.prune()
     assert not listed
-    assert scene.repository.snapshot.report["one@3"] == "bad"
     remove(scene.folder, "one", "3")
+    # Not during a change.
+    with scene.repository._changing:
+        scene.repository.prune()
+        assert "one@3" in scene.states
     scene.repository.prune()
     assert listed
     assert "one@3" not in scene.states
 
 
-def test_a_refusal_whose_folder_cannot_be_read_stays(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-
-    def fail(*_: str) -> bool:
-        raise PermissionError("not yours")
-
-    monkeypatch.setattr(scene.repository._store, "has", fail)
-    scene.repository.prune()
-    assert scene.repository.snapshot.report["one@3"] == "bad"
-
-
-def test_nothing_is_pruned_during_a_change(scene: Scene) -> None:
-    scene.place("one@3", "bad")
-    scene.repository.poll()
-    remove(scene.folder, "one", "3")
-    with scene.repository._changing:
-        scene.repository.prune()
-        assert "one@3" in scene.states
-    scene.repository.prune()
-    assert "one@3" not in scene.states
-
-
-def test_a_refused_version_that_was_chosen_at_the_start_is_not_ready(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.place("one@1")
-    scene.place("two@1", "bad")
+def test_it_polls_and_prunes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
+    # A watched folder may be empty at the start.
+    scene = Scene(tmp_path, watch_seconds=0.01)
     scene.repository.start()
-    scene.place("two@1", "bad still")
-    scene.repository.poll()
-    assert scene.repository.snapshot.report["two@1"] == "bad still"
     assert not scene.repository.snapshot.ready
-    scene.repository.unload("two")
+    scene.place("one@1")
+    scene.place("one@3", "bad")
+    until(lambda: scene.repository.snapshot.report == {"one@1": "ready", "one@3": "bad"})
     assert scene.repository.snapshot.ready
-
-
-def test_only_the_latest(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "latest")
-    for version in ("1", "2"):
-        scene.place(f"one@{version}")
-    scene.repository.start()
-    for content, has in (("bad", "one@2"), ("good", "one@3")):
-        scene.place("one@3", content)
-        scene.repository.poll()
-        assert scene.has == [has]
-    remove(tmp_path, "one", "1")
-    scene.repository.poll()
-    assert scene.has == ["one@3"]
     remove(tmp_path, "one", "3")
-    scene.repository.poll()
-    assert scene.has == ["one@2"]
-
-
-@pytest.mark.parametrize("content", ["good", "bad"])
-def test_the_latest_version_is_removed_and_others_are_bad(tmp_path: Path, content: str) -> None:
-    scene = Scene(tmp_path, "latest")
-    scene.place("one@2")
-    scene.place("two@1")
-    scene.repository.start()
-    scene.place("one@1", content)
-    remove(tmp_path, "one", "2")
-    scene.repository.poll()
-    assert scene.has == (["one@1", "two@1"] if content == "good" else ["two@1"])
-
-
-def test_a_suddenly_empty_folder_unloads_nothing(scene: Scene) -> None:
-    for version in ("1", "2"):
-        remove(scene.folder, "one", version)
-    with pytest.raises(BundleError, match="is empty; what is loaded stays"):
-        scene.repository.poll()
-    assert scene.has == ["one@1", "one@2"]
-    scene.place("two@1")
-    scene.repository.poll()
-    assert scene.has == ["two@1"]
+    until(lambda: scene.states == {"one@1": State.READY})
+    scene.repository.close(5)
 
 
 def test_a_model_that_cannot_be_read_does_not_block_others(
@@ -732,12 +407,10 @@ def test_a_model_that_cannot_be_read_does_not_block_others(
 def test_a_load_that_failed_for_the_file_system_is_tried_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("No space left on device")
-
     scene.place("one@3")
     scene.place("two@1")
-    monkeypatch.setattr(scene.repository, "_load_all", fail)
+    failing = Mock(side_effect=OSError("No space left on device"))
+    monkeypatch.setattr(scene.repository, "_load_all", failing)
     scene.repository.poll()
     assert scene.has == ["one@1", "one@2"]
     monkeypatch.undo()

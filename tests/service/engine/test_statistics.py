@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from foretell.service.engine.statistics import Duration, ModelStatistics, statistics
+from foretell.service.engine.model import Model
+from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.statistics import Duration, ModelStatistics, gauges, statistics
 from foretell.service.metrics import Metrics
+from tests.support.bundles import Spec, write_bundle
 
 KEY = ("m", "1")
 SECOND = 1_000_000_000
@@ -15,7 +23,7 @@ def of(metrics: Metrics, *keys: tuple[str, str]) -> list[ModelStatistics]:
     return statistics(metrics, keys or (KEY,)).model_stats
 
 
-def test_requests() -> None:
+def test_counts_of_requests() -> None:
     metrics = Metrics()
     stages = (("decode", 0.25), ("queue", 0.5), ("run", 99.0), ("encode", 0.75))
     metrics.answered("/forecast", 200, 2.0, KEY, stages)
@@ -36,7 +44,7 @@ def test_requests() -> None:
     }
 
 
-def test_batches() -> None:
+def test_counts_of_batches() -> None:
     metrics = Metrics()
     observer = metrics.observer(*KEY)
     assert of(metrics)[0].last_inference == 0
@@ -71,3 +79,55 @@ def test_every_counter_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         metrics.observer(*key).ran(1, 1, 0.5, 1.0)
     assert sum(each.execution_count for each in of(metrics, *keys)) == len(keys)
     assert read == ["counters", "histograms"]
+
+
+LABELS = (("model", "m"), ("version", "1"))
+
+
+def samples(
+    *models: Model, ready: bool = True, read_at: float | None = None
+) -> dict[tuple[str, tuple[object, ...]], float]:
+    text = b"".join(gauges(models, 3, ready=ready, read_at=read_at)).decode()
+    return {
+        (sample.name.removeprefix("foretell_"), tuple(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_an_engine_without_models() -> None:
+    assert samples(ready=False) == {("ready", ()): 0, ("inference_threads", ()): 3}
+    for read_at in (0.0, 12.5):
+        found = samples(read_at=read_at)
+        assert found["storage_last_sync_timestamp_seconds", ()] == read_at
+
+
+def test_the_gauges_of_a_model(
+    open_model: Callable[[Path], Model], scheduler: Scheduler, tmp_path: Path
+) -> None:
+    model = open_model(write_bundle(tmp_path, Spec(name="m", calibrated=2)))
+    gate = threading.Event()
+
+    def busy(_: int) -> None:
+        assert gate.wait(30)
+
+    scheduler.on_threads(busy)
+    window = np.zeros((3, 8, 1), np.float32)
+    model.submit({"history": window}, deadline=time.monotonic() + 30)
+    provider = ("provider", "CPUExecutionProvider")
+    described = (("architecture", "patchtst"), LABELS[0], provider, LABELS[1])
+    covered = (("level", "0.8"), LABELS[0])
+    assert samples(model) == {
+        ("ready", ()): 1,
+        ("inference_threads", ()): 3,
+        ("model_info", described): 1,
+        ("model_loaded", LABELS): 1,
+        ("queue_depth", LABELS): 3,
+        ("queue_limit", LABELS): 64,
+        ("queue_bytes", LABELS): window.nbytes,
+        ("queue_limit_bytes", LABELS): 1 << 20,
+        ("batch_limit", LABELS): 8,
+        ("interval_coverage_ratio", (*covered, ("steps", "1-4"), ("version", "1"))): 0.75,
+        ("interval_coverage_ratio", (*covered, ("steps", "5-8"), ("version", "1"))): 0.75,
+    }
+    gate.set()

@@ -17,6 +17,8 @@ from foretell.service.forecast.attention import (
 from foretell.service.forecast.requests import AttentionOptions
 from foretell.service.forecast.times import timeline_from
 from foretell.timeaxis.frequency import Frequency
+from tests.service.client import Client
+from tests.service.forecast.bodies import EIGHT, PAIRS, body
 from tests.support.bundles import lag_stage, softmax_stage
 
 STAGES = (
@@ -264,3 +266,79 @@ def test_a_model_without_attention(options: dict[str, list[object]]) -> None:
     manifest = Manifest.model_construct(name="m", attention=())
     with pytest.raises(NotSupportedError, match="m has no attention maps"):
         select(AttentionOptions(**options), manifest, "a")
+
+
+def test_attention_of_a_request(client: Client) -> None:
+    request = body({"series": PAIRS, "start_timestamp": "2024-01-01"}, model="multi")
+    assert "attention" not in client.first(request)
+    request["options"] = {"attention": True}
+    forecast = client.first(request)
+    assert forecast["mean_forecast"] == [[7.0, -10.0]] * 4
+    patches, lags, cross = forecast["attention"]
+    assert (patches["name"], patches["kind"]) == ("encoder.0.self", "softmax")
+    assert (patches["form"], lags["form"], cross["form"]) == ("dense", "circulant", "dense")
+    assert (lags["kind"], cross["kind"]) == ("autocorrelation", "softmax")
+    assert patches["axes"] == ["head", "query", "key"]
+    assert patches["shape"] == list(np.shape(patches["weights"])) == [2, 3, 3]
+    np.testing.assert_allclose(np.sum(patches["weights"], axis=-1), 1, rtol=1e-5)
+    assert patches["query"][0] == {"start": "2024-01-01T00:00:00", "end": "2024-01-01T03:00:00"}
+    assert cross["axes"] == ["channel", "head", "query", "key"]
+    assert cross["shape"] == list(np.shape(cross["weights"])) == [2, 2, 3, 3]
+    # Both channels' mean is 1 throughout, so every lag is as good as the next.
+    assert lags["shape"] == [8, 8]
+    assert lags["axes"] == ["query", "key"]
+    assert lags["correlation"] == [1.0] * 8
+    assert lags["lag_weights"] == [0.5, 0.5]
+    assert lags["lag_durations"] == [f"PT{lag}H" for lag in lags["lags"]]
+    for row in range(8):
+        chosen = {(row + lag) % 8 for lag in lags["lags"]}
+        assert {key for key, weight in enumerate(lags["weights"][row]) if weight} == chosen
+
+
+def test_attention_in_part(client: Client) -> None:
+    request = body(
+        {"series": PAIRS, "channels": ["wind", "load"]},
+        model="multi",
+        attention={"stages": ["decoder.0.cross"], "heads": "mean"},
+    )
+    (cross,) = client.first(request)["attention"]
+    assert cross["axes"] == ["channel", "query", "key"]
+    assert cross["key"] == [
+        {"start": -8, "end": -5},
+        {"start": -6, "end": -3},
+        {"start": -4, "end": -1},
+    ]
+    own_order = body(
+        {"series": [row[::-1] for row in PAIRS]}, model="multi", attention={"heads": "mean"}
+    )
+    whole = client.first(own_order)["attention"][2]
+    np.testing.assert_allclose(cross["weights"], np.array(whole["weights"])[::-1], rtol=1e-5)
+
+
+def test_attention_of_several_inputs(client: Client) -> None:
+    entry = {"series": EIGHT, "start_timestamp": "2024-01-01"}
+    other = {"series": [0, 1] * 4, "start_timestamp": "2024-06-01"}
+    answer = client.forecast(body(entry, other, model="calendar", attention=True)).json()
+    lags = [output["content"][0]["attention"][0]["lags"] for output in answer["outputs"]]
+    assert sorted(lags[1]) == [0, 2]
+    assert lags[0] != lags[1]
+
+
+def test_some_heads_of_the_attention(client: Client) -> None:
+    whole = client.first(body({"series": PAIRS}, model="multi", attention=True))["attention"]
+    some = client.first(body({"series": PAIRS}, model="multi", attention={"heads": [1]}))
+    for all_heads, one_head in zip(whole, some["attention"], strict=True):
+        if all_heads["form"] == "dense":
+            assert (all_heads["heads"], one_head["heads"]) == ([0, 1], [1])
+            expected = np.array(all_heads["weights"])[..., [1], :, :]
+            np.testing.assert_array_equal(one_head["weights"], expected)
+    assert whole[2]["channels"] == ["load", "wind"]
+    request = body({"series": PAIRS}, model="multi", attention={"heads": [2]})
+    assert client.error(request)["param"] == "options.attention.heads[0]"
+
+
+def test_attention_of_a_long_horizon_is_that_of_the_first_pass(client: Client) -> None:
+    request = body({"series": PAIRS}, model="multi", attention=True)
+    first = client.first(request)
+    request["options"]["horizon"] = 9
+    assert client.first(request)["attention"] == first["attention"]

@@ -19,7 +19,7 @@ from foretell.service.forecast.requests import Envelope
 from foretell.service.http.body import LARGE
 from foretell.service.validation import UnknownFields
 from tests.service.client import Client
-from tests.service.test_hostile_input import changed_request
+from tests.service.test_hostile import FORECASTS, changed
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
@@ -63,7 +63,38 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
 
 @given(st.data())
 def test_the_fast_way_reads_what_the_slow_one_does(client: Client, data: st.DataObject) -> None:
-    body = json.dumps(changed_request(data)).encode()
+    body = json.dumps(changed(data.draw(st.sampled_from(FORECASTS)), data)).encode()
+    assert outcome(client, body, parse) == outcome(client, body, slowly)
+
+
+EIGHT, ROWS = list(range(8)), [[float(step), -step] for step in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("model", "series"),
+    [
+        *(
+            ("repeat", [*EIGHT[1:], last])
+            for last in (2**53 + 1, 2**64 - 1, 10**30, 1e39, -(10**39))
+        ),
+        *(("repeat", [*EIGHT[1:], last]) for last in (None, True, "1", [1], [[]], float("nan"))),
+        *(
+            ("repeat", series)
+            for series in (EIGHT, [[each] for each in EIGHT], EIGHT[1:], [], [[]])
+        ),
+        *(("repeat", series) for series in ("12345678", ROWS)),
+        *(("multi", series) for series in (ROWS, EIGHT, [1.5, *EIGHT], [2**60, *EIGHT])),
+        *(("multi", [*ROWS[1:], last]) for last in ([1], [1, 2, 3], [3, 1e300])),
+        ("multi", [[*row, 0] for row in ROWS]),
+    ],
+)
+@pytest.mark.parametrize("missing", ["error", "interpolate"])
+@pytest.mark.parametrize("name", ["a", "[,]", "Z\u00fcrich", 'a "quote"'])
+def test_the_fast_way_reads_odd_series_as_the_slow_one_does(
+    client: Client, model: str, series: Any, missing: str, name: str
+) -> None:
+    inputs = [{"name": name, "series": series}, {"series": ROWS if model == "multi" else EIGHT}]
+    body = json.dumps({"model": model, "inputs": inputs, "options": {"missing": missing}}).encode()
     assert outcome(client, body, parse) == outcome(client, body, slowly)
 
 

@@ -148,19 +148,8 @@ def test_what_is_no_json_is_refused(value: object, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "1,2",
-        "[1,2,]",
-        "[,1]",
-        "[1,,2]",
-        '{"a":1,}',
-        '{,"a":1}',
-        "[1,2}",
-        '{"a":[1,2},3]',
-        "[1,2],[3,4]",
-        "[1,2]]",
-        "[[1,2],3",
-        '["a,b',
-        "  ",
+        *("1,2", "[1,2,]", "[,1]", "[1,,2]", '{"a":1,}', '{,"a":1}', "[1,2}", '{"a":[1,2},3]'),
+        *("[1,2],[3,4]", "[1,2]]", "[[1,2],3", '["a,b', "  "),
     ],
 )
 def test_brackets_and_commas_in_wrong_places(text: str) -> None:

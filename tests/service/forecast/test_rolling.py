@@ -13,6 +13,9 @@ from foretell.service.arrays import Arrays
 from foretell.service.errors import DeadlineExceededError
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Options
+from tests.service.client import Client
+from tests.service.forecast.bodies import EIGHT, body
+from tests.support.bundles import Spec, write_bundle
 
 CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
 MANIFEST = Manifest.model_construct(name="m", horizon=HORIZON, context=CONTEXT)
@@ -162,3 +165,45 @@ def test_whatever_ends_the_wait_ends_the_passes() -> None:
     with pytest.raises(DeadlineExceededError):
         asyncio.run(job(model, 12).run(7.0, late))
     assert len(model.submitted) == 2
+
+
+@pytest.mark.parametrize("name", ["multi", "calendar", "monthly", "calibrated"])
+def test_a_long_horizon_is_what_a_caller_gets_by_hand(client: Client, name: str) -> None:
+    model = client.repository.registry.find(name)
+    own, channels = model.manifest.horizon, len(model.manifest.channels)
+    values = np.random.default_rng(3).normal(size=(11, channels)).astype(np.float32)
+    known = (values if channels > 1 else values[:, 0]).tolist()
+    start = "2023-11-01T00:00:00+01:00"
+    entry = {"series": known, "start_timestamp": start}
+    rolled = client.first(body(entry, model=name, horizon=3 * own - 1))
+    assert rolled["rolled_from"] == own
+    times: list[str] = []
+    for _ in range(3):
+        step = client.first(body({"series": known, "start_timestamp": start}, model=name))
+        assert "rolled_from" not in step
+        known = known + step["mean_forecast"]
+        times += step["timestamps"]
+    assert rolled["mean_forecast"] == known[11:][: 3 * own - 1]
+    assert rolled["timestamps"] == times[: 3 * own - 1]
+
+
+def test_a_deadline_holds_over_all_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("slow")
+    write_bundle(folder, Spec(name="slow", burn=8))
+    with Client(folder, max_horizon_multiple=100_000) as client:
+        request = {"inputs": [{"series": EIGHT}], "options": {"horizon": 400_000}}
+        answer = client.forecast(request, **{"X-Timeout-Ms": "150"})
+        assert answer.status_code == 504
+
+
+def test_any_pass_makes_a_forecast_ill_conditioned(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The margin of this model is the oldest value that it reads: here the fifth, in pass two."""
+    folder = tmp_path_factory.mktemp("margin")
+    write_bundle(folder, Spec(margin_bound=1e-5))
+    series = [1.0, 1.0, 1.0, 1.0, 1e-6, 1.0, 1.0, 1.0]
+    with Client(folder) as client:
+        for horizon, flagged in ((4, False), (5, True), (12, True)):
+            request = {"inputs": [{"series": series}], "options": {"horizon": horizon}}
+            assert client.first(request)["ill_conditioned"] is flagged

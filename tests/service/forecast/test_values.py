@@ -12,24 +12,27 @@ from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.values import read_values
 
 TWO = ("load", "wind")
+GAPS = ["load"]
 
 
-def test_one_channel() -> None:
-    values = read_values([1, 2.5, -3e38], ["load"], "s")
-    assert values.shape == (3, 1)
-    np.testing.assert_array_equal(values[:, 0], [1, 2.5, -3e38])
+def test_one_channel_and_many() -> None:
+    np.testing.assert_array_equal(
+        read_values([1, 2.5, -3e38], ["load"], "s"), [[1], [2.5], [-3e38]]
+    )
     assert read_values([[1.0], [2.0]], ["load"], "s").shape == (2, 1)
     assert read_values([], ["load"], "s").shape == (0, 1)
-
-
-def test_many_channels() -> None:
-    values = read_values([[1, 2.0], [3.0, 4]], TWO, "s")
-    np.testing.assert_array_equal(values, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(read_values([[1, 2.0], [3.0, 4]], TWO, "s"), [[1, 2], [3, 4]])
 
 
 @pytest.mark.parametrize(
     ("rows", "channels", "place", "message"),
     [
+        # Gaps are allowed where there is one.
+        ([None, "2"], GAPS, "s[1]", "expected a number, got the string '2'"),
+        ([None, False], GAPS, "s[1]", "expected a number, got false"),
+        ([None, 10**400], GAPS, "s[1]", "got a number of over 70 digits"),
+        ([None, float("nan"), float("inf")], GAPS, "s[2]", "finite number .*, got Infinity"),
+        ([float("nan"), -1e39], GAPS, "s[1]", "got -1e.39"),
         ([1, None], ["a"], "s[1]", "missing .null., and options.missing is 'error'"),
         ([1, "2"], ["a"], "s[1]", "expected a number, got the string '2'"),
         ([True], ["a"], "s[0]", "expected a number, got true"),
@@ -57,7 +60,7 @@ def test_many_channels() -> None:
 )
 def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
-        read_values(rows, channels, "s")
+        read_values(rows, channels, "s", gaps=channels is GAPS)
     assert error.value.param == place
 
 
@@ -68,22 +71,6 @@ def test_gaps_where_they_are_allowed() -> None:
     values = read_values([[1, nan], [nan, 2]], TWO, "s", gaps=True)
     np.testing.assert_array_equal(values, [[1, nan], [nan, 2]])
     assert np.isnan(read_values([None, nan], ["load"], "s", gaps=True)).all()
-
-
-@pytest.mark.parametrize(
-    ("rows", "place", "message"),
-    [
-        ([None, "2"], "s[1]", "expected a number, got the string '2'"),
-        ([None, False], "s[1]", "expected a number, got false"),
-        ([None, 10**400], "s[1]", "got a number of over 70 digits"),
-        ([None, float("nan"), float("inf")], "s[2]", "finite number .*, got Infinity"),
-        ([float("nan"), -1e39], "s[1]", "got -1e.39"),
-    ],
-)
-def test_names_the_culprit_among_gaps(rows: list[Any], place: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as error:
-        read_values(rows, ["load"], "s", gaps=True)
-    assert error.value.param == place
 
 
 @pytest.mark.parametrize(

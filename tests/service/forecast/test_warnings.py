@@ -20,7 +20,11 @@ from tests.service.client import Client
 from tests.service.inference.bodies import infer, request, tensor
 
 EIGHT = [0.1 * n for n in range(8)]
+
+
 START = "2024-01-01T00:00:00"
+
+
 # Rows of ETT's published split: the months that are trained on, and those of the test.
 TRAIN, TEST = slice(0, 8640), slice(11520, 14400)
 
@@ -43,138 +47,6 @@ def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[s
     return {"model": model, "inputs": list(inputs), **rest}
 
 
-@pytest.mark.parametrize(
-    ("change", "place", "hint"),
-    [
-        ({"options": {"quantile": [0.1]}}, "options.quantile", "did you mean 'quantiles'?"),
-        ({"options": {"horizons": 2}}, "options.horizons", "did you mean 'horizon'?"),
-        ({"option": {"horizon": 2}}, "option", "did you mean 'options'?"),
-        ({"horizon": 2}, "horizon", "'horizon' belongs in options"),
-        ({"quantile": [0.1]}, "quantile", "did you mean 'quantiles' in options?"),
-        ({"options": {"model": "multi"}}, "options.model", "'model' belongs at the top level"),
-        (
-            {"options": {"attention": {"stage": ["a"]}}},
-            "options.attention.stage",
-            "did you mean 'stages'?",
-        ),
-        (
-            {"options": {"stages": ["a"]}},
-            "options.stages",
-            "'stages' belongs in options.attention",
-        ),
-        ({"input": []}, "input", "did you mean 'inputs'?"),
-    ],
-)
-def test_a_name_that_is_near_another(
-    client: Client, change: dict[str, Any], place: str, hint: str
-) -> None:
-    error = client.error(asked({"series": EIGHT}) | change)
-    assert (error["type"], error["param"]) == ("invalid_input", place)
-    assert error["message"] == f"unknown; {hint}"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "meant"),
-    [
-        ("channel", ["load"], "channels"),
-        ("timezone", "Europe/Berlin", "time_zone"),
-        ("startTimestamp", START, "start_timestamp"),
-        ("freq", "D", "frequency"),
-        ("Series", EIGHT, "series"),
-    ],
-)
-def test_a_name_in_an_input(client: Client, name: str, value: object, meant: str) -> None:
-    wrong = {"series": EIGHT, name: value}
-    error = client.error(asked(wrong))
-    assert error["param"] == f"inputs[0].{name}"
-    assert error["message"] == f"unknown; did you mean {meant!r}?"
-    answer = client.forecast(asked({"series": EIGHT, "name": "a"}, wrong)).json()
-    assert answer["status"] == "partial"
-    assert answer["outputs"][1]["error"]["param"] == f"inputs[1].{name}"
-
-
-def test_a_name_that_is_far_from_all(client: Client) -> None:
-    inputs = [{"series": EIGHT, "colour": "red"}, {"series": EIGHT, "colour": "blue"}]
-    body = asked(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
-    found = warned(client, body)
-    assert {notice["type"] for notice in found} == {"ignored_field"}
-    assert [notice["param"] for notice in found] == ["user", "options.seed", "inputs[0].colour"]
-
-
-def test_more_unknown_names_than_are_compared(client: Client) -> None:
-    names = {f"{index:09}": 1 for index in range(65)}
-    error = client.error(asked({"series": EIGHT}) | names)
-    assert (error["param"], error["message"]) == ("000000064", "unknown, as are 64 names before it")
-    assert len(warned(client, asked({"series": EIGHT}) | dict(list(names.items())[:64]))) == 64
-
-
-@pytest.mark.parametrize(
-    ("query", "place", "hint"),
-    [
-        ("horizon=2&quantile=0.1", "query.horizon", "'horizon' belongs in options"),
-        ("quantile=0.1", "query.quantile", "did you mean 'quantiles' in options?"),
-        ("model=repeat", "query.model", "'model' belongs at the top level"),
-    ],
-)
-def test_options_in_the_url_of_json(client: Client, query: str, place: str, hint: str) -> None:
-    answer = client.request("POST", f"/forecast?{query}", json=asked({"series": EIGHT}))
-    assert answer.status_code == 422
-    error = answer.json()["error"]
-    assert (error["param"], error["message"]) == (place, f"unknown; {hint}")
-
-
-@pytest.mark.parametrize(
-    ("fields", "place", "hint"),
-    [
-        ({"parameter": {}}, "parameter", "did you mean 'parameters'?"),
-        ({"timeout": 5}, "timeout", "'timeout' belongs in parameters"),
-        (
-            {"parameters": {"binary_data": True}},
-            "parameters.binary_data",
-            "'binary_data' belongs in outputs[].parameters",
-        ),
-        (
-            {"parameters": {"time_out": 5}},
-            "parameters.time_out",
-            "did you mean 'timeout'?",
-        ),
-        ({"outputs": [{"nam": "forecast"}]}, "outputs[0].nam", "did you mean 'name'?"),
-    ],
-)
-def test_a_name_in_a_request_for_tensors(
-    client: Client, fields: dict[str, Any], place: str, hint: str
-) -> None:
-    answer = infer(client, request(**fields))
-    assert answer.status_code == 422
-    assert answer.json() == {"error": f"{place}: unknown; {hint}"}
-
-
-def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> None:
-    standard = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1}
-    small = tensor(np.full((1, 8, 2), 0.5, np.float32))
-    assert "parameters" not in infer(client, request(small, model_name="multi")).json()
-    assert "parameters" not in infer(client, request(small, parameters=standard)).json()
-    wanted = {"name": "forecast", "parameters": {"colour": "red"}}
-    answer = infer(client, request(small | {"tag": 1}, parameters={"my": 1}, outputs=[wanted]))
-    found = json.loads(answer.json()["parameters"]["warnings"])
-    assert [notice["param"] for notice in found] == [
-        *("parameters.my", "inputs[0].tag", "outputs[0].parameters.colour")
-    ]
-
-
-def test_parameters_in_the_url_of_a_request_for_tensors(client: Client) -> None:
-    path = "/v2/models/multi/infer?"
-    small = request(tensor(np.full((1, 8, 2), 0.5, np.float32)))
-    answer = client.request("POST", path + "time_out=5", json=small)
-    assert answer.status_code == 422
-    assert answer.json() == {
-        "error": "query.time_out: unknown; did you mean 'timeout' in parameters?"
-    }
-    answer = client.request("POST", path + "colour=red", json=small)
-    (found,) = json.loads(answer.json()["parameters"]["warnings"])
-    assert (found["type"], found["param"]) == ("ignored_field", "query.colour")
-
-
 def table(**columns: Any) -> dict[str, Any]:
     return {"unique_id": ["x"] * 8, "load": EIGHT, **columns}
 
@@ -193,55 +65,6 @@ def notes(answer: Any) -> list[AnswerWarning]:
 
 
 ONE = np.full((1, 1, 1), 1e6, np.float32)
-MOMENTS = pa.array(np.datetime64(START, "us") + np.arange(8), pa.timestamp("us"))
-
-
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        *((name, EIGHT) for name in ("DS", "date", "Timestamp", "time")),
-        ("created", MOMENTS),
-        ("day", MOMENTS.cast(pa.date32())),
-    ],
-)
-def test_times_under_another_name(client: Client, name: str, column: Any) -> None:
-    answer = send(client, table(**{name: column}))
-    assert answer.status_code == 422
-    error = answer.json()["error"]
-    assert error["param"] == name
-    assert "rename" in error["message"]
-    hours = np.datetime64(START, "us") + np.arange(8) * np.timedelta64(1, "h")
-    (found,) = notes(send(client, table(ds=hours, **{name: column})))
-    assert found["message"] == f"columns that are not read: {name}"
-
-
-def test_columns_that_are_not_read(client: Client) -> None:
-    assert notes(send(client, table())) == []
-    assert notes(send(client, table(__index_level_0__=[*range(1, 9)]))) == []
-    answer = send(client, table(__index_level_0__=MOMENTS))
-    assert answer.json()["error"]["param"] == "__index_level_0__"
-    many = {f"feature_{index}": EIGHT for index in range(25)}
-    (found,) = notes(send(client, table(y=EIGHT, **many)))
-    names = ", ".join(["y", *many][:20])
-    assert found["message"] == f"columns that are not read: {names} and 6 more"
-
-
-def test_a_channel_under_a_name_nearly_its_own(client: Client) -> None:
-    answer = send(client, {"unique_id": ["x"] * 8, "Load": EIGHT})
-    assert answer.json()["error"]["param"] == "load"
-    assert answer.json()["error"]["message"].endswith("; did you mean 'Load'?")
-
-
-def test_options_in_the_metadata_of_a_table(client: Client) -> None:
-    error = send(client, table(), {"horizon": "2"}).json()["error"]
-    assert error["param"] == "schema.metadata.horizon"
-    assert error["message"] == "unknown; 'horizon' belongs in the URL"
-    assert notes(send(client, table(), {"pandas": "{}", "mine": "x"})) == []
-    # However many there are, no more are compared.
-    many = {f"mine{index:03}": "x" for index in range(64)}
-    assert notes(send(client, table(), {**many, "horizon": "2"})) == []
-    (found,) = notes(send(client, table(), {"foretell": '{"horizon": 2}'}))
-    assert found["param"] == "schema.metadata.foretell"
 
 
 def test_steps_of_later_passes_and_values_filled_in(client: Client) -> None:
@@ -360,8 +183,3 @@ def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: st
     (told,) = outside(manifest, fahrenheit, histories[:1], str)
     assert told["message"] is not None
     assert told["message"].startswith("'OT' is ")
-
-
-def test_no_level_of_a_call_of_the_repository_is_the_urls(client: Client) -> None:
-    answer = client.request("POST", "/v2/repository/index", json={"query": {"ready": True}})
-    assert answer.status_code == 200

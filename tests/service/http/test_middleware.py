@@ -3,14 +3,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from foretell.service.engine.model import Model
 from foretell.service.errors import NotReadyError
 from foretell.service.http.middleware import RequestMiddleware
-from foretell.service.metrics import Metrics
+from foretell.service.http.static import Pages
+from foretell.service.metrics import REJECTED, Metrics
+from foretell.service.settings import OWN_PATHS
 from tests.service.client import Client
 
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -23,13 +28,8 @@ def counted(client: Client, metric: str) -> float:
     return float(found[1]) if found else 0
 
 
-def test_a_request_id_is_kept(client: Client) -> None:
-    answer = client.forecast(BODY, **{"X-Request-Id": "my-id/1"})
-    assert answer.headers["x-request-id"] == "my-id/1"
-
-
 @pytest.mark.parametrize("given", [None, "", "two words", "x" * 129, "caf\xe9"])
-def test_or_made(client: Client, given: str | None) -> None:
+def test_a_request_id_is_made_unless_it_is_given(client: Client, given: str | None) -> None:
     headers = {} if given is None else {"X-Request-Id": given.encode("latin-1")}
     answers = [client.request("GET", "/healthz", headers=headers) for _ in range(2)]
     made = {answer.headers["x-request-id"] for answer in answers}
@@ -141,3 +141,145 @@ def test_requests_are_counted_by_route(client: Client, path: str, status: int, r
     before = counted(client, metric)
     assert client.get(path).status_code == status
     assert counted(client, metric) == before + 1
+
+
+@pytest.fixture(scope="module")
+def guarded(models: Path) -> Iterator[Client]:
+    with Client(models, api_keys="one,two", admin_keys="boss") as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/forecast", "/v1/timeseries/forecast"])
+def test_forecasts_need_a_key(guarded: Client, path: str) -> None:
+    rejected = REJECTED, "unauthorized"
+    before = guarded.metrics.counts.count(*rejected)
+    refused = guarded.request("POST", path, json=BODY)
+    assert guarded.metrics.counts.count(*rejected) == before + 1
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    error = refused.json()["error"]
+    assert (error["code"], error["type"]) == ("401", "unauthorized")
+    assert refused.headers["x-request-id"]
+    for headers in ({"Authorization": "Bearer two"}, {"X-API-Key": "boss"}):
+        assert guarded.request("POST", path, json=BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        *((path, 200) for path in ("/", "/docs", "/openapi.json", "/healthz", "/readyz")),
+        ("/metrics", 200),
+        *((path, 401) for path in ("/models", "/v1/timeseries/models", "/v2", "/no/such/path")),
+    ],
+)
+def test_machines_and_readers_need_no_key(guarded: Client, path: str, status: int) -> None:
+    assert guarded.get(path).status_code == status
+
+
+def test_the_index_names_no_model_to_strangers(guarded: Client) -> None:
+    assert "repeat" not in guarded.get("/").text
+
+
+def test_keys_are_not_logged(guarded: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG"):
+        guarded.forecast(BODY, Authorization="Bearer wrong-key")
+        guarded.forecast(BODY, Authorization="Bearer one-key")
+    assert "-key" not in caplog.text
+
+
+TENSORS = {
+    "inputs": [{"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": [1.0] * 8}]
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/forecast", BODY),
+        ("/v1/timeseries/forecast", BODY),
+        ("/v2/models/repeat/infer", TENSORS),
+        ("/v2/models/repeat/versions/1/infer", TENSORS),
+    ],
+)
+def test_hot_routes_are_called_directly(
+    client: Client, monkeypatch: pytest.MonkeyPatch, path: str, body: object
+) -> None:
+    async def unreachable(*_: object) -> None:
+        raise AssertionError("the framework was asked")
+
+    monkeypatch.setattr(APIRoute, "handle", unreachable)
+    assert client.request("POST", path, json=body).status_code == 200
+
+
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture(scope="module")
+def behind(models: Path) -> Iterator[Client]:
+    with Client(models, root_path="/a/part/", api_keys="one") as client:
+        yield client
+
+
+@pytest.mark.parametrize("prefix", ["", "/a/part"])
+def test_both_kinds_of_proxies_are_understood(behind: Client, prefix: str) -> None:
+    assert behind.get(f"{prefix}/healthz").status_code == 200
+    assert behind.request("GET", f"{prefix}/", headers=HTML).text.startswith("<!doctype html>")
+    for path in ("/docs", "/openapi.json", "/page/app.js"):
+        assert behind.get(prefix + path).status_code == 200, path
+    # What needs a key needs it there, too.
+    assert behind.get(f"{prefix}/models").status_code == 401
+    path, headers = f"{prefix}/forecast", {"X-API-Key": "one"}
+    assert behind.request("POST", path, json=BODY).status_code == 401
+    assert behind.request("POST", path, json=BODY, headers=headers).status_code == 200
+    answer = behind.request("GET", f"{prefix}/v2/no", headers=headers)
+    assert isinstance(answer.json()["error"], str)
+
+
+def test_metrics_know_no_prefix(behind: Client) -> None:
+    behind.get("/a/part/page/app.js")
+    text = behind.get("/a/part/metrics").text
+    assert 'route="/page/{path:path}",status="200"' in text
+    assert "/a/part" not in text
+
+
+def test_the_page_has_a_slash_at_its_end(behind: Client) -> None:
+    answer = behind.get("/a/part")
+    assert (answer.status_code, answer.headers["location"]) == (308, "/a/part/")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/a/partial", "/a/partial"),
+        ("/a", "/a"),
+        ("/b/a/part/healthz", "/b/a/part/healthz"),
+        ("/a/part/a/part/healthz", "/a/part/healthz"),
+    ],
+)
+def test_what_only_looks_like_it_is_no_prefix(behind: Client, path: str, named: str) -> None:
+    answer = behind.request("GET", path, headers={"X-API-Key": "one"})
+    assert answer.status_code == 404
+    assert f"GET {named};" in answer.text
+
+
+def test_links_begin_with_it(behind: Client, client: Client) -> None:
+    assert behind.get("/").json()["links"]["models"] == "/a/part/models"
+    assert behind.get("/openapi.json").json()["servers"] == [{"url": "/a/part"}]
+    assert client.get("/").json()["links"]["models"] == "/models"
+    assert "servers" not in client.get("/openapi.json").json()
+
+
+def test_own_paths_are_those_of_the_routes(client: Client) -> None:
+    # The nixtla client's are in no document: what they take is Nixtla's to say.
+    unlisted = "/nixtla/model_params"
+    assert client.get(unlisted).status_code != 404
+    shown = {"/openapi.json", *client.app.openapi()["paths"], *Pages().paths, unlisted}
+    assert {path.split("/")[1] for path in shown} - {""} == OWN_PATHS
+
+
+def test_identifiers_differ(client: Client) -> None:
+    made = set()
+    for _ in range(50):
+        answer = client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
+        made |= {answer.headers["x-request-id"], answer.json()["id"].removeprefix("forecast-")}
+    assert len(made) == 100
+    assert all(re.fullmatch("[0-9a-f]{32}", one) for one in made)

@@ -11,6 +11,7 @@ import pytest
 
 from foretell.service.errors import DeadlineExceededError
 from foretell.service.http.body import Offload
+from tests.service.loops import on_loop
 
 
 def later() -> float:
@@ -55,62 +56,54 @@ class Body:
     """Arguments that take memory."""
 
 
-def test_what_waits_for_a_thread_is_dropped_at_the_deadline(offload: Offload) -> None:
+@on_loop
+async def test_what_waits_for_a_thread_is_dropped_at_the_deadline(offload: Offload) -> None:
     go_on = threading.Event()
-
-    async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
-        await asyncio.sleep(0)
-        body = Body()
-        with pytest.raises(DeadlineExceededError):
-            await offload.run(time.monotonic() + 0.01, id, body)
-        assert not any(task.done() for task in busy)
-        dropped = weakref.ref(body)
-        del body
-        # Its place in the queue is still taken.
-        assert dropped() is None
-        go_on.set()
-        assert await asyncio.gather(*busy) == [True, True]
-
-    asyncio.run(scene())
+    busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
+    await asyncio.sleep(0)
+    body = Body()
+    with pytest.raises(DeadlineExceededError):
+        await offload.run(time.monotonic() + 0.01, id, body)
+    assert not any(task.done() for task in busy)
+    dropped = weakref.ref(body)
+    del body
+    # Its place in the queue is still taken.
+    assert dropped() is None
+    go_on.set()
+    assert await asyncio.gather(*busy) == [True, True]
 
 
-def test_what_has_begun_is_late_when_it_is_done(offload: Offload) -> None:
+@on_loop
+async def test_what_has_begun_is_late_when_it_is_done(offload: Offload) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
         begun.set()
         assert go_on.wait(30)
 
-    async def scene() -> None:
-        soon = time.monotonic() + 0.05
-        pending = asyncio.create_task(offload.run(soon, work))
-        await asyncio.to_thread(begun.wait, 30)
-        await asyncio.sleep(soon + 0.01 - time.monotonic())
-        assert not pending.done()
-        go_on.set()
-        with pytest.raises(DeadlineExceededError):
-            await pending
-
-    asyncio.run(scene())
+    soon = time.monotonic() + 0.05
+    pending = asyncio.create_task(offload.run(soon, work))
+    await asyncio.to_thread(begun.wait, 30)
+    await asyncio.sleep(soon + 0.01 - time.monotonic())
+    assert not pending.done()
+    go_on.set()
+    with pytest.raises(DeadlineExceededError):
+        await pending
 
 
-def test_a_request_that_is_cut_off_is_not_read(offload: Offload) -> None:
+@on_loop
+async def test_a_request_that_is_cut_off_is_not_read(offload: Offload) -> None:
     go_on = threading.Event()
     read: list[int] = []
-
-    async def scene() -> None:
-        busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
-        cut_off = asyncio.create_task(offload.run(later(), read.append, 1))
-        await asyncio.sleep(0)
-        cut_off.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cut_off
-        go_on.set()
-        await asyncio.gather(*busy)
-        await offload.run(later(), read.append, 2)
-
-    asyncio.run(scene())
+    busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
+    cut_off = asyncio.create_task(offload.run(later(), read.append, 1))
+    await asyncio.sleep(0)
+    cut_off.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off
+    go_on.set()
+    await asyncio.gather(*busy)
+    await offload.run(later(), read.append, 2)
     assert read == [2]
 
 

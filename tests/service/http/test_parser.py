@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.service.http.wire import Request, exchange
+from tests.service.loops import on_loop
 
 HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 OFFERS = (
@@ -81,7 +82,8 @@ offers = pytest.mark.parametrize("offer", OFFERS[1:], ids=["http2", "websocket",
 )
 @pytest.mark.parametrize("chunks", [0, 2])
 @offers
-def test_no_place_to_cut_matters(
+@on_loop
+async def test_no_place_to_cut_matters(
     caplog: pytest.LogCaptureFixture,
     offer: bytes,
     chunks: int,
@@ -94,16 +96,12 @@ def test_no_place_to_cut_matters(
     expected = [("POST", "/forecast", SMUGGLED), ("GET", "/models", b"")]
     if ends:
         expected.pop()
-
-    async def send() -> None:
-        for place in range(len(sent)):
-            seen, wire = await exchange(cut(sent, [place]))
-            assert seen == expected, place
-            assert wire.ended == ends
-        seen, _ = await exchange(sent[place : place + 1] for place in range(len(sent)))
-        assert seen == expected
-
-    asyncio.run(send())
+    for place in range(len(sent)):
+        seen, wire = await exchange(cut(sent, [place]))
+        assert seen == expected, place
+        assert wire.ended == ends
+    seen, _ = await exchange(sent[place : place + 1] for place in range(len(sent)))
+    assert seen == expected
     assert not caplog.records
 
 
@@ -116,9 +114,18 @@ def test_a_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
     assert wire.written.count(b"HTTP/1.1 ") == 2
 
 
-@offers
-def test_what_is_wrong_with_a_request_stays_wrong(offer: bytes) -> None:
-    wrong = post(offer + b"Transfer-Encoding: chunked\r\n", b"body", 0)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(post(offer + b"Transfer-Encoding: chunked\r\n", b"body", 0) for offer in OFFERS[1:]),
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
+        b"POST /forecast HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+    ],
+)
+def test_what_is_no_request_is_refused(wrong: bytes) -> None:
     seen, wire = asyncio.run(exchange([wrong]))
     assert not seen
     assert wire.written.startswith(b"HTTP/1.1 400 ")
@@ -132,21 +139,18 @@ def test_a_thousand_offers_at_once() -> None:
 
 @pytest.mark.parametrize("target", [b"there:443", b"http://there/", b"/forecast"])
 @pytest.mark.parametrize("offer", OFFERS[:2], ids=["plain", "offer"])
-def test_nothing_is_read_through_a_tunnel(
+@on_loop
+async def test_nothing_is_read_through_a_tunnel(
     caplog: pytest.LogCaptureFixture, target: bytes, offer: bytes
 ) -> None:
     caplog.set_level(logging.INFO)
     head = b"CONNECT %b HTTP/1.1\r\nContent-Length: 1\r\n%b\r\n" % (target, offer)
     sent = head + SMUGGLED
-
-    async def send() -> None:
-        for place in range(len(sent)):
-            seen, wire = await exchange(cut(sent, [place]))
-            assert not seen
-            assert wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-            assert b"this server is no proxy" in wire.written
-            assert wire.written.count(b"HTTP/1.1 ") == 1
-            assert wire.ended
-
-    asyncio.run(send())
+    for place in range(len(sent)):
+        seen, wire = await exchange(cut(sent, [place]))
+        assert not seen
+        assert wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"this server is no proxy" in wire.written
+        assert wire.written.count(b"HTTP/1.1 ") == 1
+        assert wire.ended
     assert not caplog.records

@@ -25,6 +25,7 @@ from foretell.service.http import protocol
 from foretell.service.http.protocol import WHOLE, Connection, Limits, connection_of
 from foretell.service.metrics import Metrics
 from tests.service.http.wire import Wire, exchange, no_content, opened, unconnected
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 from tests.support.waiting import until
@@ -371,17 +372,14 @@ def test_the_scope_names_a_body_that_is_complete() -> None:
     assert seen == [[True], [False, False], [False], [True]]
 
 
-def test_an_answer_goes_out_at_once() -> None:
+@on_loop
+async def test_an_answer_goes_out_at_once() -> None:
     wire = Wire()
-
-    async def send() -> None:
-        connection = opened(no_content, wire)
-        for _ in range(2):
-            connection.data_received(REQUEST)
-            while connection.tasks:
-                await asyncio.sleep(0)
-
-    asyncio.run(send())
+    connection = opened(no_content, wire)
+    for _ in range(2):
+        connection.data_received(REQUEST)
+        while connection.tasks:
+            await asyncio.sleep(0)
     assert wire.written.count(b"HTTP/1.1 204 ") == 2
     assert len(wire.sent) == 2
 
@@ -458,35 +456,34 @@ def test_invalid_bytes_are_refused() -> None:
     assert json.loads(body)["error"]["type"] == "malformed"
 
 
-def test_a_connection_answered_before_the_body_is_complete_is_kept() -> None:
-    async def send() -> None:
-        wire = Wire()
-        connection = opened(no_content, wire)
-        for _ in range(2):
-            connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
-            assert connection.timeout_keep_alive_task is None
-            while connection.tasks:
-                await asyncio.sleep(0)
-            wire.sent.clear()
-            # The slow are cut off; after a whole body the connection is idle like others.
-            connection.data_received(b"2")
-            assert connection.timeout_keep_alive_task is not None
-            for seconds in (0.0, 1000.0):
-                connection.check(connection.loop.time() + seconds)
-            assert not wire.ended
-        # The clock that was set is not for the next request.
+@on_loop
+async def test_a_connection_answered_before_the_body_is_complete_is_kept() -> None:
+    wire = Wire()
+    connection = opened(no_content, wire)
+    for _ in range(2):
         connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
-        while connection.tasks:
-            await asyncio.sleep(0)
-        connection.data_received(b"2" + b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
         assert connection.timeout_keep_alive_task is None
         while connection.tasks:
             await asyncio.sleep(0)
+        wire.sent.clear()
+        # The slow are cut off; after a whole body the connection is idle like others.
+        connection.data_received(b"2")
+        assert connection.timeout_keep_alive_task is not None
+        for seconds in (0.0, 1000.0):
+            connection.check(connection.loop.time() + seconds)
+        assert not wire.ended
+    # The clock that was set is not for the next request.
+    connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
+    while connection.tasks:
+        await asyncio.sleep(0)
+    connection.data_received(b"2" + b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
+    assert connection.timeout_keep_alive_task is None
+    while connection.tasks:
+        await asyncio.sleep(0)
 
-    asyncio.run(send())
 
-
-def test_a_disconnect_is_noticed_after_a_large_body() -> None:
+@on_loop
+async def test_a_disconnect_is_noticed_after_a_large_body() -> None:
     wire = Wire()
     size = 1_000_000
     seen: list[tuple[int, bool]] = []
@@ -506,20 +503,17 @@ def test_a_disconnect_is_noticed_after_a_large_body() -> None:
         await gone.wait()
         seen.append((read, client.disconnected))
 
-    async def send() -> None:
-        connection = opened(wait, wire)
-        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size)
+    connection = opened(wait, wire)
+    connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size)
+    await asyncio.sleep(0)
+    connection.data_received(bytes(size))
+    assert not wire.reading
+    while not seen:
         await asyncio.sleep(0)
-        connection.data_received(bytes(size))
-        assert not wire.reading
-        while not seen:
+    connection.connection_lost(None)
+    async with asyncio.timeout(60):
+        while connection.tasks:
             await asyncio.sleep(0)
-        connection.connection_lost(None)
-        async with asyncio.timeout(60):
-            while connection.tasks:
-                await asyncio.sleep(0)
-
-    asyncio.run(send())
     assert seen == [(size, True), (size, True)]
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
-from foretell.service.errors import QueueFullError
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE
 from tests.service.inference.bodies import (
@@ -33,10 +32,11 @@ FORECAST = MULTIVARIATE.forecast(HISTORY)
 
 
 def test_json(client: Client) -> None:
-    answer = infer(client, request(tensor(data=HISTORY.tolist()), id="7"))
+    answer = infer(client, request(tensor(data=HISTORY.tolist())), {"X-Request-Id": "mine"})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert HEADER not in answer.headers
+    assert answer.headers["x-request-id"] == "mine"
     (forecast,) = answer.json().pop("outputs")
     assert forecast["shape"] == [1, 4, 2]
     np.testing.assert_array_equal(forecast["data"], FORECAST.ravel())
@@ -47,9 +47,6 @@ def test_binary(client: Client) -> None:
     answer = infer(client, body, headers)
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.content[int(answer.headers[HEADER]) :] == FORECAST.tobytes()
-
-
-def test_a_body_without_json(client: Client) -> None:
     answer = infer(client, HISTORY.tobytes(), {HEADER: "0"})
     assert answer.content[int(answer.headers[HEADER]) :] == FORECAST.tobytes()
 
@@ -88,7 +85,7 @@ def test_errors_are_one_text(client: Client) -> None:
     }
 
 
-def test_refused_requests_are_counted_for_their_model(
+def test_requests_are_counted_for_their_model(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "foretell.access")
@@ -100,40 +97,16 @@ def test_refused_requests_are_counted_for_their_model(
     assert re.search(
         r'^foretell_requests_total\{model="multi",.*status="400",', metrics, re.MULTILINE
     )
+    infer(client, request())
+    text = client.get("/metrics").text
+    labels = 'model="multi",route="/v2/models/{model}/infer",status="200",version="1"'
+    assert f"foretell_requests_total{{{labels}}}" in text
+    assert 'foretell_stage_seconds_count{model="multi",stage="decode",version="1"}' in text
     # The model comes first: the body of a request for another one is not read.
     assert infer(client, b"{no json", model="nope").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "near"),
-    [
-        ("/v2/nope", None),
-        ("/v2/", "GET /v2"),
-        ("/v2/models/multi/versions//infer", "POST /v2/models/multi/versions/{version}/infer"),
-    ],
-)
-def test_routes_that_do_not_exist(client: Client, path: str, near: str | None) -> None:
-    answer = client.get(path)
-    assert answer.status_code == 404
-    nearest = f"; the nearest is {near}" if near else ""
-    assert answer.json() == {
-        "error": f"Not Found: GET {path}{nearest}; see POST /forecast, GET /models, /docs"
-    }
-    answer = client.get("/v2/models/multi/infer")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.json() == {
-        "error": "Method Not Allowed: GET /v2/models/multi/infer; it takes POST"
-    }
-
-
-def test_a_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise QueueFullError("2048 windows are waiting", retry_after=7)
-
-    monkeypatch.setattr(Model, "submit", refuse)
-    answer = infer(client, request())
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
-    assert answer.json() == {"error": "2048 windows are waiting"}
+BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 
 
 def test_the_caller_may_shorten_the_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +117,8 @@ def test_the_caller_may_shorten_the_time(client: Client, monkeypatch: pytest.Mon
         return queued[-1]
 
     monkeypatch.setattr(Model, "submit", queue)
+    forecast = client.forecast(BODY, **{"X-Timeout-Ms": "10"})
+    assert (forecast.status_code, forecast.json()["error"]["type"]) == (504, "deadline_exceeded")
     for body, headers in (
         (request(parameters={"timeout": 10_000}), {}),
         (request(), {"X-Timeout-Ms": "10"}),
@@ -200,17 +175,3 @@ def test_the_body_is_counted_until_it_was_run(
         answers = asyncio.run(scene(client))
     assert [answer.status_code for answer in answers] == [503, 200, 200]
     assert answers[0].json()["error"].startswith("the server holds")
-
-
-def test_requests_are_counted_by_route_and_model(client: Client) -> None:
-    infer(client, request())
-    text = client.get("/metrics").text
-    route = "/v2/models/{model}/infer"
-    labels = f'model="multi",route="{route}",status="200",version="1"'
-    assert f"foretell_requests_total{{{labels}}}" in text
-    assert 'foretell_stage_seconds_count{model="multi",stage="decode",version="1"}' in text
-
-
-def test_a_request_id_is_kept(client: Client) -> None:
-    answer = infer(client, request(), {"X-Request-Id": "mine"})
-    assert answer.headers["x-request-id"] == "mine"

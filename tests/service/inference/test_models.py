@@ -1,10 +1,22 @@
+"""What the server says of its models, and their control."""
+
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
 import pytest
 
+from foretell.bundle import layout
 from foretell.service.engine.model import Model
+from foretell.service.inference.wire import configuration, describe
+from foretell.service.settings import Settings
 from tests.service.client import Client
 from tests.service.inference.bodies import infer, request
+from tests.support.bundles import Spec, write_bundle
 
 
 def test_metadata(client: Client) -> None:
@@ -55,3 +67,180 @@ def test_statistics_of_versions(client: Client) -> None:
     assert infer(client, body, model="repeat").status_code == 200
     assert counts("repeat") == {"1": before["1"] + 2, "10": before["10"] + 1}
     assert counts("repeat/versions/1") == {"1": before["1"] + 2}
+
+
+@pytest.mark.parametrize("name", ["repeat", "multi", "calendar", "quarter-hourly"])
+def test_what_is_said_is_what_the_graph_does(client: Client, name: str) -> None:
+    model = client.repository.registry.find(name)
+    metadata = describe(model, ["1"])
+    feeds = {
+        tensor.name: np.zeros([3, *tensor.shape[1:]], np.float32) for tensor in metadata.inputs
+    }
+    wanted = [tensor.name for tensor in metadata.outputs]
+    outputs = model.submit(feeds, attention=wanted, deadline=float("inf")).result(30)
+    assert outputs.keys() == {tensor.name for tensor in metadata.outputs}
+    names = {"FP32": np.float32, "INT64": np.int64}
+    for tensor in metadata.outputs:
+        values = outputs[tensor.name]
+        assert values.dtype == names[tensor.datatype]
+        assert values.ndim == len(tensor.shape)
+        assert all(
+            said in (-1, size) for said, size in zip(tensor.shape, values.shape, strict=True)
+        )
+        assert tensor.shape[0] == -1
+
+
+def test_a_margin_is_an_output(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(margin_bound=0.5))
+    with Client(tmp_path) as client:
+        outputs = describe(client.repository.registry.find("repeat"), ["1"]).outputs
+        assert [(each.name, each.shape) for each in outputs] == [
+            ("forecast", [-1, 4, 1]),
+            ("margin", [-1]),
+        ]
+
+
+def test_the_configuration(client: Client) -> None:
+    model: Model = client.repository.registry.find("multi")
+    settings = Settings(models=Path(), max_inputs=100)
+    found = configuration(model, settings)
+    assert (found["name"], found["platform"]) == ("multi", "onnxruntime_onnx")
+    assert found["max_batch_size"] == 100
+    assert found["dynamic_batching"]["preferred_batch_size"] == [model.max_batch]
+    assert found["input"] == [{"name": "history", "data_type": "TYPE_FP32", "dims": [8, 2]}]
+    assert found["output"][0] == {"name": "forecast", "data_type": "TYPE_FP32", "dims": [4, 2]}
+    lags = next(each for each in found["output"] if each["name"] == "encoder.1.self.lags")
+    assert (lags["data_type"], lags["dims"]) == ("TYPE_INT64", [-1])
+
+
+@pytest.mark.parametrize("keys", [(), ("secret",)])
+def test_only_extensions_that_work_are_named(models: Path, keys: tuple[str, ...]) -> None:
+    with Client(models, admin_keys=keys) as client:
+        said = client.get("/v2").json()
+    assert said["name"] == "foretell"
+    assert said["extensions"] == [
+        *("binary_tensor_data", "model_configuration", "statistics"),
+        *(["model_repository"] if keys else []),
+    ]
+
+
+KEY = {"X-API-Key": "secret"}
+
+
+@pytest.fixture
+def controlled(tmp_path: Path) -> Iterator[Client]:
+    for version in ("1", "2"):
+        write_bundle(tmp_path, Spec(version=version))
+    with Client(tmp_path, admin_keys="secret") as client:
+        yield client
+
+
+def index(controlled: Client, content: bytes = b"") -> dict[str, str]:
+    answer = controlled.request("POST", "/v2/repository/index", content=content)
+    assert answer.status_code == 200, answer.text
+    return {f"{each['name']}@{each['version']}": each["state"] for each in answer.json()}
+
+
+def change(
+    controlled: Client, what: str, body: Any = None, model: str = "repeat"
+) -> httpx.Response:
+    """`what` may hold a query."""
+    return controlled.request(
+        "POST", f"/v2/repository/models/{model}/{what}", headers=KEY, json=body
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"ready": false}'])
+def test_the_index(controlled: Client, content: bytes) -> None:
+    assert index(controlled, content) == {"repeat@1": "READY", "repeat@2": "READY"}
+
+
+def test_the_index_says_why_a_model_does_not_answer(controlled: Client) -> None:
+    folder = write_bundle(controlled.settings.models, Spec(name="bad"))
+    (folder / layout.WEIGHTS).write_bytes(b"x")
+    entries = controlled.request("POST", "/v2/repository/index").json()
+    assert entries[0] == {
+        "name": "bad",
+        "version": "1",
+        "state": "UNAVAILABLE",
+        "reason": "not loaded",
+    }
+    refused = change(controlled, "load", model="bad")
+    assert refused.status_code == 409
+    assert "sha256 differs" in refused.json()["error"]
+    answer = controlled.request("POST", "/v2/repository/index", headers=KEY)
+    assert "sha256 differs" in answer.json()[0]["reason"]
+    assert index(controlled, b'{"ready": true}') == {"repeat@1": "READY", "repeat@2": "READY"}
+
+
+def test_loading_what_came(controlled: Client) -> None:
+    write_bundle(controlled.settings.models, Spec(name="new"))
+    answer = change(controlled, "load", {"parameters": {"unload_dependents": True}}, "new")
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert controlled.get("/v2/models/new/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("suffix", "body", "version"),
+    [
+        ("", {"parameters": {"version": "1"}}, "1"),
+        ("", {"parameters": {"version": 1}}, "1"),
+        ("?version=1", None, "1"),
+        ("?version=2", {"parameters": {"version": "1"}}, "1"),
+        ("", {"parameters": {"unload_dependents": True}}, None),
+    ],
+)
+def test_versions_are_unloaded_and_loaded(
+    controlled: Client, suffix: str, body: Any, version: str | None
+) -> None:
+    def statuses() -> list[int]:
+        path = "/v2/models/repeat/versions/{}/ready"
+        return [controlled.get(path.format(each)).status_code for each in "12"]
+
+    assert change(controlled, f"unload{suffix}", body).status_code == 200
+    assert statuses() == [503, 200 if version else 503]
+    assert change(controlled, f"load{suffix}", body).status_code == 200
+    assert statuses() == [200, 200]
+
+
+LOAD, UNLOAD = ("/v2/repository/models/repeat/" + what for what in ("load", "unload"))
+AS_THEY_ARE = "models are loaded as they are"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "message"),
+    [
+        *((path.replace("repeat", "nope"), b"", 404, "") for path in (LOAD, UNLOAD)),
+        *((f"{path}?version=9", b"", 404, "") for path in (LOAD, UNLOAD)),
+        *((f"{path}?version=../1", b"", 404, "") for path in (LOAD, UNLOAD)),
+        (LOAD, b'{"parameters": {"config": "{}"}}', 422, f"parameters.config: {AS_THEY_ARE}"),
+        (
+            LOAD,
+            b'{"parameters": {"file:1/model.onnx": "AAAA"}}',
+            *(422, f"parameters.file:1/model.onnx: {AS_THEY_ARE}"),
+        ),
+        (LOAD, b"{", 400, ""),
+        *((LOAD, body, 422, "") for body in (b"[]", b'{"parameters": 1}')),
+        (LOAD, b'{"parameters": {"version": []}}', 422, ""),
+        ("/v2/repository/index", b'{"ready": 1}', 422, ""),
+    ],
+)
+def test_control_that_is_refused(
+    controlled: Client, path: str, content: bytes, status: int, message: str
+) -> None:
+    answer = controlled.request("POST", path, headers=KEY, content=content)
+    assert answer.status_code == status
+    assert answer.json()["error"].startswith(message)
+
+
+@pytest.mark.parametrize("what", ["load", "unload"])
+def test_control_needs_an_admin_key(controlled: Client, models: Path, what: str) -> None:
+    path = f"/v2/repository/models/repeat/{what}"
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        answer = controlled.request("POST", path, headers=headers)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert isinstance(answer.json()["error"], str)
+    with Client(models) as uncontrolled:
+        answer = uncontrolled.request("POST", path, headers=KEY)
+        assert answer.status_code == 403
+        assert "FORETELL_ADMIN_KEYS" in answer.json()["error"]

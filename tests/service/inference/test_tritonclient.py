@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from tests.service.conftest import CALENDAR, MULTIVARIATE, UNIVARIATE
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 
@@ -263,32 +263,29 @@ def index(client: triton.InferenceServerClient) -> dict[str, str]:
 # It leaves answers unread that it wants nothing of but the status.
 @pytest.mark.filterwarnings("ignore:Unclosed:ResourceWarning")
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_the_client_for_asyncio(address: str, encoding: str | None) -> None:
+@on_loop
+async def test_the_client_for_asyncio(address: str, encoding: str | None) -> None:
     history = np.repeat(HISTORY, 40, axis=0)
-
-    async def scene() -> None:
-        async with triton_aio.InferenceServerClient(address) as client:
-            assert await client.is_server_live()
-            assert await client.is_server_ready()
-            assert await client.is_model_ready("multi")
-            assert (await client.get_server_metadata())["name"] == "foretell"
-            assert (await client.get_model_metadata("multi"))["platform"] == "onnxruntime_onnx"
-            assert (await client.get_model_config("multi"))["backend"] == "onnxruntime"
-            assert (await client.get_inference_statistics("multi"))["model_stats"]
-            assert await client.get_model_repository_index()
-            for binary in (True, False):
-                answer = await client.infer(
-                    "multi",
-                    [given(history, binary=binary)],
-                    outputs=wanted("forecast", binary=binary),
-                    request_compression_algorithm=encoding,
-                    response_compression_algorithm=encoding,
-                )
-                forecast = answer.as_numpy("forecast")
-                np.testing.assert_array_equal(forecast, MULTIVARIATE.forecast(history))
-            with pytest.raises(InferenceServerException, match="no model 'nope'"):
-                await client.infer("nope", [given(HISTORY)])
-            await client.load_model("multi", headers=ADMIN)
-
-    asyncio.run(scene())
+    async with triton_aio.InferenceServerClient(address) as client:
+        assert await client.is_server_live()
+        assert await client.is_server_ready()
+        assert await client.is_model_ready("multi")
+        assert (await client.get_server_metadata())["name"] == "foretell"
+        assert (await client.get_model_metadata("multi"))["platform"] == "onnxruntime_onnx"
+        assert (await client.get_model_config("multi"))["backend"] == "onnxruntime"
+        assert (await client.get_inference_statistics("multi"))["model_stats"]
+        assert await client.get_model_repository_index()
+        for binary in (True, False):
+            answer = await client.infer(
+                "multi",
+                [given(history, binary=binary)],
+                outputs=wanted("forecast", binary=binary),
+                request_compression_algorithm=encoding,
+                response_compression_algorithm=encoding,
+            )
+            forecast = answer.as_numpy("forecast")
+            np.testing.assert_array_equal(forecast, MULTIVARIATE.forecast(history))
+        with pytest.raises(InferenceServerException, match="no model 'nope'"):
+            await client.infer("nope", [given(HISTORY)])
+        await client.load_model("multi", headers=ADMIN)
     gc.collect()

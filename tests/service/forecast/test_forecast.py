@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-import asyncio
-import gzip
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from backports import zstd
 
 from tests.service.client import Client
 from tests.service.conftest import CALENDAR, MONTHLY, MULTIVARIATE
+from tests.service.forecast.bodies import EIGHT, PAIRS, body
 from tests.service.kserve import kserve_types
 from tests.support.bundles import Spec, write_bundle
-
-EIGHT = [float(n) for n in range(8)]
-PAIRS = [[float(n), 2.0 - n] for n in range(8)]
-
-
-def body(*inputs: dict[str, Any], model: str = "repeat", **options: Any) -> dict[str, Any]:
-    return {"model": model, "inputs": list(inputs) or [{"series": EIGHT}], "options": options}
 
 
 def test_forecasts(client: Client) -> None:
@@ -34,55 +21,6 @@ def test_forecasts(client: Client) -> None:
     multi = client.first(body({"series": PAIRS}, model="multi"))
     assert multi["mean_forecast"] == [[7.0, -10.0]] * 4
     assert multi["type"] == "multivariate_time_series"
-
-
-RAW: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.decompress,
-    "zstd": zstd.decompress,
-    "": bytes,
-}
-
-
-def raw(client: Client, accepted: str, note: str) -> tuple[bytes, str]:
-    """The body of an answer that has a note, as it comes, and its encoding."""
-
-    async def ask() -> tuple[bytes, str]:
-        transport = httpx.ASGITransport(client.app)
-        headers = {"Accept-Encoding": accepted}
-        content = {**body(), "metadata": {"note": note}}
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
-            asked = http.stream("POST", "/forecast", json=content, headers=headers)
-            async with asked as answer:
-                parts = [part async for part in answer.aiter_raw()]
-                return b"".join(parts), answer.headers.get("content-encoding", "")
-
-    return asyncio.run(ask())
-
-
-@pytest.mark.parametrize(
-    ("accepted", "encoding"),
-    [
-        ("gzip, deflate, br, zstd", "zstd"),
-        ("gzip, deflate", "gzip"),
-        ("zstd;q=0.1, gzip", "gzip"),
-        ("deflate, br", ""),
-        ("identity", ""),
-    ],
-)
-def test_large_answers_are_compressed(client: Client, accepted: str, encoding: str) -> None:
-    note = "x" * 2**16
-    answer, told = raw(client, accepted, note)
-    assert told == encoding
-    assert json.loads(RAW[encoding](answer))["metadata"] == {"note": note}
-    # Clients that read what they accept notice nothing.
-    sent = client.forecast({**body(), "metadata": {"note": note}}, **{"Accept-Encoding": "gzip"})
-    assert sent.json()["metadata"] == {"note": note}
-
-
-def test_small_answers_stay_as_they_are(client: Client) -> None:
-    answer, told = raw(client, "gzip, zstd", "x" * 60_000)
-    assert told == ""
-    assert json.loads(answer)["metadata"] == {"note": "x" * 60_000}
 
 
 def test_both_paths_answer(client: Client) -> None:
@@ -147,6 +85,9 @@ def test_calendar_features_reach_the_model(client: Client) -> None:
     expected = CALENDAR.forecast(history, future[None])[0, :, 0]
     np.testing.assert_allclose(forecast["mean_forecast"], expected, rtol=1e-6)
     assert forecast["timestamps"][0] == forecast["start_timestamp"] == "2024-02-29T04:00:00"
+    listed = ["2024-02-28T20:00:00", *(f"2024-02-28T{hour}:00" for hour in (21, 22, 23))]
+    listed += [f"2024-02-29T{hour:02}:00:00" for hour in range(4)]
+    assert client.first(body({"series": EIGHT, "timestamps": listed}, model="calendar")) == forecast
 
 
 def test_months_are_calendar_months(client: Client) -> None:
@@ -193,12 +134,6 @@ def test_multiples_are_told_apart_from_their_letter(client: Client) -> None:
     assert not {"frequency_multiple", "frequency_alias"} & set(client.first(body()))
 
 
-def test_timestamps_instead_of_a_start(client: Client) -> None:
-    listed = [f"2024-01-01T{hour:02}:00:00" for hour in range(8)]
-    forecast = client.first(body({"series": EIGHT, "timestamps": listed}, model="calendar"))
-    assert forecast["start_timestamp"] == "2024-01-01T08:00:00"
-
-
 def test_the_horizon_cuts(client: Client) -> None:
     assert client.first(body(horizon=1))["mean_forecast"] == [7.0]
     assert client.first({"model": "repeat", "inputs": [{"series": EIGHT}], "options": None})
@@ -243,15 +178,6 @@ def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
     assert [o["id"].rpartition("-")[2] for o in parsed["outputs"]] == ["0", "1", "2"]
 
 
-def test_unknown_fields_are_accepted(client: Client) -> None:
-    request = body({"series": EIGHT, "colour": "red"}, temperature=1)
-    request |= {"user": "me", "metadata": {"trace": [1, {"a": None}]}}
-    answer = client.forecast(request)
-    assert answer.status_code == 200
-    assert answer.json()["metadata"] == {"trace": [1, {"a": None}]}
-    assert "metadata" not in client.forecast(body()).json()
-
-
 def test_a_failing_model(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("failing")
     write_bundle(folder, Spec(name="fails", fails=True))
@@ -274,3 +200,22 @@ def test_models_are_listed_as_the_standard_has_it(client: Client) -> None:
     names = ["calendar", "calibrated", "monthly", "multi", "quarter-hourly", "repeat"]
     assert answer.json() == names
     assert answer.headers["x-foretell-providers"] == "CPUExecutionProvider"
+
+
+def test_local_times_over_a_change_of_the_clock(client: Client) -> None:
+    local = [f"2024-03-30T{hour:02}:00:00" for hour in range(17, 24)] + ["2024-03-31T00:00:00"]
+    entry = {"series": EIGHT, "timestamps": local, "time_zone": "Europe/Berlin"}
+    forecast = client.first(body(entry, model="calendar"))
+    hours = ["01:00:00+01:00", "03:00:00+02:00", "04:00:00+02:00", "05:00:00+02:00"]
+    assert forecast["timestamps"] == [f"2024-03-31T{hour}" for hour in hours]
+    calendar = CALENDAR.calendar
+    assert calendar is not None
+    walls = np.array([f"2024-03-31T{hour:02}" for hour in (1, 3, 4, 5)], "M8[us]")
+    history = np.array(EIGHT, np.float32)[None, :, None]
+    expected = CALENDAR.forecast(history, calendar.encode(walls)[None])[0, :, 0]
+    np.testing.assert_allclose(forecast["mean_forecast"], expected, rtol=1e-6)
+    in_utc = {"series": EIGHT, "start_timestamp": "2024-03-30T16:00Z", "time_zone": "Europe/Berlin"}
+    same = client.first(body(in_utc, model="calendar"))
+    assert same == forecast
+    error = client.error(body({"series": EIGHT, "time_zone": "Mars"}))
+    assert error["param"] == "inputs[0].time_zone"

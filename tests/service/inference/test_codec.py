@@ -1,7 +1,10 @@
+"""Requests for tensors: what is read of them, and what is answered."""
+
 from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from foretell.service.errors import (
     ServiceError,
     UnreadableError,
 )
-from foretell.service.inference.codec import HEADER, Inference, InferenceCodec
+from foretell.service.inference.codec import HEADER, Inference, InferenceCodec, Output
 from foretell.service.settings import Settings
 from tests.service.client import Client, request_of
 from tests.service.inference.bodies import HISTORY, binary, request, tensor
@@ -69,11 +72,8 @@ def test_binary_outputs(client: Client) -> None:
     outputs[1]["parameters"] = {"binary_data": True}
     job = read(client, request(outputs=outputs))
     assert binaries(job) == {"forecast": False, WEIGHTS: True}
-
-
-def test_attention_takes_another_graph(client: Client) -> None:
-    assert not read(client, request(outputs=[{"name": "forecast"}])).attention
-    assert read(client, request(outputs=[{"name": WEIGHTS}])).attention == [WEIGHTS]
+    assert job.attention == [WEIGHTS]
+    assert not read(client, request(outputs=outputs[:1])).attention
 
 
 def test_outputs_that_there_are_not(client: Client) -> None:
@@ -117,12 +117,6 @@ def test_requests_that_are_none(client: Client, body: Any, place: str | None) ->
     error = refusal(client, body)
     assert place is None or error.param == place
     assert len(error.message) < 200
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"nonsense", b"[1] 2"])
-def test_bodies_that_are_no_json(client: Client, text: bytes) -> None:
-    with pytest.raises(UnreadableError, match="the body is not JSON"):
-        read(client, text)
 
 
 @pytest.mark.parametrize("length", [None, "20", "99999"])
@@ -183,3 +177,69 @@ def test_answers_that_would_be_too_large(client: Client) -> None:
 def test_how_much_of_a_body_is_json(client: Client, length: str | None, text: int) -> None:
     body = b"[" * text + b" " * (500 - text)
     assert InferenceCodec(client.settings).parsing_work(body, sent(length)) == text + 4 * text
+
+
+FORECAST = np.arange(16, dtype=np.float32).reshape(2, 4, 2) / 8
+LAGS = np.array([[3, 1], [2, 0]])
+
+
+def job_of(client: Client, *outputs: tuple[str, bool], id: str | None = None) -> Inference:  # noqa: A002
+    wanted = [Output(name, 1, attention=False, binary=binary) for name, binary in outputs]
+    return Inference(client.repository.registry.find("multi"), id, {"history": FORECAST}, wanted)
+
+
+def test_an_answer_in_json(client: Client) -> None:
+    asked = job_of(client, ("lags", False), ("forecast", False), id="7")
+    answer, headers = InferenceCodec(client.settings).encode(
+        asked, {"forecast": FORECAST, "lags": LAGS}
+    )
+    assert headers == {"content-type": "application/json"}
+    assert json.loads(answer) == {
+        "id": "7",
+        "model_name": "multi",
+        "model_version": "1",
+        "outputs": [
+            {"name": "lags", "datatype": "INT64", "shape": [2, 2], "data": [3, 1, 2, 0]},
+            {
+                "name": "forecast",
+                "datatype": "FP32",
+                "shape": [2, 4, 2],
+                "data": FORECAST.ravel().tolist(),
+            },
+        ],
+    }
+
+
+def test_binary_follows_in_order(client: Client) -> None:
+    long = np.repeat(FORECAST, 20, axis=0)
+    asked = job_of(client, ("forecast", True), ("lags", False), ("more", True))
+    asked = replace(asked, feeds={"history": long})
+    # Outputs of a batch are slices of it.
+    outputs = {"forecast": long, "lags": LAGS, "more": LAGS[:, ::-1]}
+    answer, headers = InferenceCodec(client.settings).encode(asked, outputs)
+    assert headers["content-type"] == "application/octet-stream"
+    length = int(headers["inference-header-content-length"])
+    head = json.loads(answer[:length])
+    assert "id" not in head
+    assert [each.get("parameters") for each in head["outputs"]] == [
+        {"binary_data_size": long.nbytes},
+        None,
+        {"binary_data_size": 32},
+    ]
+    assert answer[length:] == long.tobytes() + LAGS[:, ::-1].tobytes()
+    # Binary tensors are copied.
+    work = (long.nbytes // 16) + LAGS.nbytes + (LAGS.nbytes // 16)
+    assert InferenceCodec(client.settings).encoding_work(asked, outputs) == work
+
+
+def test_nothing_but_numbers_leaves(client: Client) -> None:
+    bad = FORECAST.copy()
+    bad[1, 2, 0] = np.inf
+    for is_binary in (True, False):
+        with pytest.raises(InvalidInputError, match="forecast of window 1 is not finite"):
+            InferenceCodec(client.settings).encode(
+                job_of(client, ("forecast", is_binary)), {"forecast": bad, "lags": LAGS}
+            )
+    assert InferenceCodec(client.settings).encode(
+        job_of(client, ("lags", False)), {"forecast": bad, "lags": LAGS}
+    )[0]

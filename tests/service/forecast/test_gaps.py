@@ -1,17 +1,26 @@
-"""`options.missing: "mask"`: missing values are what the model reads."""
+"""Missing values: filled in, or left out (`options.missing: "mask"`)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foretell.bundle.manifest import Scaler
+from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.requests import Missing
+from foretell.service.forecast.series import fill
 from foretell.service.forecast.warnings import outside
 from tests.service.client import Client
+from tests.service.conftest import MULTIVARIATE, UNIVARIATE
+from tests.service.forecast.bodies import EIGHT, body
 from tests.service.forecast.test_backtest import error as refused_backtest
 from tests.service.forecast.test_backtest import first as backtest
 from tests.service.forecast.test_backtest import one_by_one
@@ -21,16 +30,95 @@ from tests.service.forecast.test_tables import notes
 from tests.support.bundles import Spec, write_bundle
 
 NAN, CONTEXT, NEEDED = np.nan, 8, 3
+
+
+def filled(values: list[float], method: Missing, window: int = 5) -> tuple[list[float], int]:
+    given = np.array(values)[:, None]
+    array, counts = fill(given, method, window, ["load"], lambda row, _: f"s[{row}]")
+    np.testing.assert_array_equal(given[:, 0], values)
+    return array[:, 0].tolist(), counts.get("load", 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "result", "count"),
+    [
+        ("interpolate", [1, NAN, NAN, 4, 5], [1, 2, 3, 4, 5], 2),
+        ("interpolate", [NAN, NAN, 3, NAN, 5], [3, 3, 3, 4, 5], 3),
+        ("interpolate", [1, 2, 3, NAN, NAN], [1, 2, 3, 3, 3], 2),
+        # Earlier rows help, and are left as they came.
+        ("interpolate", [0, NAN, NAN, 3, 4, 5, 6], [0, NAN, 2, 3, 4, 5, 6], 1),
+        ("interpolate", [NAN, NAN, 2, 3, 4, 5, 6], [NAN, NAN, 2, 3, 4, 5, 6], 0),
+        ("ffill", [1, NAN, NAN, 4, NAN], [1, 1, 1, 4, 4], 3),
+        ("ffill", [7, NAN, NAN, 3, 4, 5, 6], [7, NAN, 7, 3, 4, 5, 6], 1),
+        ("ffill", [NAN, NAN, 2, 3, 4, 5, 6], [NAN, NAN, 2, 3, 4, 5, 6], 0),
+    ],
+)
+def test_fills(method: Missing, values: list[float], result: list[float], count: int) -> None:
+    found, counted = filled(values, method)
+    np.testing.assert_array_equal(found, result)
+    assert counted == count
+
+
+def test_what_cannot_be_filled() -> None:
+    with pytest.raises(InvalidInputError, match="no value of 'load' comes before it") as error:
+        filled([NAN, NAN, NAN, 4, 5, 6], "ffill")
+    assert error.value.param == "s[1]"
+    values = np.array([[1, 1], [2, 2], [3, NAN], [4, NAN]])
+    for method in ("interpolate", "ffill"):
+        with pytest.raises(InvalidInputError, match="'b' has no value in the last 2 rows") as error:
+            fill(values, method, 2, ["a", "b"], lambda row, column: f"s[{row}][{column}]")
+        assert error.value.param == "s[2][1]"
+
+
+@given(st.data(), st.integers(1, 12), st.integers(0, 5), st.integers(1, 3))
+def test_fills_as_pandas_does(data: st.DataObject, window: int, before: int, channels: int) -> None:
+    numbers = st.one_of(st.just(NAN), st.integers(-100, 100).map(float))
+    rows = window + before
+    values = np.array(
+        data.draw(st.lists(numbers, min_size=rows * channels, max_size=rows * channels))
+    ).reshape(rows, channels)
+    values[-1][np.isnan(values[before:]).all(axis=0)] = 0.0
+    names = [f"c{index}" for index in range(channels)]
+    expected = pd.DataFrame(values).interpolate(limit_direction="both").to_numpy()
+    found, counts = fill(values, "interpolate", window, names, lambda row, _: f"s[{row}]")
+    np.testing.assert_allclose(found[before:], expected[before:], atol=1e-9)
+    missing = np.isnan(values[before:]).sum(axis=0)
+    assert counts == {name: int(n) for name, n in zip(names, missing, strict=True) if n}
+
+
+@pytest.mark.parametrize(
+    ("missing", "last", "filled"), [("interpolate", 5.0, 3), ("ffill", 4.0, 3)]
+)
+def test_missing_values(client: Client, missing: str, last: float, filled: int) -> None:
+    whole = [0.0, 1.0, 2.0, None, 4.0, None, 6.0, 7.0, 4.0, None]
+    forecast = client.first(body({"series": [*whole[:9], 4.0, 5.0][:8]}, missing="interpolate"))
+    assert (forecast["mean_forecast"], forecast["filled"]) == ([7.0] * 4, {"load": 2})
+    content = json.dumps(body({"series": [4.0, *whole]}, missing=missing)).replace("null", "NaN", 1)
+    answer = client.send(content.encode()).json()["outputs"][0]["content"][0]
+    assert (answer["mean_forecast"], answer["filled"]) == ([4.0] * 4, {"load": filled})
+    assert "filled" not in client.first(body(missing=missing))
+    pairs = [[first, second] for first, second in zip(EIGHT, [None, *EIGHT[:7]], strict=True)]
+    entry = {"series": pairs, "channels": ["wind", "load"]}
+    if missing == "interpolate":
+        assert client.first(body(entry, model="multi", missing=missing))["filled"] == {"load": 1}
+    else:
+        error = client.error(body(entry, model="multi", missing=missing))
+        assert error["param"] == "inputs[0].series[0][1]"
+        assert "no value of 'load' comes before it" in error["message"]
+
+
 LEVELS = [0.1, 0.9]
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Serves a model of two channels that reads gaps, and one that does not."""
+    """Serves a model of two channels that reads gaps, and others that do not."""
     folder = tmp_path_factory.mktemp("models")
     two = ("load", "wind")
     write_bundle(folder, Spec(name="gaps", channels=two, observed_steps=NEEDED, calibrated=2))
     write_bundle(folder, Spec(name="whole", channels=two, calibrated=2))
+    for spec in (UNIVARIATE, MULTIVARIATE):
+        write_bundle(folder, spec)
     with Client(folder) as client:
         yield client
 
@@ -98,9 +186,9 @@ def test_a_model_that_reads_no_gaps_refuses_them(client: Client) -> None:
     assert (found["param"], found["message"]) == ("options.missing", message)
 
 
-def test_the_card_says_who_reads_them(client: Client) -> None:
+def test_the_card_says_whether_gaps_are_read(client: Client) -> None:
     cards = {one["name"]: one["reads_gaps"] for one in client.get("/models").json()}
-    assert cards == {"gaps": True, "whole": False}
+    assert cards == {"gaps": True, "whole": False, "multi": False, "repeat": False}
 
 
 @pytest.mark.parametrize("missing", ["mask", "interpolate"])

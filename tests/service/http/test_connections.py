@@ -1,4 +1,4 @@
-"""Answers to clients that are still sending when they are refused."""
+"""Connections: what is written together, who hears of their end, and answers that come late."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from foretell.service.http import protocol
+from foretell.service.http.protocol import EXTENSION, ClientConnection, Connection, connection_of
 from tests.service.http.wire import Wire, no_content, opened
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 from tests.support.waiting import until
@@ -189,14 +192,115 @@ def test_nobody_sends_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(send()) == [False, False, True]
 
 
-def test_a_connection_closes_at_once_after_a_whole_request() -> None:
+@on_loop
+async def test_a_connection_closes_at_once_after_a_whole_request() -> None:
+    wire = Wire()
+    connection = opened(no_content, wire)
+    connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n" + _CLOSE + b"\r\n12")
+    while connection.tasks:
+        await asyncio.sleep(0)
+    assert wire.is_closing()
+
+
+def test_watchers_are_called() -> None:
+    listened: list[str] = []
+    called: list[str] = []
+    client = ClientConnection(lambda: listened.append("."))
+
+    def first() -> None:
+        called.append("first")
+        client.unwatch(second)
+
+    def second() -> None:
+        called.append("second")
+
+    client.watch(second)
+    client.unwatch(second)
+    client.watch(first)
+    assert listened == [".", "."]
+    client.disconnect()
+    assert client.disconnected
+    assert called == ["first"]
+
+
+def test_a_late_watcher_is_called_at_once() -> None:
+    called: list[bool] = []
+    client = ClientConnection(lambda: None)
+    client.disconnect()
+    client.watch(lambda: called.append(True))
+    assert called == [True]
+
+
+def test_the_client_of_our_own_server_is_used() -> None:
+    client = ClientConnection(lambda: None)
+    request = Request({"type": "http", "extensions": {EXTENSION: client}})
+    assert connection_of(request) is client
+    # One without a connection never disconnects.
+    other = connection_of(Request({"type": "http"}))
+    other.watch(lambda: None)
+    assert not other.disconnected
+
+
+def written(*steps: Callable[[Connection], object]) -> Wire:
+    """The wire after the steps and one turn of the loop."""
     wire = Wire()
 
-    async def send() -> None:
-        connection = opened(no_content, wire)
-        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n" + _CLOSE + b"\r\n12")
-        while connection.tasks:
-            await asyncio.sleep(0)
+    async def write() -> None:
+        writing = opened(no_content, wire)
+        for step in steps:
+            step(writing)
+        await asyncio.sleep(0)
 
-    asyncio.run(send())
-    assert wire.is_closing()
+    asyncio.run(write())
+    return wire
+
+
+def piece(data: bytes) -> Callable[[Connection], object]:
+    return lambda writing: writing.write(data)
+
+
+def test_a_head_goes_out_with_its_body() -> None:
+    assert written(piece(b"head "), piece(b"body")).sent == [b"head body"]
+
+
+def test_a_head_without_a_body_goes_out_in_the_next_turn() -> None:
+    assert written(piece(b"head")).sent == [b"head"]
+
+
+def test_many_pieces_keep_their_order() -> None:
+    pieces = [bytes([number]) for number in range(7)]
+    wire = written(*map(piece, pieces))
+    assert len(wire.sent) == 4
+    assert b"".join(wire.sent) == b"".join(pieces)
+
+
+def test_what_is_held_goes_out_before_the_end() -> None:
+    wire = written(piece(b"head"), Connection.close, lambda writing: writing.is_closing() or 1 / 0)
+    assert wire.sent == [b"head"]
+    assert wire.ended
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda writing: None,
+        Connection.close,
+        Connection.flush,
+        lambda writing: writing.write(b"body"),
+    ],
+)
+@on_loop
+async def test_nothing_is_written_after_a_disconnect(
+    then: Callable[[Connection], object],
+) -> None:
+    wire = Wire()
+    writing = opened(no_content, wire)
+    writing.write(b"head")
+    wire.close()
+    then(writing)
+    await asyncio.sleep(0)
+    assert wire.sent == []
+
+
+def test_an_empty_piece_is_one_too() -> None:
+    assert b"".join(written(piece(b""), piece(b"body")).sent) == b"body"

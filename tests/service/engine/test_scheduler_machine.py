@@ -8,11 +8,12 @@ import time
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.queues import Limits, Queue
@@ -90,22 +91,6 @@ class World:
             raise ValueError("as planned")
         return {"y": rows[:, :2] * 10 + (ord(graph) + 1000 * queue)}
 
-    def do(self, step: tuple[Any, ...]) -> None:
-        """A step of a plan."""
-        match step:
-            case "submit", queue, graph, windows, ends, admitted:
-                self.submit(queue, graph, windows, ends=ends, admitted=admitted)
-            case "cancel", number:
-                self.cancel(number)
-            case "run", batches:
-                self.permits.release(batches)
-            case ("call",):
-                self.calls += self.scheduler.on_threads(lambda worker: None)
-            case "session", change, queue, graph:
-                self.change(change, self.queues[queue], graph)
-            case "close", queue, seconds:
-                self.queues[queue].close(seconds)
-
     def change(self, change: str, queue: Queue, graph: str) -> None:
         """The session of a graph comes, goes, or cannot be had."""
         match change:
@@ -157,13 +142,10 @@ class World:
         assert all(call.done() for call in self.calls)
         for queue in self.queues:
             assert queue.left == 0
-            assert queue._bytes == 0
+            assert queue.usage.bytes == 0
             assert queue.running == 0
             assert queue.active == {}
             assert queue.held == 0
-        assert self.scheduler._root.waiting == 0
-        assert self.scheduler._root.active == {}
-        assert self.scheduler._root.ended == []
         failing = {(one.queue, one.graph) for one in self.submitted if one.fails}
         for one in self.submitted:
             assert one.outcomes == 1
@@ -194,56 +176,72 @@ def _refuse() -> None:
     raise NotReadyError("not now")
 
 
-def submissions() -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.tuples(
-        st.just("submit"),
-        st.integers(0, QUEUES - 1),
-        st.sampled_from("ab"),
-        st.one_of(st.integers(1, 3), st.integers(1, 12)),
-        st.sampled_from(["", "", "", "cancel", "late", "soon", "fail"]),
-        st.booleans(),
+QUEUE, GRAPH = st.integers(0, QUEUES - 1), st.sampled_from("ab")
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Work comes, is run, cancelled and late, sessions come and go: each has one outcome."""
+
+    @initialize(workers=st.integers(1, 3), waits=st.booleans())
+    def start(self, workers: int, waits: bool) -> None:
+        self.world, self.waits, self.admitted = World(workers), waits, [0] * QUEUES
+
+    @rule(
+        queue=QUEUE,
+        graph=GRAPH,
+        windows=st.one_of(st.integers(1, 3), st.integers(1, 12)),
+        ends=st.sampled_from(["", "", "", "cancel", "late", "soon", "fail"]),
+        admitted=st.booleans(),
     )
+    def submit(self, queue: int, graph: str, windows: int, ends: str, admitted: bool) -> None:
+        self.world.submit(queue, graph, windows, ends=ends, admitted=admitted)
+        self.admitted[queue] += windows * admitted
 
+    @rule(number=st.integers(0, 30))
+    def cancel(self, number: int) -> None:
+        self.world.cancel(number)
 
-STEPS = st.one_of(
-    submissions(),
-    submissions(),
-    st.tuples(st.just("cancel"), st.integers(0, 30)),
-    st.tuples(st.just("run"), st.integers(1, 5)),
-    st.tuples(st.just("call")),
-    st.tuples(
-        st.just("session"),
-        st.sampled_from(["pause", "resume", "refuse", "fail", "load", "settle"]),
-        st.integers(0, QUEUES - 1),
-        st.sampled_from("ab"),
-    ),
-    st.tuples(st.just("close"), st.integers(0, QUEUES - 1), st.sampled_from([0.0, 0.001])),
-)
+    @rule(batches=st.integers(1, 5))
+    def run_batches(self, batches: int) -> None:
+        self.world.permits.release(batches)
 
+    @rule()
+    def call(self) -> None:
+        self.world.calls += self.world.scheduler.on_threads(lambda worker: None)
 
-@given(st.integers(1, 3), st.lists(STEPS, max_size=25), st.booleans())
-def test_every_work_has_one_outcome(
-    workers: int, steps: list[tuple[Any, ...]], waits: bool
-) -> None:
-    world = World(workers)
-    more = [0] * QUEUES
-    for step in steps:
-        world.do(step)
-        if step[0] == "submit" and step[-1]:
-            more[step[1]] += step[3]
-        for queue, allowed in zip(world.queues, more, strict=True):
-            assert queue.usage.windows <= MAX_WINDOWS + allowed
-    for queue in world.queues:
-        for graph in "ab":
-            world.change("resume", queue, graph)
-    world.permits.release(10_000)
-    if waits:
-        for one in world.submitted:
+    @rule(
+        change=st.sampled_from(["pause", "resume", "refuse", "fail", "load", "settle"]),
+        queue=QUEUE,
+        graph=GRAPH,
+    )
+    def session(self, change: str, queue: int, graph: str) -> None:
+        self.world.change(change, self.world.queues[queue], graph)
+
+    @rule(queue=QUEUE, seconds=st.sampled_from([0.0, 0.001]))
+    def close(self, queue: int, seconds: float) -> None:
+        self.world.queues[queue].close(seconds)
+
+    @invariant()
+    def queues_are_bounded(self) -> None:
+        for queue, admitted in zip(self.world.queues, self.admitted, strict=True):
+            assert queue.usage.windows <= MAX_WINDOWS + admitted
+
+    def teardown(self) -> None:
+        world = self.world
+        for queue in world.queues:
+            for graph in "ab":
+                world.change("resume", queue, graph)
+        world.permits.release(10_000)
+        for one in world.submitted if self.waits else ():
             with suppress(CancelledError, ServiceError):
                 one.work.result(30)
-    world.scheduler.close(30)
-    assert not any(thread.is_alive() for thread in world.scheduler._threads)
-    world.check()
+        world.scheduler.close(30)
+        assert not world.scheduler.going
+        world.check()
+
+
+TestSchedulerMachine = cast("type", SchedulerMachine).TestCase
+TestSchedulerMachine.settings = settings(stateful_step_count=25)
 
 
 def test_every_work_of_many_threads_has_one_outcome() -> None:

@@ -1,4 +1,4 @@
-"""`options.calibration: "history"`: quantiles corrected by errors on the rows of the request."""
+"""Quantiles by offsets that the bundle stores, and corrected by errors on the request's rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
 from foretell.service.forecast.routes import ARROW
 from tests.service.client import Client
-from tests.service.forecast.test_timeseries import EIGHT, body
+from tests.service.forecast.bodies import EIGHT, body
+from tests.service.loops import on_loop
 from tests.support.bundles import Spec, softmax_stage, write_bundle
 from tests.support.waiting import until
 
@@ -205,7 +206,8 @@ def test_times_that_no_calendar_has(tmp_path: Path) -> None:
     assert "beyond the years 1 to 9999" in error["message"]
 
 
-def test_what_fails_gives_up_the_other(client: Client) -> None:
+@on_loop
+async def test_what_fails_gives_up_the_other(client: Client) -> None:
     envelope, ignored = parse(json.dumps(body({"series": drift()}, **HISTORY)).encode())
     model = client.repository.registry.find("calibrated")
     job = decode(envelope, ignored, model, client.settings)
@@ -221,13 +223,10 @@ def test_what_fails_gives_up_the_other(client: Client) -> None:
             raise
         raise AssertionError("nobody wakes it")
 
-    async def ask() -> None:
-        with pytest.raises(DeadlineExceededError):
-            await job.run(time.monotonic() + 30, wait)
-        await asyncio.sleep(0)
-        assert len(given_up) == 1
-
-    asyncio.run(ask())
+    with pytest.raises(DeadlineExceededError):
+        await job.run(time.monotonic() + 30, wait)
+    await asyncio.sleep(0)
+    assert len(given_up) == 1
 
 
 def test_windows_of_both_are_counted(client: Client) -> None:
@@ -244,3 +243,49 @@ def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
         with Client(tmp_path, **limits) as client:
             found = client.first(body({"series": drift()}, **HISTORY, model="calibrated"))
             assert found["calibration"]["origins"] == 9
+
+
+@pytest.mark.parametrize("horizon", [2, 4, 9])
+def test_quantiles(client: Client, horizon: int) -> None:
+    levels = [0.9, 0.1, 0.5]
+    request = body({"series": EIGHT}, model="calibrated", horizon=horizon, quantiles=levels)
+    forecast = client.first(request)
+    assert list(forecast["quantiles"]) == ["0.9", "0.1", "0.5"]
+    scale = np.std(EIGHT)
+    for level in levels:
+        offsets = (level - 0.5) * np.arange(1, horizon + 1) * scale
+        expected = np.array(forecast["mean_forecast"]) + offsets
+        np.testing.assert_allclose(forecast["quantiles"][str(level)], expected, rtol=1e-3)
+    request["inputs"][0]["series"] = [[value] for value in EIGHT]
+    nested = client.first(request)["quantiles"]
+    assert nested == {
+        level: [[value] for value in values] for level, values in forecast["quantiles"].items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "quantiles", "param", "message"),
+    [
+        ("repeat", [0.5], "options.quantiles", "repeat has no quantiles"),
+        ("calibrated", [0.5, 1], "options.quantiles[1]", "expected less than 1"),
+        ("calibrated", [0], "options.quantiles[0]", "expected more than 0"),
+        ("calibrated", ["0.5"], "options.quantiles[0]", "expected a number"),
+        ("calibrated", [0.2, 0.5, 0.2], "options.quantiles[2]", "0.2 is asked for twice"),
+        ("calibrated", [0.0001], "options.quantiles[0]", "between 0.01"),
+        ("calibrated", [0.5] * 100, "options.quantiles", "a list of at most 99"),
+    ],
+)
+def test_quantiles_that_cannot_be_told(
+    client: Client, model: str, quantiles: list[Any], param: str, message: str
+) -> None:
+    error = client.error(body({"series": EIGHT}, model=model, quantiles=quantiles))
+    assert error["param"] == param
+    assert message in error["message"]
+
+
+def test_quantiles_reach_as_far_as_they_were_calibrated(client: Client) -> None:
+    request = body({"series": EIGHT}, model="calibrated", quantiles=[0.5], horizon=12)
+    assert len(client.first(request)["quantiles"]["0.5"]) == 12
+    request["options"]["horizon"] = 13
+    error = client.error(request)
+    assert (error["type"], error["param"]) == ("not_supported", "options.quantiles")

@@ -1,0 +1,267 @@
+"""From a request to the job that runs, and from its outputs to the answer."""
+
+from __future__ import annotations
+
+import json
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.backtest import BACKTESTING
+from foretell.service.forecast.encode import encode as encode_with_headers
+from foretell.service.forecast.encode import encoding_work
+from foretell.service.forecast.job import Job, decode
+from foretell.service.forecast.options import FORECASTING, Options
+from foretell.service.forecast.parse import JsonCodec, parse
+from foretell.service.forecast.requests import ForecastOptions
+from foretell.service.forecast.routes import BacktestCodec
+from foretell.service.forecast.series import Series
+from foretell.service.http.body import ALWAYS
+from tests.service.client import Client, request_of
+from tests.service.conftest import CALENDAR
+from tests.service.forecast.bodies import EIGHT, PAIRS
+from tests.service.kserve import kserve_types
+from tests.support.bundles import Spec, write_bundle
+
+
+def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> Job:
+    body = {"model": model, "inputs": list(inputs), **rest}
+    envelope, ignored = parse(json.dumps(body).encode())
+    model = client.repository.registry.find(envelope.model)
+    return decode(envelope, ignored, model, client.settings)
+
+
+def test_a_request_is_not_held_while_it_is_forecast(client: Client) -> None:
+    body = json.dumps({"model": "repeat", "inputs": [{"series": EIGHT}]}).encode()
+    codec = JsonCodec(FORECASTING, client.settings)
+    parsed = codec.parse(body, request_of())
+    envelope = weakref.ref(parsed.content[0])  # type: ignore[index]
+    decoded = codec.decode(parsed, parsed.find(client.repository.registry))
+    assert len(decoded.history) == 1
+    assert envelope() is None
+
+
+def only(decoded: Job) -> Series:
+    (entry,) = decoded.entries
+    assert isinstance(entry, Series)
+    return entry
+
+
+def test_a_minimal_request(client: Client) -> None:
+    decoded = job(client, {"series": EIGHT})
+    assert only(decoded) == Series("series-0", 0, True, None, None, {})
+    assert decoded.options == Options(4, 1, "error", (), None)
+    assert decoded.calendar is None
+    np.testing.assert_array_equal(decoded.history, np.array(EIGHT)[None, :, None])
+    assert decoded.history.dtype == np.float32
+
+
+def test_of_a_longer_history_the_tail_is_used(client: Client) -> None:
+    series = {"series": [9.0, *EIGHT], "start_timestamp": "2024-02-28T23:00:00"}
+    decoded = job(client, series, model="calendar")
+    np.testing.assert_array_equal(decoded.history[0, :, 0], EIGHT)
+    timeline = only(decoded).timeline
+    assert timeline is not None
+    assert timeline.labels(0, 4) == [f"2024-02-29T{hour:02}:00:00" for hour in range(8, 12)]
+    assert CALENDAR.calendar is not None
+    hours = np.datetime64("2024-02-29T00", "h") + np.arange(12)
+    np.testing.assert_array_equal(decoded.calendar[0], CALENDAR.calendar.encode(hours))
+
+
+@pytest.mark.parametrize(("horizon", "passes"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (16, 4)])
+def test_the_calendar_reaches_to_the_end_of_the_last_pass(
+    client: Client, horizon: int, passes: int
+) -> None:
+    decoded = job(
+        client,
+        {"series": EIGHT, "start_timestamp": "2024-01-01"},
+        model="calendar",
+        options={"horizon": horizon},
+    )
+    assert decoded.options.passes == passes
+    assert decoded.calendar is not None
+    assert decoded.calendar.shape == (1, 8 + 4 * passes, 4)
+
+
+def test_channels_in_any_order(client: Client) -> None:
+    decoded = job(client, {"series": PAIRS, "channels": ["wind", "load"]}, model="multi")
+    np.testing.assert_array_equal(decoded.history[0], np.array(PAIRS)[:, ::-1])
+    assert only(decoded).columns == [1, 0]
+    same = job(client, {"series": PAIRS, "channels": ["load", "wind"]}, model="multi")
+    assert only(same).columns is None
+
+
+def test_bad_inputs_leave_no_row(client: Client) -> None:
+    decoded = job(client, {"series": [1]}, {"series": EIGHT}, {"series": "x"}, {"series": EIGHT})
+    assert [isinstance(entry, Series) for entry in decoded.entries] == [False, True, False, True]
+    assert len(decoded.history) == 2
+    assert [entry.row for entry in decoded.entries if isinstance(entry, Series)] == [0, 1]
+
+
+def test_what_was_filled_is_told_by_channel(client: Client) -> None:
+    rows = [[None, 1.0], *PAIRS[1:7], [7.0, None], [8.0, 8.0]]
+    entry = {"series": rows, "channels": ["wind", "load"]}
+    decoded = job(client, entry, model="multi", options={"missing": "interpolate"})
+    assert only(decoded).filled == {"load": 1}
+    assert decoded.history[0, -2].tolist() == [2.0, 7.0]
+    with pytest.raises(ServiceError) as error:
+        job(client, entry, model="multi")
+    assert error.value.param == "inputs[0].series[0][0]"
+
+
+@pytest.mark.parametrize("field", ["start_timestamp", "timestamps"])
+def test_times_that_a_zone_cannot_have(client: Client, field: str) -> None:
+    hours = [f"0001-01-01T{hour:02}:00Z" for hour in range(8)]
+    times = {field: hours[0] if field == "start_timestamp" else hours}
+    with pytest.raises(ServiceError, match="years 1 to 9999") as error:
+        job(client, {"series": EIGHT, "time_zone": "America/New_York", **times})
+    assert error.value.param == f"inputs[0].{field}"
+
+
+def encode(request: Job, found: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    body, headers = encode_with_headers(request, found)
+    assert headers == {"content-type": "application/json"}
+    return body
+
+
+def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
+    return {"forecast": np.array(windows, np.float32)[:, :, None]}
+
+
+def test_numbers_are_the_shortest_that_mean_the_same_float32(client: Client) -> None:
+    answer = encode(job(client, {"series": EIGHT}), outputs([0.1, 1 / 3, 1e-20, 16777216]))
+    assert b'"mean_forecast":[0.1,0.33333334,1e-20,16777216.0]' in answer
+
+
+def test_the_answer(client: Client) -> None:
+    request = job(client, {"name": "a", "series": EIGHT}, metadata={"k": [2**70]})
+    answer = json.loads(encode(request, outputs([1, 2, 3, 4])))
+    identifier = answer.pop("id")
+    assert abs(answer.pop("created_at") - time.time()) < 60
+    assert answer == {
+        "status": "completed",
+        "error": None,
+        "model": "repeat",
+        "model_version": "10",
+        "metadata": {"k": [2**70]},
+        "outputs": [
+            {
+                "type": "time_series_forecast",
+                "id": f"{identifier}-0",
+                "status": "completed",
+                "error": None,
+                "content": [
+                    {
+                        "type": "univariate_time_series",
+                        "name": "a",
+                        "mean_forecast": [1.0, 2.0, 3.0, 4.0],
+                        "frequency": "H",
+                        "start_timestamp": "",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def test_a_forecast_that_is_not_finite_is_an_error_of_its_series(client: Client) -> None:
+    request = job(client, {"series": EIGHT}, {"series": EIGHT})
+    answer = json.loads(encode(request, outputs([1, 2, 3, np.nan], [1, 2, 3, 4])))
+    assert answer["status"] == "partial"
+    first, second = answer["outputs"]
+    assert (first["status"], first["content"]) == ("error", [])
+    assert first["error"]["param"] == "inputs[0].series"
+    assert first["error"]["code"] == "422"
+    assert second["status"] == "completed"
+    with pytest.raises(InvalidInputError, match="not finite"):
+        encode(job(client, {"series": EIGHT}), outputs([np.inf, 2, 3, 4]))
+
+
+def test_the_work_of_an_answer(client: Client) -> None:
+    inputs = [{"series": PAIRS}] * 2
+    values = outputs([1, 2, 3, 4], [1, 2, 3, 4])
+    least = 32 + 2 * (4096 + len("series-0"))
+    assert encoding_work(job(client, *inputs, model="multi"), values) == least
+    explained = job(client, *inputs, model="multi", options={"attention": True})
+    assert encoding_work(explained, values) == least + 4 * 2 * (18 + 64 + 36)
+
+
+def test_times_are_work_where_their_offsets_differ(client: Client) -> None:
+    work = []
+    for zone in (None, "Europe/Berlin"):
+        entry = {"series": EIGHT, "start_timestamp": "2024-01-01T00:00:00", "time_zone": zone}
+        work.append(encoding_work(job(client, entry), outputs([1, 2, 3, 4])))
+    assert work[1] == work[0] + 4 * 64
+
+
+def test_columns_come_back_in_the_order_they_came(client: Client) -> None:
+    request = job(
+        client,
+        {"series": PAIRS, "channels": ["wind", "load"]},
+        model="multi",
+        options={"horizon": 1},
+    )
+    values = np.array([[[1, 2], [3, 4], [5, 6], [7, 8]]], np.float32)
+    content = json.loads(encode(request, {"forecast": values}))["outputs"][0]["content"][0]
+    assert content["channels"] == ["wind", "load"]
+    assert content["mean_forecast"] == [[2.0, 1.0]]
+
+
+@pytest.mark.parametrize(("margin", "flagged"), [(0.5e-5, True), (2e-5, False)])
+def test_a_history_whose_lags_rounding_may_decide_is_flagged(
+    tmp_path: Path, margin: float, flagged: bool
+) -> None:
+    write_bundle(tmp_path, Spec(margin_bound=1e-5))
+    with Client(tmp_path) as client:
+        content = client.first({"inputs": [{"series": [margin, *EIGHT[1:]]}]})
+    assert content["ill_conditioned"] is flagged
+
+
+def test_a_backtest_is_never_written_on_the_event_loop(client: Client) -> None:
+    body = {"model": "repeat", "inputs": [{"series": [*EIGHT, 1, 2, 3, 4]}]}
+    codec = BacktestCodec(JsonCodec(BACKTESTING, client.settings))
+    parsed = codec.parse(json.dumps(body).encode(), request_of())
+    backtest = codec.decode(parsed, client.repository.registry.find("repeat"))
+    assert codec.encoding_work(backtest, outputs([1, 2, 3, 4])) == ALWAYS
+
+
+def test_attention_may_be_a_boolean() -> None:
+    whole = ForecastOptions.model_validate({"attention": True}).attention
+    assert whole is not None
+    assert whole.heads == "all"
+    assert ForecastOptions.model_validate({"attention": False}).attention is None
+
+
+def test_answers_are_what_the_document_says(client: Client) -> None:
+    body = {
+        "model": "multi",
+        "inputs": [
+            {"series": PAIRS, "start_timestamp": "2024-01-01", "channels": ["wind", "load"]},
+            {"series": [1]},
+        ],
+        "options": {"attention": True},
+        "metadata": {"a": 1},
+    }
+    answer = client.forecast(body).json()
+    described = ForecastResponse.model_validate(answer).model_dump(exclude_unset=True)
+    assert set(described) == set(answer)
+    forecast, described_forecast = (
+        parsed["outputs"][0]["content"][0] for parsed in (answer, described)
+    )
+    assert set(described_forecast) == set(forecast)
+    for told, meant in zip(forecast["attention"], described_forecast["attention"], strict=True):
+        assert set(told) == set(meant)
+
+
+def test_every_field_of_the_standard_is_there() -> None:
+    types = kserve_types()
+    if types is None:
+        pytest.skip("kserve is not installed (pip install --no-deps kserve==0.21.0)")
+    optional = {"usage"}
+    assert set(types.ForecastResponse.model_fields) - optional <= set(ForecastResponse.model_fields)

@@ -1,0 +1,382 @@
+"""Names that are not known: those that are nearly right are refused, others are warned of."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.arrow import write_table
+from foretell.service.forecast.routes import ARROW
+from foretell.service.forecast.warnings import AnswerWarning
+from tests.service.client import Client
+from tests.service.inference.bodies import infer, request, tensor
+
+START = "2024-01-01T00:00:00"
+EIGHT = [0.1 * n for n in range(8)]
+MOMENTS = pa.array(np.datetime64(START, "us") + np.arange(8), pa.timestamp("us"))
+Path_ = tuple[str | int, ...]
+Document = dict[str, Any]
+FORECASTS = ("/forecast", "/v1/timeseries/forecast")
+INFERENCES = ("/v2/models/{model}/infer", "/v2/models/{model}/versions/{version}/infer")
+CONTROLS = (
+    "/v2/repository/index",
+    "/v2/repository/models/{model}/load",
+    "/v2/repository/models/{model}/unload",
+)
+TENSOR = {"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": EIGHT}
+# Requests that are answered without a warning; what is put into them is what is wrong.
+BASES: dict[str, Document] = {
+    **{path: {"model": "repeat", "inputs": [{"series": EIGHT}]} for path in FORECASTS},
+    "/backtest": {"model": "repeat", "inputs": [{"series": EIGHT * 2}]},
+    **{path: {"inputs": [TENSOR], "outputs": [{"name": "forecast"}]} for path in INFERENCES},
+    **{path: {} for path in CONTROLS},
+}
+TABLE = {
+    "unique_id": ["x"] * 16,
+    "ds": np.datetime64("2024-01-01", "us") + np.arange(16) * np.timedelta64(1, "h"),
+    "load": EIGHT * 2,
+}
+
+
+class Mistake(NamedTuple):
+    """A name where it is not known.
+
+    Attributes:
+        where: The object that it stands in.
+        name: The name.
+        certain: Whether it is so near that it must be refused.
+    """
+
+    where: Path_
+    name: str
+    certain: bool
+
+
+def objects(document: Document, schema: Document, at: Path_ = ()) -> Iterator[tuple[Path_, set]]:
+    """Every object of a body, and the names that it may have."""
+    for branch in (schema, *schema.get("anyOf", ())):
+        found = branch
+        if "$ref" in branch:
+            found = document["components"]["schemas"][branch["$ref"].rpartition("/")[2]]
+        if "properties" in found:
+            yield at, set(found["properties"])
+        for name, inner in found.get("properties", {}).items():
+            yield from objects(document, inner, (*at, name))
+        if isinstance(found.get("items"), dict):
+            yield from objects(document, found["items"], (*at, 0))
+
+
+def edits(name: str) -> Iterator[tuple[str, bool]]:
+    """The name written nearly right, and whether nobody could mistake it for another."""
+    first, *others = name.split("_")
+    yield name.upper(), True
+    yield name.replace("_", "-").capitalize(), True
+    yield first + "".join(map(str.capitalize, others)), True
+    yield name.removesuffix("s") if name.endswith("s") else name + "s", True
+    middle = len(name) // 2
+    yield name[:middle] + name[middle + 1 :], False
+    yield name[:middle] + "x" + name[middle + 1 :], False
+    yield name[: middle - 1] + name[middle] + name[middle - 1] + name[middle + 1 :], False
+
+
+def mistakes(levels: dict[Path_, set[str]]) -> set[Mistake]:
+    found = {
+        Mistake(where, wrong, certain)
+        for where, names in levels.items()
+        for name in names
+        for wrong, certain in edits(name)
+    }
+    found |= {
+        Mistake(where, name, certain=True)
+        for where in levels
+        for name in set().union(*levels.values())
+    }
+    return {each for each in found if each.name not in levels[each.where]}
+
+
+def placed(base: Document, mistake: Mistake) -> Document:
+    """The request with the mistake in it."""
+    body = copy.deepcopy(base)
+    inner: Any = body
+    for part in mistake.where:
+        inner = inner[part] if isinstance(part, int) else inner.setdefault(part, {})
+    inner[mistake.name] = 1
+    return body
+
+
+def ask(client: Client, path: str, body: Document) -> Any:
+    path = path.format(model="repeat", version="1")
+    return client.request("POST", path, json=body, headers={"X-API-Key": "secret"})
+
+
+def named(answer: Any) -> list[str | None]:
+    """The places that an answer is not silent about."""
+    body = answer.json()
+    if answer.status_code == 422:
+        error = body["error"]
+        return [error["param"] if isinstance(error, dict) else error.partition(": ")[0]]
+    assert answer.status_code == 200, answer.text
+    warnings = body.get("warnings", [])
+    if isinstance(body, dict) and "warnings" in body.get("parameters", {}):
+        warnings = json.loads(body["parameters"]["warnings"])
+    return [warning["param"] for warning in warnings if warning["type"] == "ignored_field"]
+
+
+@pytest.fixture(scope="module")
+def client(models: Path) -> Iterator[Client]:
+    with Client(models, admin_keys="secret") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def document(client: Client) -> Document:
+    found: Document = client.get("/openapi.json").json()
+    return found
+
+
+def of_the_body(document: Document, path: str) -> set[Mistake]:
+    content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    return mistakes(dict(objects(document, content["schema"])))
+
+
+def of_the_url(document: Document, path: str = "/forecast") -> set[Mistake]:
+    names = {each["name"] for each in document["paths"][path]["post"]["parameters"]}
+    return mistakes({(): names})
+
+
+@pytest.mark.parametrize("path", BASES)
+def test_in_a_body(client: Client, document: Document, path: str) -> None:
+    assert not path.startswith("/v2/models") or named(ask(client, path, BASES[path])) == []
+    silent, unsure = [], []
+    assert path in ("/backtest", *CONTROLS) or len(of_the_body(document, path)) > 100
+    for mistake in of_the_body(document, path):
+        answer = ask(client, path, placed(BASES[path], mistake))
+        if not any(place and place.endswith(mistake.name) for place in named(answer)):
+            silent.append(mistake)
+        if mistake.certain and answer.status_code == 200:
+            unsure.append(mistake)
+    assert not silent
+    assert not unsure
+
+
+def test_in_the_url_of_a_request_in_json(client: Client, document: Document) -> None:
+    names = {each["name"] for each in document["paths"]["/forecast"]["post"]["parameters"]}
+    for name in names | {each.name for each in of_the_url(document)}:
+        answer = ask(client, f"/forecast?{name}=1", BASES["/forecast"])
+        assert named(answer) == [f"query.{name}"]
+        assert answer.status_code == 422 or name not in names
+
+
+def send_table(
+    client: Client,
+    columns: dict[str, Any],
+    query: str = "",
+    path: str = "/forecast",
+    metadata: dict[str, str] | None = None,
+) -> Any:
+    body = write_table(pa.table(columns).replace_schema_metadata(metadata))
+    return client.request(
+        "POST", f"{path}?model=repeat{query}", content=body, headers={"Content-Type": ARROW}
+    )
+
+
+@pytest.mark.parametrize("path", ["/forecast", "/backtest"])
+def test_in_the_url_of_a_table(client: Client, document: Document, path: str) -> None:
+    assert send_table(client, TABLE, path=path).status_code == 200
+    for mistake in of_the_url(document, path):
+        answer = send_table(client, TABLE, f"&{mistake.name}=1", path)
+        assert answer.status_code == 422, mistake
+        assert mistake.name in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("column", TABLE)
+def test_in_the_columns_of_a_table(client: Client, column: str) -> None:
+    for wrong in {wrong for wrong, _ in edits(column)} - TABLE.keys():
+        renamed = {wrong if name == column else name: TABLE[name] for name in TABLE}
+        answer = send_table(client, renamed)
+        assert answer.status_code == 422, wrong
+        assert wrong in json.dumps(answer.json())
+        # Where what is meant is there too, the other one is to be left out.
+        beside = send_table(client, {**TABLE, wrong: TABLE[column]})
+        (found,) = notes(beside)
+        assert found["message"] == f"columns that are not read: {wrong}"
+
+
+def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:
+    answer = client.forecast(body)
+    assert answer.status_code == 200, answer.text
+    ForecastResponse.model_validate(answer.json())
+    found: list[AnswerWarning] = answer.json().get("warnings", [])
+    return found
+
+
+def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
+    return {"model": model, "inputs": list(inputs), **rest}
+
+
+def table(**columns: Any) -> dict[str, Any]:
+    return {"unique_id": ["x"] * 8, "load": EIGHT, **columns}
+
+
+def notes(answer: Any) -> list[AnswerWarning]:
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = json.loads(ipc.open_stream(answer.content).schema.metadata[b"foretell"])
+    warnings: list[AnswerWarning] = found.get("warnings", [])
+    return warnings
+
+
+def test_a_name_that_is_far_from_all(client: Client) -> None:
+    inputs = [{"series": EIGHT, "colour": "red"}, {"series": EIGHT, "colour": "blue"}]
+    body = asked(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
+    found = warned(client, body)
+    assert {notice["type"] for notice in found} == {"ignored_field"}
+    assert [notice["param"] for notice in found] == ["user", "options.seed", "inputs[0].colour"]
+
+
+def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> None:
+    standard = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1}
+    small = tensor(np.full((1, 8, 2), 0.5, np.float32))
+    assert "parameters" not in infer(client, request(small, model_name="multi")).json()
+    assert "parameters" not in infer(client, request(small, parameters=standard)).json()
+    wanted = {"name": "forecast", "parameters": {"colour": "red"}}
+    answer = infer(client, request(small | {"tag": 1}, parameters={"my": 1}, outputs=[wanted]))
+    found = json.loads(answer.json()["parameters"]["warnings"])
+    assert [notice["param"] for notice in found] == [
+        *("parameters.my", "inputs[0].tag", "outputs[0].parameters.colour")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        *((name, EIGHT) for name in ("DS", "date", "Timestamp", "time")),
+        ("created", MOMENTS),
+        ("day", MOMENTS.cast(pa.date32())),
+    ],
+)
+def test_times_under_another_name(client: Client, name: str, column: Any) -> None:
+    answer = send_table(client, table(**{name: column}))
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["param"] == name
+    assert "rename" in error["message"]
+    hours = np.datetime64(START, "us") + np.arange(8) * np.timedelta64(1, "h")
+    (found,) = notes(send_table(client, table(ds=hours, **{name: column})))
+    assert found["message"] == f"columns that are not read: {name}"
+
+
+def test_columns_that_are_not_read(client: Client) -> None:
+    assert notes(send_table(client, table())) == []
+    assert notes(send_table(client, table(__index_level_0__=[*range(1, 9)]))) == []
+    answer = send_table(client, table(__index_level_0__=MOMENTS))
+    assert answer.json()["error"]["param"] == "__index_level_0__"
+    error = send_table(client, {"unique_id": ["x"] * 8, "Load": EIGHT}).json()["error"]
+    assert (error["param"], error["message"][-22:]) == ("load", "; did you mean 'Load'?")
+    many = {f"feature_{index}": EIGHT for index in range(25)}
+    (found,) = notes(send_table(client, table(y=EIGHT, **many)))
+    names = ", ".join(["y", *many][:20])
+    assert found["message"] == f"columns that are not read: {names} and 6 more"
+
+
+def test_options_in_the_metadata_of_a_table(client: Client) -> None:
+    error = send_table(client, table(), metadata={"horizon": "2"}).json()["error"]
+    assert error["param"] == "schema.metadata.horizon"
+    assert error["message"] == "unknown; 'horizon' belongs in the URL"
+    assert notes(send_table(client, table(), metadata={"pandas": "{}", "mine": "x"})) == []
+    # However many there are, no more are compared.
+    many = {f"mine{index:03}": "x" for index in range(64)}
+    assert notes(send_table(client, table(), metadata={**many, "horizon": "2"})) == []
+    (found,) = notes(send_table(client, table(), metadata={"foretell": '{"horizon": 2}'}))
+    assert found["param"] == "schema.metadata.foretell"
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "place", "hint"),
+    [
+        *(
+            ("/forecast", change, place, hint)
+            for change, place, hint in [
+                ({"options": {"quantile": [0.1]}}, "options.quantile", "did you mean 'quantiles'?"),
+                ({"options": {"horizons": 2}}, "options.horizons", "did you mean 'horizon'?"),
+                ({"option": {"horizon": 2}}, "option", "did you mean 'options'?"),
+                ({"horizon": 2}, "horizon", "'horizon' belongs in options"),
+                ({"quantile": [0.1]}, "quantile", "did you mean 'quantiles' in options?"),
+                ({"options": {"model": "a"}}, "options.model", "'model' belongs at the top level"),
+                (
+                    {"options": {"attention": {"stage": ["a"]}}},
+                    *("options.attention.stage", "did you mean 'stages'?"),
+                ),
+                (
+                    {"options": {"stages": ["a"]}},
+                    *("options.stages", "'stages' belongs in options.attention"),
+                ),
+                ({"input": []}, "input", "did you mean 'inputs'?"),
+                *(
+                    (
+                        {"inputs": [{"series": EIGHT, name: value}]},
+                        *(f"inputs[0].{name}", f"did you mean {meant!r}?"),
+                    )
+                    for name, value, meant in [
+                        ("channel", ["load"], "channels"),
+                        ("timezone", "Europe/Berlin", "time_zone"),
+                        ("startTimestamp", START, "start_timestamp"),
+                        ("freq", "D", "frequency"),
+                        ("Series", EIGHT, "series"),
+                    ]
+                ),
+            ]
+        ),
+        (
+            "/forecast?horizon=2&quantile=0.1",
+            *({}, "query.horizon", "'horizon' belongs in options"),
+        ),
+        (
+            "/forecast?quantile=0.1",
+            *({}, "query.quantile", "did you mean 'quantiles' in options?"),
+        ),
+        ("/forecast?model=repeat", {}, "query.model", "'model' belongs at the top level"),
+        (INFERENCES[0], {"parameter": {}}, "parameter", "did you mean 'parameters'?"),
+        (INFERENCES[0], {"timeout": 5}, "timeout", "'timeout' belongs in parameters"),
+        (
+            INFERENCES[0],
+            {"parameters": {"binary_data": True}},
+            *("parameters.binary_data", "'binary_data' belongs in outputs[].parameters"),
+        ),
+        (
+            INFERENCES[0],
+            {"parameters": {"time_out": 5}},
+            *("parameters.time_out", "did you mean 'timeout'?"),
+        ),
+        (
+            INFERENCES[0],
+            *({"outputs": [{"nam": "forecast"}]}, "outputs[0].nam", "did you mean 'name'?"),
+        ),
+        (
+            f"{INFERENCES[0]}?time_out=5",
+            *({}, "query.time_out", "did you mean 'timeout' in parameters?"),
+        ),
+    ],
+)
+def test_a_name_that_is_near_another(
+    client: Client, path: str, change: Document, place: str, hint: str
+) -> None:
+    answer = ask(client, path, BASES[path.partition("?")[0]] | change)
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    told = f"{error['param']}: {error['message']}" if isinstance(error, dict) else error
+    assert told == f"{place}: unknown; {hint}"
+
+
+def test_an_unknown_name_costs_its_own_input_alone(client: Client) -> None:
+    answer = client.forecast(asked({"series": EIGHT, "name": "a"}, {"series": EIGHT, "freq": "D"}))
+    assert answer.json()["status"] == "partial"
+    assert answer.json()["outputs"][1]["error"]["param"] == "inputs[1].freq"
