@@ -36,7 +36,7 @@ serve: $(SERVE) demo
 
 ## the demo's data, models and bundles, in .demo/
 demo: $(SERVE)
-	@$(BIN)/foretell demo --to $(DEMO)
+	@$(BIN)/foretell demo --out $(DEMO)
 
 ## the tests but the slow ones
 test: $(TEST)

@@ -124,7 +124,7 @@ def main() -> None:
                 rows.append([drawn, arch, head, *found])
                 print(*rows[-1], flush=True)
     bands = ("forecast by actual, level below 20", "20 to 100", "above")
-    columns = ("counts", "model", "`--head`", "held by 80%", *bands)
+    columns = ("counts", "model", "`model.head`", "held by 80%", *bands)
     text = _TEXT.format(
         least=given.least,
         most=given.most,

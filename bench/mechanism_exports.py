@@ -22,7 +22,7 @@ from bench.results import Record, Results
 from foretell.bundle.manifest import read
 from foretell.data import reading
 from foretell.data.panel import Panel
-from foretell.demo_data import write_csv
+from foretell.demo.data import write_csv
 from foretell.export.errors import ExportError
 from foretell.export.write import export_checkpoint
 from foretell.training.config import TrainingConfig

@@ -32,10 +32,10 @@ MODEL = {
     "arch": "patchtst",
     "context": 336,
     "horizon": 96,
-    "d_model": 128,
-    "heads": 16,
-    "d_ff": 256,
-    "encoder_layers": 3,
+    "model.d_model": 128,
+    "model.heads": 16,
+    "model.d_ff": 256,
+    "model.encoder_layers": 3,
     "batch_size": 4,
     "epochs": 1,
     "splits": SPLITS,
@@ -46,8 +46,8 @@ LONG_MODEL: dict[str, Any] = {
     "arch": "patchtst",
     "context": 56,
     "horizon": 14,
-    "patch": 7,
-    "stride": 7,
+    "model.patch": 7,
+    "model.stride": 7,
     "batch_size": 512,
     "epochs": 1,
 }
@@ -64,7 +64,7 @@ One map of one window has {numbers:.0f} million numbers; float64 for all layers 
 {machine}
 
 {rows}
-Most of what training takes are activations of a batch, which `--batch-size` decides; of one that
+Most of what training takes are activations of a batch, which `batch_size` decides; of one that
 would keep more than 2 GiB, as this, what is inside of a layer is computed once more instead of
 kept, for some channels after the others (`models/layers/encoder.py`). All else runs as many windows
 at a time as fit (`models/batches.py`).
@@ -103,7 +103,7 @@ def measure(data: Path, model: Mapping[str, Any], folder: Path) -> Peaks:
     """Peak and seconds of each command."""
     checkpoint = folder / "model"
     train = peak_of("train", "--data", data, "--out", checkpoint, *options(model))
-    export = peak_of("export", checkpoint, "--to", folder / "repository")
+    export = peak_of("export", checkpoint, "--out", folder / "repository")
     bundle = folder / "repository" / "model" / "1"
     verify = peak_of("verify", bundle, "--checkpoint", checkpoint)
     return {"train": train, "export": export, "verify": verify}
@@ -111,11 +111,7 @@ def measure(data: Path, model: Mapping[str, Any], folder: Path) -> Peaks:
 
 def options(settings: Mapping[str, Any]) -> list[str]:
     """Settings as a command line has them."""
-    return [
-        part
-        for name, value in settings.items()
-        for part in (f"--{name.replace('_', '-')}", str(value))
-    ]
+    return [f"--set={name}={value}" for name, value in settings.items()]
 
 
 def _write_data(path: Path, channels: int) -> None:

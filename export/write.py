@@ -313,7 +313,7 @@ def _check_worth(info: CheckpointInfo) -> None:
         said = verdict(info.test, Frequency.parse(info.frequency))
         raise ExportError(
             f"in the test split the model is {said}; train it with other settings or on more data, "
-            "or export it with --anyway"
+            "or export it with --force"
         )
 
 

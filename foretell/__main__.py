@@ -9,44 +9,41 @@ import sys
 
 import click
 
-_COMMANDS = (
-    "inspect",
-    "train",
-    "presets",
-    "tune",
-    "import",
-    "export",
-    "verify",
-    "backtest",
-    "promote",
-    "push",
-    "list",
-    "serve",
-    "forecast",
-    "infer",
-    "batch",
-    "explain",
-    "report",
-    "demo",
-)
+# By what they are for.
+_COMMANDS = {
+    "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
+    "Bundles": ("verify", "backtest", "report", "list", "promote", "push"),
+    "Forecasts": ("serve", "predict", "batch", "demo"),
+}
 
 
 class _LazyGroup(click.Group):
     """A group whose subcommands are imported on use, so that `serve` never imports torch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
+        return [name for names in _COMMANDS.values() for name in names]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
             return None
         # A module cannot be called `import`.
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = importlib.import_module(f"foretell.commands.{module}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, names in _COMMANDS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name, one.get_short_help_str(90)) for name, one in commands if one]
+                )
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="foretell")
 def cli() -> None:
     """From a trained forecasting transformer to a verified ONNX service."""
@@ -63,12 +60,6 @@ def main() -> None:
         if error.name is None or error.name.split(".")[0] == "foretell":
             raise
         click.echo(f"foretell: {error.name} is not installed; {_hint(error.name)}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        # Of two files, the one that is written: a copy fails for want of room there.
-        file = error.filename2 or error.filename
-        place = f"{file}: " if file else ""
-        click.echo(f"foretell: {place}{error.strerror or error}", err=True)
         sys.exit(2)
 
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import Mechanism, MechanismConfig, Site
+from foretell.models.attention.notation import read_notation
 from foretell.models.attention.softmax import Softmax
 from foretell.models.forecaster import ForecasterConfig
 from foretell.models.layers.encoder import Encoder
@@ -41,7 +42,12 @@ class AttendingConfig(ForecasterConfig):
     @field_validator("attention", mode="before")
     @classmethod
     def _one_for_all(cls, attention: object) -> object:
-        return attention if isinstance(attention, list | tuple) else (attention,)
+        given = attention if isinstance(attention, list | tuple) else (attention,)
+        return [
+            layer
+            for one in given
+            for layer in (read_notation(one) if isinstance(one, str) else (one,))
+        ]
 
     @property
     @override

@@ -128,7 +128,7 @@ class ForecasterConfig(BaseModel):
     head: HeadName | None = Field(
         default=None,
         description="The distributions that it forecasts, or none for values; those of "
-        "neuralforecast have its rules for parameters. Of quantiles, those of --levels.",
+        "neuralforecast have its rules for parameters. Of quantiles, those of levels.",
     )
     levels: Annotated[tuple[float, ...], BeforeValidator(_listed)] | None = Field(
         default=None,

@@ -167,7 +167,7 @@ class _Server(uvicorn.Server):
         self._monitor = monitor
         self._heartbeat = heartbeat
         self._trimmer = MallocTrimmer(_free_memory)
-        self._unready_seconds = settings.unready_seconds
+        self._drain_delay_seconds = settings.drain_delay_seconds
         self._stops_at = math.inf
         self._debounce = SignalDebounce()
         # Whether it ended by itself.
@@ -261,7 +261,7 @@ class _Server(uvicorn.Server):
         self._engine.drain()
         self.force_exit = is_second
         # `on_tick` compares it with the event loop's clock, which is the same.
-        self._stops_at = time.monotonic() + self._unready_seconds
+        self._stops_at = time.monotonic() + self._drain_delay_seconds
         # Before it answers requests, no load balancer has to notice.
-        at_once = not (self.started and self._unready_seconds)
+        at_once = not (self.started and self._drain_delay_seconds)
         self.should_exit = self.force_exit or at_once

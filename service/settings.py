@@ -174,7 +174,7 @@ class Settings(BaseSettings):
     max_connections: Positive = 1024
     header_timeout_seconds: Seconds = 10.0
     keep_alive_seconds: Seconds = 75.0
-    unready_seconds: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
+    drain_delay_seconds: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
     grace_seconds: Seconds = 30.0
     api_keys: SecretKeys = ()
     api_keys_file: Path | None = None

@@ -324,7 +324,7 @@ def run(settings: Settings) -> None:
         listener.listen(_BACKLOG)
         names = [f"worker-{number}" for number in range(settings.workers)]
         processes = shared_processes([*names, "engine"], settings.workers)
-        stop_seconds = settings.unready_seconds + settings.grace_seconds + _END_SECONDS
+        stop_seconds = settings.drain_delay_seconds + settings.grace_seconds + _END_SECONDS
         workers = []
         for name, own in zip(names, sockets, strict=True):
             target = partial(_call, _HTTP_WORKER, settings, path, own, processes)

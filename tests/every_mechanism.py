@@ -10,7 +10,13 @@ from tests.docs.plugged import bundles_with
 from tests.models.attention.places import PLACES, allowed, default
 
 # Those of the places.
-SIZES = ["--arch=transformer", "--label=8", "--d-model=8", "--heads=2", "--d-ff=8"]
+SIZES = [
+    "--arch=transformer",
+    "--set=model.label=8",
+    "--set=model.d_model=8",
+    "--set=model.heads=2",
+    "--set=model.d_ff=8",
+]
 AT_ONCE = 6
 
 
@@ -41,11 +47,13 @@ def train_and_export(folder: Path) -> None:
     """By the command line: checkpoints `folder / name`, and a repository `folder / "models"`."""
     flags = {}
     for name, (encoder, stages) in MODELS.items():
-        settings = {"attention": [default(each).model_dump(mode="json") for each in stages]}
+        settings = {
+            "model": {"attention": [default(each).model_dump(mode="json") for each in stages]}
+        }
         config = folder / f"{name}.yaml"
         config.write_text(json.dumps(settings))
         decoder = (len(stages) - encoder) // 2
-        layers = [f"--encoder-layers={encoder}", f"--decoder-layers={decoder}"]
+        layers = [f"--set=model.encoder_layers={encoder}", f"--set=model.decoder_layers={decoder}"]
         flags[name] = [f"--config={config}", *SIZES, *layers]
     plugged = folder / "nothing"
     plugged.mkdir()

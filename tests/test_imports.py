@@ -141,7 +141,7 @@ def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others
     rows = [f"2024-01-01T{hour:02}:00:00,{hour / 8}" for hour in range(8)]
     table.write_text("\n".join(["date,load", *rows, ""]))
     with Server(bundle.parent.parent, tmp_path / "log") as server:
-        done = run(ALONE, others, "forecast", table, "--url", server.url)
+        done = run(ALONE, others, "predict", table, "--url", server.url)
         assert "repeat@1" in done.stdout, done.stderr
         done = run(ALONE.replace("main()", ASK), others, server.url)
         assert done.stdout == "{'load': [7.0, 7.0, 7.0, 7.0]}\n", done.stderr

@@ -34,7 +34,7 @@ for found in pkgutil.walk_packages(foretell.__path__, "foretell."):
 """
 BOTH = """
 import export, models, service
-from foretell.forecast_file import request_forecasts
+from foretell.predict.forecasts import request_forecasts
 print(export.WHOSE, models.WHOSE, service.WHOSE)
 import foretell.export, foretell.models, foretell.service
 print(export.WHOSE, models.WHOSE, service.WHOSE)

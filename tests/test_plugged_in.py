@@ -40,13 +40,14 @@ NAMES_IN = (
     "bundle/format_1.py",
     # The demo's models are these three.
     "foretell/commands/demo.py",
-    "foretell/demo.py",
+    "foretell/demo/models.py",
     # A baseline that is trained.
-    "foretell/backtest.py",
+    "foretell/backtesting/backtest.py",
     # An example too: what the interface's document shows.
     "service/forecast/answers.py",
     # A mechanism has the name of what is between two origins.
     "service/forecast/backtest.py",
+    "foretell/client/backtesting.py",
     # Another one has Ray's word for a cluster of this machine alone.
     "foretell/batch/on_ray.py",
     "foretell/commands/batch.py",

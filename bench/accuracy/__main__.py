@@ -10,21 +10,20 @@ from __future__ import annotations
 import argparse
 import fcntl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bench.accuracy.page import PATIENCE, WIDE, key_of, whole_key_of, write
 from bench.results import Record, Results
-from foretell.commands.train_options import Arguments, arguments_of
 from foretell.data.reading import read
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import load, load_info
-from foretell.presets import Preset, presets
+from foretell.settings.given import training_of
+from foretell.settings.presets import Preset, presets
 from foretell.training.accuracy import evaluate
 from foretell.training.config import TrainingConfig
 from foretell.training.preparation import prepare
@@ -75,7 +74,7 @@ def in_whole_batches(preset: Preset, data: Path, folder: Path) -> Record:
 
     It drops the last batch of the test split where that is not whole.
     """
-    panel, settings = read(_file_of(preset, data)), _settings(preset.settings)
+    panel, settings = read(_file_of(preset, data)), training_of(preset.settings)
     prepared = prepare(settings, panel)
     (span,) = prepared.split.test
     dropped = len(prepared.test) % settings.batch_size
@@ -103,14 +102,9 @@ def precision_of(preset: Preset, asked: str) -> str:
 def _settings_of(preset: Preset, seed: int, precision: str) -> TrainingConfig:
     given = preset.settings | {"seed": seed}
     given["patience"] = min(given["patience"], PATIENCE)
-    if given.get("d_model", 0) >= WIDE:
+    if given["model"].get("d_model", 0) >= WIDE:
         given["precision"] = precision
-    return _settings(given)
-
-
-def _settings(given: Mapping[str, Any]) -> TrainingConfig:
-    files = {"data": "-", "out": "-"}
-    return Arguments.model_validate(arguments_of({**given, **files})).settings()
+    return training_of(given)
 
 
 def _file_of(preset: Preset, data: Path) -> Path:

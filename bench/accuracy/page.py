@@ -10,7 +10,7 @@ from statistics import mean
 
 from bench.page import machine, table, write_part
 from bench.results import Record
-from foretell.presets import Preset
+from foretell.settings.presets import Preset
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
 # Epochs no better after which a training ends, whatever the recipe has: published code has 100.

@@ -23,7 +23,7 @@ from bench.attention.training import Budget, trained
 from bench.page import machine, table, write_part
 from bench.results import Record, Results
 from foretell.data.reading import read
-from foretell.demo_data import write_csv
+from foretell.demo.data import write_csv
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".bench" / "attention"

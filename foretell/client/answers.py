@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from foretell.client.errors import ForetellError
 
 Frame = TypeVar("Frame")
+Content = TypeVar("Content")
 
 
 def _floats(value: Any) -> NDArray[np.float64]:  # noqa: ANN401 - whatever JSON has
@@ -52,6 +53,34 @@ class Notice(Part):
     kind: str = Field(alias="type")
     message: str
     place: str | None = Field(default=None, alias="param")
+
+
+class Output(Part, Generic[Content]):
+    """What came of one series in JSON.
+
+    Attributes:
+        content: One, or nothing where there is an error.
+        error: Why there is nothing.
+    """
+
+    content: Annotated[tuple[Content, ...], Field(max_length=1)]
+    error: Notice | None = None
+
+
+class JsonAnswer(Part, Generic[Content]):
+    """An answer in JSON, of one output a series.
+
+    Attributes:
+        model: That made it.
+        model_version: Of it.
+        outputs: In the order of the series.
+        warnings: Of the server.
+    """
+
+    model: str
+    model_version: str
+    outputs: tuple[Output[Content], ...]
+    warnings: list[Notice] = []
 
 
 class SeriesError(Notice):

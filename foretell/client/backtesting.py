@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypedDict, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 import httpx
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, TypeAdapter
 
-from foretell.client.answers import Floats, Notes, Notice, Part, SeriesError, together
+from foretell.client.answers import Floats, JsonAnswer, Notes, Part, SeriesError, together
 from foretell.client.cards import chosen
 from foretell.client.exchange import Steps, read_json
-from foretell.client.forecasting import Calibration, Missing
+from foretell.client.forecasting import ForecastOptions
 from foretell.client.frames import ID, read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
-from foretell.client.sending import parameters, send
+from foretell.client.sending import send
 
 Frame = TypeVar("Frame")
 
@@ -141,68 +141,29 @@ class Backtest(Generic[Frame]):
     notes: Notes
 
 
-class _Output(Part):
-    content: tuple[SeriesBacktest, ...]
-    error: Notice | None = None
+_ANSWER = TypeAdapter(JsonAnswer[SeriesBacktest])
 
 
-class _Answer(Part):
-    model: str
-    model_version: str
-    outputs: list[_Output]
-    warnings: list[Notice] = Field(default_factory=list)
-
-
-_ANSWER = TypeAdapter(_Answer)
-
-
-class BacktestOptions(TypedDict, total=False):
+class BacktestOptions(ForecastOptions, total=False):
     """The options of `Client.backtest`."""
 
-    model: str | None
-    horizon: int | None
     stride: int | None
     origins: int | None
-    quantiles: Sequence[float] | None
-    missing: Missing | None
-    calibration: Calibration | None
-    id_column: str | None
-    time_column: str | None
 
 
 def backtest(
-    frame: Frame,
-    retry_for: float,
-    *,
-    model: str | None = None,
-    horizon: int | None = None,
-    stride: int | None = None,
-    origins: int | None = None,
-    quantiles: Sequence[float] | None = None,
-    missing: Missing | None = None,
-    calibration: Calibration | None = None,
-    id_column: str | None = None,
-    time_column: str | None = None,
+    frame: Frame, retry_for: float, **options: Unpack[BacktestOptions]
 ) -> Steps[Backtest[Frame]]:
     """Forecast the rows of a frame from those before; see `Client.backtest`."""
-    given = read(frame, id_column, time_column)
-    card = yield from chosen(model, retry_for)
-    levels = [] if quantiles is None else list(quantiles)
-    options = parameters(
-        model=model,
-        horizon=horizon,
-        stride=stride,
-        origins=origins,
-        quantiles=levels or None,
-        missing=missing,
-        calibration=calibration,
-    )
+    given = read(frame, options.pop("id_column", None), options.pop("time_column", None))
+    card = yield from chosen(options.get("model"), retry_for)
     whole = told_apart(given.table)
-    steps = horizon or card.horizon
-    apart = stride or max(1, steps // (2 if calibration == "history" else 1))
+    steps = options.get("horizon") or card.horizon
+    halves = 2 if options.get("calibration") == "history" else 1
+    stride = options.get("stride") or max(1, steps // halves)
     room = int(np.diff(whole.starts).max()) - card.context - steps
-    forecasts = min(origins or _ORIGINS, max(1, room // apart + 1))
-    values = forecasts * steps * len(card.targets) * (1 + len(levels))
+    forecasts = min(options.get("origins") or _ORIGINS, max(1, room // stride + 1))
+    values = forecasts * steps * len(card.targets) * (1 + len(options.get("quantiles") or ()))
     pieces = parts(whole, Limits(series=max(1, _ORIGINS // forecasts)), values)
     answers = yield from send("backtest", given, pieces, options, retry_for, _read)
     series = {name: found for answer, _ in answers for name, found in answer.items()}

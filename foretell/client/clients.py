@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -15,15 +14,9 @@ from foretell.client import cards
 from foretell.client.answers import Answer, warn
 from foretell.client.backtesting import Backtest, BacktestOptions, backtest
 from foretell.client.cards import ModelCard, ModelReport
-from foretell.client.exchange import (
-    Outcome,
-    Pause,
-    Steps,
-    connection,
-    post_json,
-)
+from foretell.client.exchange import Outcome, Pause, Steps, connection, post_json
 from foretell.client.explaining import ExplainOptions, Explanation, explain
-from foretell.client.forecasting import Calibration, ForecastOptions, Missing, forecast, sole_frame
+from foretell.client.forecasting import ForecastOptions, forecast, sole_frame
 
 Frame = TypeVar("Frame")
 Read = TypeVar("Read")
@@ -67,34 +60,24 @@ class Client:
         self._retry_for = retry_for
         self._http = httpx.Client(**connection(url, key, timeout), transport=transport)
 
-    def forecast(
-        self,
-        frame: Frame,
-        *,
-        model: str | None = None,
-        horizon: int | None = None,
-        quantiles: Sequence[float] | None = None,
-        missing: Missing | None = None,
-        calibration: Calibration | None = None,
-        id_column: str | None = None,
-        time_column: str | None = None,
-    ) -> Frame:
+    def forecast(self, frame: Frame, **options: Unpack[ForecastOptions]) -> Frame:
         """Forecast every series of a frame.
 
         Args:
             frame: Of pandas, polars or pyarrow, or another table that Arrow reads; rows in order
                 of time. Of one series, or of many in long form: a row for each series and time.
                 A column for each channel of the model, by its name.
-            model: A name, or name@version; may be absent when one model is served.
-            horizon: Steps; the model's by default.
-            quantiles: Their levels, such as `[0.1, 0.9]`: columns `<channel>_q<level>`.
-            missing: What becomes of missing values: an `error`, or they are filled by
+            **options:
+                `model`: a name, or name@version; may be absent when one model is served.
+                `horizon`: steps; the model's by default.
+                `quantiles`: their levels, such as `[0.1, 0.9]`: columns `<channel>_q<level>`.
+                `missing`: what becomes of missing values: an `error`, or they are filled by
                 `interpolate` or `ffill`, or left out by `mask`, of models that read gaps.
-            calibration: What quantiles come from: errors `stored` with the model, or corrected by
-                those on the rows of the `history`.
-            id_column: Names the series; `unique_id` if there is such a column.
-            time_column: Holds the times; a pandas index of times, `ds`, or the only column of
-                times.
+                `calibration`: what quantiles come from: errors `stored` with the model, or
+                corrected by those on the rows of the `history`.
+                `id_column`: names the series; `unique_id` if there is such a column.
+                `time_column`: holds the times; a pandas index of times, `ds`, or the only column
+                of times.
 
         Returns:
             A row for each series and step in the same kind of frame, with the same names, types
@@ -110,16 +93,7 @@ class Client:
             >>> history = pd.read_csv("load.csv", index_col="date", parse_dates=True)
             >>> client.forecast(history, horizon=24)
         """
-        answer = self.forecast_with_notes(
-            frame,
-            model=model,
-            horizon=horizon,
-            quantiles=quantiles,
-            missing=missing,
-            calibration=calibration,
-            id_column=id_column,
-            time_column=time_column,
-        )
+        answer = self.forecast_with_notes(frame, **options)
         return sole_frame(answer, stacklevel=2)
 
     def forecast_with_notes(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from foretell.client.answers import Floats, Integers, Notice, Part
+from foretell.client.answers import Floats, Integers, JsonAnswer, Notice, Part
 from foretell.client.cards import ModelCard, chosen
 from foretell.client.errors import ForetellError, InvalidInputError
 from foretell.client.exchange import Steps, post_json
-from foretell.client.forecasting import Missing
+from foretell.client.forecasting import FrameOptions
 from foretell.client.frames import ID, TIME, Given, is_time, read
 
 Heads = Literal["all", "mean"] | Sequence[int]
@@ -97,70 +97,58 @@ class Explanation(Part):
     warnings: tuple[Notice, ...]
 
 
-class _Content(Part):
-    mean_forecast: Floats
+class SeriesForecast(Part):
+    """A forecast of one series, as JSON has it.
+
+    Attributes:
+        timestamps: Of the steps, in ISO 8601; none if the series has no times.
+        mean_forecast: `[step]`, or `[step, target]` of several channels.
+        channels: Names of the targets, where they are not all channels.
+        quantiles: By level, like `mean_forecast`.
+        rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
+        ill_conditioned: Whether rounding may decide what the model looks at.
+        attention: Its stages, where they were asked for.
+    """
+
     timestamps: tuple[str, ...] = ()
-    attention: tuple[Stage, ...]
+    mean_forecast: Floats
+    channels: tuple[str, ...] | None = None
+    quantiles: dict[float, Floats] = Field(default_factory=dict)
+    rolled_from: int | None = None
+    ill_conditioned: bool = False
+    attention: tuple[Stage, ...] = ()
 
 
-class _Output(Part):
-    content: tuple[_Content]
+FORECASTS = TypeAdapter(JsonAnswer[SeriesForecast])
 
 
-class _Answer(Part):
-    model: str
-    model_version: str
-    outputs: tuple[_Output]
-    warnings: tuple[Notice, ...] = ()
-
-
-_ANSWER = TypeAdapter(_Answer)
-
-
-class ExplainOptions(TypedDict, total=False):
+class ExplainOptions(FrameOptions, total=False):
     """The options of `Client.explain`."""
 
-    model: str | None
-    horizon: int | None
-    missing: Missing | None
     series: str | int | None
     stages: Sequence[str] | None
     layers: Sequence[int] | None
     heads: Heads
-    id_column: str | None
-    time_column: str | None
 
 
 def explain(
-    frame: object,
-    retry_for: float,
-    *,
-    model: str | None = None,
-    horizon: int | None = None,
-    missing: Missing | None = None,
-    series: str | int | None = None,
-    stages: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
-    heads: Heads = "all",
-    id_column: str | None = None,
-    time_column: str | None = None,
+    frame: object, retry_for: float, **options: Unpack[ExplainOptions]
 ) -> Steps[Explanation]:
     """Forecast one series, and ask for attention; see `Client.explain`."""
-    given = read(frame, id_column, time_column)
-    rows = _rows(given, series)
+    given = read(frame, options.get("id_column"), options.get("time_column"))
+    rows, model = _rows(given, options.get("series")), options.get("model")
     card = yield from chosen(model, retry_for)
     channels = list(card.channels)
     if len(channels) == 1 and channels[0] not in given.table.column_names:
         channels = [_TARGET]
-    attention = {"stages": stages, "layers": layers, "heads": heads}
-    options = {"horizon": horizon, "missing": missing, "attention": _set(attention)}
+    attention = {"heads": "all"} | _set(options, "stages", "layers", "heads")
     body = {
-        "model": f"{card.name}@{card.version}" if model is None else model,
+        "model": model or f"{card.name}@{card.version}",
         "inputs": [_input(given, rows, channels, card)],
-        "options": _set(options),
+        "options": {**_set(options, "horizon", "missing"), "attention": attention},
     }
     try:
-        answer = yield from post_json("forecast", body, _ANSWER, retry_for)
+        answer = yield from post_json("forecast", body, FORECASTS, retry_for)
     except ForetellError as error:
         error.place = _placed(error.place, given, rows, channels)
         raise
@@ -174,7 +162,7 @@ def explain(
         timestamps=found.timestamps,
         values=found.mean_forecast.reshape(len(found.mean_forecast), -1),
         stages=found.attention,
-        warnings=answer.warnings,
+        warnings=tuple(answer.warnings),
     )
 
 
@@ -254,10 +242,10 @@ def _placed(
     return None
 
 
-def _set(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that are set, as JSON has them."""
+def _set(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Those of these names that are set, as JSON has them."""
     return {
-        name: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        for name, value in options.items()
-        if value is not None
+        name: value if isinstance(value, str | int) else list(value)
+        for name in names
+        if (value := options.get(name)) is not None
     }

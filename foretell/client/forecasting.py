@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict, TypeVar
+from typing import Literal, TypedDict, TypeVar, Unpack
 
 import httpx
 import pyarrow as pa
 from pyarrow import ipc
 from pydantic import ValidationError
 
-from foretell.client.answers import (
-    Answer,
-    Notes,
-    PartialForecastError,
-    together,
-    warn,
-)
+from foretell.client.answers import Answer, Notes, PartialForecastError, together, warn
 from foretell.client.errors import ServerError
 from foretell.client.exchange import Steps
 from foretell.client.frames import read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
-from foretell.client.sending import parameters, send
+from foretell.client.sending import send
 
 Frame = TypeVar("Frame")
 Missing = Literal["error", "interpolate", "ffill", "mask"]
@@ -32,41 +26,30 @@ _NOTES = b"foretell"
 _STEPS = 720
 
 
-class ForecastOptions(TypedDict, total=False):
-    """The options of `Client.forecast`."""
+class FrameOptions(TypedDict, total=False):
+    """Options of all calls with a frame."""
 
     model: str | None
     horizon: int | None
-    quantiles: Sequence[float] | None
     missing: Missing | None
-    calibration: Calibration | None
     id_column: str | None
     time_column: str | None
 
 
+class ForecastOptions(FrameOptions, total=False):
+    """The options of `Client.forecast`."""
+
+    quantiles: Sequence[float] | None
+    calibration: Calibration | None
+
+
 def forecast(
-    frame: Frame,
-    retry_for: float,
-    *,
-    model: str | None = None,
-    horizon: int | None = None,
-    quantiles: Sequence[float] | None = None,
-    missing: Missing | None = None,
-    calibration: Calibration | None = None,
-    id_column: str | None = None,
-    time_column: str | None = None,
+    frame: Frame, retry_for: float, **options: Unpack[ForecastOptions]
 ) -> Steps[Answer[Frame]]:
     """Forecast every series of a frame; see `Client.forecast`."""
-    given = read(frame, id_column, time_column)
-    levels = [] if quantiles is None else list(quantiles)
-    values = given.table.num_columns * (horizon or _STEPS) * (1 + len(levels))
-    options = parameters(
-        model=model,
-        horizon=horizon,
-        quantiles=levels or None,
-        missing=missing,
-        calibration=calibration,
-    )
+    given = read(frame, options.pop("id_column", None), options.pop("time_column", None))
+    columns = given.table.num_columns * (1 + len(options.get("quantiles") or ()))
+    values = columns * (options.get("horizon") or _STEPS)
     pieces = parts(told_apart(given.table), Limits(), values)
     answers = yield from send("forecast", given, pieces, options, retry_for, _read)
     tables, notes = zip(*answers, strict=True)

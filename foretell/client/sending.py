@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -26,7 +26,7 @@ def send(
     path: str,
     given: Given[Any],
     waiting: list[Piece],
-    options: Mapping[str, str],
+    options: Mapping[str, object],
     retry_for: float,
     read: Callable[[httpx.Response, Piece], tuple[Read, Notes]],
 ) -> Steps[list[tuple[Read, Notes]]]:
@@ -36,7 +36,7 @@ def send(
         path: What answers it.
         given: The caller's frame.
         waiting: Parts of its table.
-        options: Parameters of the URL.
+        options: Those that are set become parameters of the URL.
         retry_for: As `call` has it.
         read: Reads an answer, and what the server notes on it: the version of the model that later
             parts are then sent to, and places, which are ones in the caller's frame afterwards.
@@ -44,10 +44,10 @@ def send(
     Raises:
         ForetellError: one of the parts has no answer; its place is one in the caller's frame.
     """
-    found = []
+    found, asked = [], _parameters(options)
     while waiting:
         piece, *waiting = waiting
-        ask = Ask("POST", path, options, _written(piece.table), {"Content-Type": MEDIA_TYPE})
+        ask = Ask("POST", path, asked, _written(piece.table), {"Content-Type": MEDIA_TYPE})
         try:
             response = yield from call(ask, retry_for)
         except ForetellError as error:
@@ -59,7 +59,7 @@ def send(
         said, notes = read(response, piece)
         for told in (*notes.errors, *notes.warnings):
             told.place = given.named(piece.placed(told.place))
-        options = {**options, "model": f"{notes.model}@{notes.model_version}"}
+        asked = {**asked, "model": f"{notes.model}@{notes.model_version}"}
         found.append((said, notes))
     return found
 
@@ -83,14 +83,11 @@ def _written(table: pa.Table) -> bytes:
     return written
 
 
-def parameters(**options: object) -> dict[str, str]:
-    """Options that are set, as parameters of the URL."""
-    return {
-        name: ",".join(map(str, value)) if _is_list(value) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }
-
-
-def _is_list(value: object) -> TypeGuard[Iterable[object]]:
-    return isinstance(value, Iterable) and not isinstance(value, str)
+def _parameters(options: Mapping[str, object]) -> dict[str, str]:
+    found = {}
+    for name, value in options.items():
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            value = ",".join(map(str, value)) or None
+        if value is not None:
+            found[name] = str(value)
+    return found

@@ -7,22 +7,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.commands.asking import FileCommand, check_picture, picture_option
-from foretell.commands.train import flags_given, refusal
+from foretell.commands.command import Command
+from foretell.commands.options import (
+    FILE,
+    FOLDER,
+    NEW_FILE,
+    check_picture,
+    plot_option,
+    reading_options,
+)
+from foretell.files import check_writable
 
 if TYPE_CHECKING:
-    from foretell.backtest import Backtest
+    from foretell.backtesting.backtest import Backtest
 
 _LISTED = 30
 
 
-@click.command("backtest", cls=FileCommand)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.command("backtest", cls=Command, short_help="Compare a model with baselines on a table.")
+@click.argument("file", type=FILE)
 @click.option(
     "--model",
     "folder",
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     help="A bundle, a model's folder of bundles (its newest), or a checkpoint.",
 )
 @click.option(
@@ -39,64 +47,54 @@ _LISTED = 30
     show_default=True,
     help="Steps from one origin to the next.",
 )
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="CSV file that gets the errors by channel, step and forecaster.",
-)
-@picture_option("the errors by step")
+@click.option("--out", type=NEW_FILE, help="CSV file of the errors by channel and step.")
+@plot_option("the errors by step")
+@reading_options
 def command(
     file: Path,
     folder: Path,
     share: float,
     stride: int,
-    output: Path | None,
+    out: Path | None,
     picture: Path | None,
-    **flags: str | None,
+    **given: object,
 ) -> None:
     """Forecast the last rows of FILE from rolling origins, next to the baselines.
 
     The baselines repeat the last value and the last season; DLinear is trained on the rows before
     the first origin.
     """
-    given = flags_given(flags)
     check_picture(picture)
-    if output is not None and not output.parent.is_dir():
-        raise refusal(f"{output}: there is no folder {output.parent}")
+    if out is not None:
+        check_writable(out)
 
-    from foretell.backtest import backtest, saw
-    from foretell.bundle.errors import BundleError
+    from foretell.backtesting.backtest import backtest, saw
+    from foretell.backtesting.subject import load_subject
     from foretell.bundle.nearness import listed
-    from foretell.commands.data_options import reading_of
-    from foretell.data.errors import DataError
     from foretell.data.reading import read
-    from foretell.models.checkpoint import CheckpointError
-    from foretell.subject import load_subject
-    from foretell.training.errors import TrainingError
+    from foretell.settings.given import reading_of
 
-    try:
-        subject = load_subject(folder)
-        panel = read(file, reading_of(subject.reading() | given))
-        for note in panel.notes:
-            click.echo(f"note: {note}", err=True)
-        if saw(subject, panel, share):
-            click.echo(
-                f"warning: {subject.name} learnt from some of these rows; with a --share of its "
-                "test split the errors are those of rows it has not seen",
-                err=True,
-            )
-        found = backtest(subject, panel, share=share, stride=stride)
-    except (BundleError, CheckpointError, DataError, TrainingError, ValueError) as error:
-        raise refusal(str(error)) from None
+    subject = load_subject(folder)
+    own = {name: one for name, one in given.items() if one is not None}
+    panel = read(file, reading_of(subject.reading() | own))
+    for note in panel.notes:
+        click.echo(f"note: {note}", err=True)
+    if saw(subject, panel, share):
+        click.echo(
+            f"warning: {subject.name} learnt from some of these rows; with a --share of its "
+            "test split the errors are those of rows it has not seen",
+            err=True,
+        )
+    found = backtest(subject, panel, share=share, stride=stride)
     if found.short:
         short = f"{len(found.short):,} series: {listed(found.short)}"
         click.echo(f"warning: too short for a backtest: {short}", err=True)
     _print(found)
-    if output is not None:
-        found.table().to_csv(output, index=False)
-        click.echo(f"errors by channel and step written to {output}")
+    if out is not None:
+        found.table().to_csv(out, index=False)
+        click.echo(f"errors by channel and step written to {out}")
     if picture is not None:
-        from foretell.plot_errors import draw
+        from foretell.plots.errors import draw
 
         title = f"{found.name}: mean absolute error of {found.origins:,} forecasts"
         draw(found.lines(), found.channels, f"{title}, in standard deviations", picture)
@@ -105,30 +103,24 @@ def command(
 
 def _print(found: Backtest) -> None:
     """One table: a row a channel, errors of all forecasters and what the intervals held."""
-    from rich.table import Table
-
-    from foretell.terminal import errors, show
+    from foretell.terminal.tables import Facts, errors, show
 
     first, last = (time.astype("M8[s]") for time in (found.first, found.last))
-    table = Table(
-        title=f"{found.name}: {found.origins:,} origins, {first} to {last}, MSE / MAE in standard "
-        "deviations"
-    )
-    table.add_column("channel")
-    for name in found.scores:
-        table.add_column(name, justify="right")
-    for level in found.held:
-        table.add_column(f"{level:.0%} held / width", justify="right")
     listed = found.channels if len(found.channels) <= _LISTED else ()
-    rows = [*((channel, [place]) for place, channel in enumerate(listed))]
-    for channel, places in [*rows, ("all", [*range(len(found.channels))])]:
-        table.add_row(
+    places = [*((channel, [at]) for at, channel in enumerate(listed))]
+    rows = [
+        (
             channel,
-            *(errors(scores.overall(places)) for scores in found.scores.values()),
+            *(errors(scores.overall(at)) for scores in found.scores.values()),
             *(
-                f"{held.overall(places):.1%} / {held.width[:, places].mean():.3f}"
+                f"{held.overall(at):.1%} / {held.width[:, at].mean():.3f}"
                 for held in found.held.values()
             ),
         )
-    show(table)
+        for channel, at in [*places, ("all", [*range(len(found.channels))])]
+    ]
+    title = f"{found.name}: {found.origins:,} origins, {first} to {last}"
+    levels = (f"{level:.0%} held / width" for level in found.held)
+    head = ("channel", *found.scores, *levels)
+    show(Facts(f"{title}, MSE / MAE in standard deviations", head, rows))
     click.echo(f"{found.name}: {found.verdict}")

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from foretell.commands.forecast import levels
-from foretell.commands.train import refusal
+from foretell.commands.command import Command
+from foretell.commands.options import levels_option
 from foretell.timeaxis.gaps import Missing
 
 if TYPE_CHECKING:
     from foretell.batch.run import Summary
 
 
-@click.command("batch")
+@click.command(
+    "batch",
+    cls=Command,
+    resumed="goes on with what is left",
+    short_help="Forecast all series of a large table.",
+)
 @click.argument("source", metavar="INPUT")
 @click.argument("target", metavar="OUTPUT")
 @click.option(
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     help="Where models of object storage are kept; ~/.cache/foretell by default.",
 )
 @click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
-@click.option("--quantiles", callback=levels, help="Their levels, such as 0.1,0.9.")
+@levels_option
 @click.option(
     "--missing",
     type=click.Choice(get_args(Missing)),
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
     "out by mask of a model that reads gaps.",
 )
 @click.option("--id-column", default="unique_id", show_default=True, help="Names the series.")
-@click.option("--timestamp-column", default="ds", show_default=True, help="Holds the times.")
+@click.option("--time-column", default="ds", show_default=True, help="Holds the times.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
@@ -77,7 +82,7 @@ def command(
     model: str,
     cache: Path | None,
     quantiles: tuple[float, ...],
-    timestamp_column: str,
+    time_column: str,
     workers: int | None,
     ray: str | None,
     part_rows: int,
@@ -98,40 +103,31 @@ def command(
         # First of all: what workers import takes as long as what this process does.
         processes.begin()
 
-    from foretell.batch.errors import BatchError
     from foretell.batch.models import find_bundle, pinned
     from foretell.batch.preparation import Asked
     from foretell.batch.progress import ConsoleProgress
     from foretell.batch.run import forecast_table
     from foretell.batch.workers import run_parts, workers_of
-    from foretell.bundle.errors import BundleError
-    from foretell.storage.errors import StorageError
 
-    try:
-        bundle = find_bundle(model, cache)
-        asked = Asked(
-            source=source,
-            target=target,
-            bundle=bundle,
-            quantiles=quantiles,
-            time_column=timestamp_column,
-            **options,
-        )
-        with ConsoleProgress() as progress:
-            execute = partial(run_parts, workers=workers)
-            most = workers_of(asked.device, workers)
-            if ray is not None:
-                from foretell.batch import on_ray
+    bundle = find_bundle(model, cache)
+    asked = Asked(
+        source=source,
+        target=target,
+        bundle=bundle,
+        quantiles=quantiles,
+        time_column=time_column,
+        **options,
+    )
+    with ConsoleProgress() as progress:
+        execute = partial(run_parts, workers=workers)
+        most = workers_of(asked.device, workers)
+        if ray is not None:
+            from foretell.batch import on_ray
 
-                there = pinned(model, bundle)
-                find = partial(find_bundle, there, cache and cache.absolute()) if there else None
-                execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
-            summary = forecast_table(asked, execute, progress, part_rows, most)
-    except (BatchError, BundleError, StorageError, OSError) as error:
-        raise refusal(str(error)) from None
-    except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on with what is left", err=True)
-        raise SystemExit(130) from None
+            there = pinned(model, bundle)
+            find = partial(find_bundle, there, cache and cache.absolute()) if there else None
+            execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
+        summary = forecast_table(asked, execute, progress, part_rows, most)
     click.echo(_told(summary, target))
 
 

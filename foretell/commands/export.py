@@ -11,35 +11,29 @@ from click.core import ParameterSource
 
 from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Precision
-from foretell.commands.bounds_option import bounds_option
+from foretell.commands.command import Command
+from foretell.commands.options import FILE, FOLDER, NEW_FOLDER, bounds_option
+from foretell.errors import RefusedError
 
 
-@click.command("export")
-@click.argument(
-    "source",
-    metavar="CHECKPOINT|BUNDLE",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+@click.command("export", cls=Command, short_help="Write a checkpoint as a verified bundle.")
+@click.argument("source", metavar="CHECKPOINT|BUNDLE", type=FOLDER)
 @click.option(
-    "--to",
+    "--out",
     "repository",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     help="Folder of bundles that `foretell serve` serves; made if it does not exist.",
 )
 @click.option("--name", help="The served name; the checkpoint folder's by default.")
-@click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option("--model-version", help="A whole number; the one after the newest by default.")
+@click.option("--data", type=FILE, help="Table to verify on; the one it was trained on by default.")
 @click.option(
-    "--data",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV to verify on; the one it was trained on by default.",
-)
-@click.option(
-    "--roll",
+    "--calibration-passes",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="Passes over the horizon to calibrate quantiles for, where the validation split is long "
-    "enough: forecasts of more than one go on from the model's own.",
+    help="Horizons one after the other that quantiles are calibrated for, where the validation "
+    "split is long enough.",
 )
 @click.option(
     "--precision",
@@ -50,13 +44,13 @@ from foretell.commands.bounds_option import bounds_option
 )
 @bounds_option
 @click.option(
-    "--anyway",
+    "--force",
     is_flag=True,
-    help="Export a model, too, that is no better than repeating the last value or season.",
+    help="Export a model that is no better than repeating the last value or season, too.",
 )
 @click.option(
     "--triton",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     help="Model repository of Triton that gets the bundle's graph; made if it does not exist.",
 )
 @click.option(
@@ -82,30 +76,27 @@ def command(
     from foretell.bundle import layout
 
     if mlflow is not None:
-        # Missing, or in the way, it is told before an export that takes its time.
+        # If it is missing, or in the way, that is said before an export that takes its time.
         import_module("mlflow")
         if mlflow.exists():
-            raise _refusal(ValueError(f"{mlflow}: exists already"))
+            raise RefusedError(f"{mlflow}: exists already")
     bundle = layout.newest(source)
     if not (bundle / layout.MANIFEST).is_file():
         if repository is None:
-            raise click.UsageError(f"{source} is no bundle: a checkpoint needs --to")
+            raise click.UsageError(f"{source} is no bundle: a checkpoint needs --out")
         bundle = _export(source, repository, **options)
     elif triton is None and mlflow is None:
         raise click.UsageError(f"{source} is a bundle: it needs --triton or --mlflow")
     elif given := _given(ctx):
         raise click.UsageError(f"{source} is a bundle: {given} is of checkpoints")
-    try:
-        if triton is not None:
-            from foretell.triton_repository import write as write_triton
+    if triton is not None:
+        from foretell.hosts.triton import write as write_triton
 
-            click.echo(f"written to {write_triton(bundle, triton)}")
-        if mlflow is not None:
-            from foretell.mlflow_model import write as write_mlflow
+        click.echo(f"written to {write_triton(bundle, triton)}")
+    if mlflow is not None:
+        from foretell.hosts.mlflow import write as write_mlflow
 
-            click.echo(f"written to {write_mlflow(bundle, mlflow)}")
-    except ValueError as error:
-        raise _refusal(error) from None
+        click.echo(f"written to {write_mlflow(bundle, mlflow)}")
 
 
 def _given(ctx: click.Context) -> str | None:
@@ -117,56 +108,39 @@ def _given(ctx: click.Context) -> str | None:
     return None
 
 
-def _refusal(error: Exception) -> SystemExit:
-    click.echo(f"foretell export: {error}", err=True)
-    return SystemExit(2)
-
-
 def _export(
     checkpoint: Path,
     repository: Path,
     *,
     name: str | None,
-    version: str | None,
+    model_version: str | None,
     data: Path | None,
-    roll: int,
+    calibration_passes: int,
     precision: Precision,
     bounds: dict[str, Bound] | None,
-    anyway: bool,
+    force: bool,
 ) -> Path:
-    """Export a checkpoint and tell what was verified; ends the command on errors."""
+    """Export a checkpoint and print what was verified."""
     import onnx
 
     from foretell.bundle import layout
-    from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
-    from foretell.data.errors import DataError
     from foretell.data.scaler import offset_warning
-    from foretell.export.errors import ExportError
     from foretell.export.operators import without_kernel
     from foretell.export.write import export_checkpoint
-    from foretell.models.checkpoint import CheckpointError
-    from foretell.terminal import (
-        print_calibration,
-        print_composition,
-        print_test,
-        print_verification,
-    )
+    from foretell.terminal.tables import print_bundle, print_composition
 
-    try:
-        folder = export_checkpoint(
-            checkpoint,
-            repository,
-            name=name,
-            version=version,
-            data=data,
-            roll=roll,
-            precision=precision,
-            bounds=bounds,
-            anyway=anyway,
-        )
-    except (BundleError, CheckpointError, DataError, ExportError) as error:
-        raise _refusal(error) from None
+    folder = export_checkpoint(
+        checkpoint,
+        repository,
+        name=name,
+        version=model_version,
+        data=data,
+        roll=calibration_passes,
+        precision=precision,
+        bounds=bounds,
+        anyway=force,
+    )
     manifest = read(folder)
     if said := offset_warning(manifest.scaler, manifest.channels):
         click.echo(f"warning: {said}", err=True)
@@ -174,8 +148,6 @@ def _export(
     if "cuda" not in manifest.devices:
         graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)
         click.echo(f"without a kernel on CUDA: {', '.join(without_kernel(graph))}")
-    print_verification(manifest.verification, manifest.targets, manifest.precision)
-    print_test({manifest.name: manifest.test}, manifest.frequency)
-    print_calibration(manifest)
+    print_bundle(manifest)
     click.echo(f"written to {folder}")
     return folder

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.commands.bounds_option import bounds_option
+from foretell.commands.command import Command
+from foretell.commands.options import FILE, NEW_FOLDER, bounds_option
 from foretell.importers.registry import (
     ARCHITECTURES,
     CODE_BASES,
@@ -20,8 +21,6 @@ from foretell.importers.registry import (
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
     from foretell.importers.convert import Imported
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _arguments(command: Callable[..., None]) -> Callable[..., None]:
@@ -35,7 +34,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command("import")
+@click.command("import", cls=Command, short_help="Adopt a checkpoint of published code.")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--from",
@@ -50,7 +49,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(ARCHITECTURES),
     help="Its architecture, where neither setting nor script names it.",
 )
-@click.option("--data", type=_FILE, help="CSV it was trained on: scaler, channels and test split.")
+@click.option("--data", type=FILE, help="CSV it was trained on: scaler, channels and test split.")
 @click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
 @click.option("--config", "script", help="Its shell script, YAML or JSON; or '--seq_len 96 …'.")
 @click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
@@ -64,7 +63,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--to",
     "repository",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     help="Folder of bundles to export it to as well.",
 )
 @click.option("--name", help="The served name; that of --out by default.")
@@ -98,65 +97,57 @@ def command(
     What its keys and shapes do not tell comes from the name of its folder (--setting), its script
     (--config) or the options that have its arguments' names; the rest is asked for.
     """
-    from foretell.bundle.errors import BundleError
     from foretell.bundle.layout import check_name, check_version
-    from foretell.data.errors import DataError
     from foretell.data.reading import split_names
     from foretell.data.scaler import offset_warning
-    from foretell.export.errors import ExportError
     from foretell.importers.convert import Request, import_checkpoint
     from foretell.importers.data import read_scaler
-    from foretell.importers.errors import ImporterError
     from foretell.importers.folders import import_folder
-    from foretell.models.checkpoint import CheckpointError, check_free, save
-    from foretell.terminal import print_test
+    from foretell.models.checkpoint import check_free, save
+    from foretell.terminal.tables import print_test
 
     if out is None and (repository is None or name is None):
         raise click.UsageError("give --out CHECKPOINT, or --to REPOSITORY with --name NAME")
     served = name or (out.resolve().name if out is not None else "")
-    try:
-        if repository is not None:
-            check_name(served)
-            check_version(version or "1")
+    if repository is not None:
+        check_name(served)
+        check_version(version or "1")
+    if out is not None:
+        check_free(out, overwrite=overwrite)
+    _check_kind(file, source, [name for name, value in arguments.items() if value is not None])
+    adopt = import_folder if source in FOLDERS else import_checkpoint
+    imported = adopt(
+        Request(
+            file=file,
+            source=source,
+            architecture=architecture,
+            member=member,
+            data=data,
+            setting=setting,
+            script=script,
+            arguments={key: value for key, value in arguments.items() if value is not None},
+            scaler=read_scaler(mean, std),
+            unscaled=unscaled,
+            channels=tuple(split_names(channels)) if channels else None,
+            frequency=frequency,
+            bounds=bounds or {},
+            defaults=source_defaults,
+        )
+    )
+    _print_provenance(
+        imported, scaler="--unscaled" if unscaled else "--mean, --std" if mean else None
+    )
+    if said := offset_warning(imported.info.scaler, imported.info.channels):
+        click.echo(f"warning: {said}", err=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = out or Path(scratch) / served
+        save(checkpoint, imported.model, imported.info, overwrite=overwrite)
         if out is not None:
-            check_free(out, overwrite=overwrite)
-        _check_kind(file, source, [name for name, value in arguments.items() if value is not None])
-        adopt = import_folder if source in FOLDERS else import_checkpoint
-        imported = adopt(
-            Request(
-                file=file,
-                source=source,
-                architecture=architecture,
-                member=member,
-                data=data,
-                setting=setting,
-                script=script,
-                arguments={key: value for key, value in arguments.items() if value is not None},
-                scaler=read_scaler(mean, std),
-                unscaled=unscaled,
-                channels=tuple(split_names(channels)) if channels else None,
-                frequency=frequency,
-                bounds=bounds or {},
-                defaults=source_defaults,
-            )
-        )
-        _print_provenance(
-            imported, scaler="--unscaled" if unscaled else "--mean, --std" if mean else None
-        )
-        if said := offset_warning(imported.info.scaler, imported.info.channels):
-            click.echo(f"warning: {said}", err=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            checkpoint = out or Path(scratch) / served
-            save(checkpoint, imported.model, imported.info, overwrite=overwrite)
-            if out is not None:
-                click.echo(f"checkpoint written to {out}")
-            if repository is not None:
-                _export(checkpoint, repository, served, version)
-            else:
-                print_test({served: imported.info.test}, imported.info.frequency)
-    except (BundleError, CheckpointError, DataError, ExportError, ImporterError) as error:
-        click.echo(f"foretell import: {error}", err=True)
-        raise SystemExit(2) from None
+            click.echo(f"checkpoint written to {out}")
+        if repository is not None:
+            _export(checkpoint, repository, served, version)
+        else:
+            print_test({served: imported.info.test}, imported.info.frequency)
 
 
 def _check_kind(file: Path, source: str | None, given: list[str]) -> None:
@@ -175,13 +166,11 @@ def _check_kind(file: Path, source: str | None, given: list[str]) -> None:
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
     from foretell.bundle.manifest import read
     from foretell.export.write import export_checkpoint
-    from foretell.terminal import print_calibration, print_test, print_verification
+    from foretell.terminal.tables import print_bundle
 
     bundle = export_checkpoint(checkpoint, repository, name=name, version=version)
     manifest = read(bundle)
-    print_verification(manifest.verification, manifest.targets, manifest.precision)
-    print_test({name: manifest.test}, manifest.frequency)
-    print_calibration(manifest)
+    print_bundle(manifest)
     click.echo(f"bundle written to {bundle}")
 
 
@@ -191,7 +180,7 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
 
     from foretell.bundle.bounds import shown
     from foretell.data.source import DataSource
-    from foretell.terminal import show
+    from foretell.terminal.tables import show
     from foretell.timeaxis.calendar import Calendar
 
     info = imported.info

@@ -6,34 +6,23 @@ from pathlib import Path
 
 import click
 
-from foretell.commands.grouped import GroupedCommand, Option
+from foretell.commands.command import Command
+from foretell.commands.options import all_reading_options
 
 
-class _Inspect(GroupedCommand):
-    module = "foretell.commands.data_options"
-
-
-@click.command("inspect", cls=_Inspect)
+@click.command("inspect", cls=Command, short_help="Print what a table holds.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--context", type=click.IntRange(min=1), help="Steps of history to look at.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Steps to forecast.")
-@click.pass_context
-def command(
-    ctx: click.Context, /, file: Path, context: int | None, horizon: int | None, **flags: str | None
-) -> None:
+@all_reading_options
+def command(file: Path, context: int | None, horizon: int | None, **given: object) -> None:
     """Print how FILE is read, what is in it and a command to train on it."""
-    from foretell.commands.data_options import reading_of
     from foretell.data.reading import read
-    from foretell.inspection import print_panel
+    from foretell.settings.given import reading_of
+    from foretell.terminal.panels import print_panel
 
-    try:
-        panel = read(file, reading_of(flags))
-    except ValueError as error:
-        click.echo(f"foretell inspect: {error}", err=True)
-        raise SystemExit(2) from None
-    given = [
-        f"{option.opts[0]}={flags[option.name]}"
-        for option in ctx.command.params
-        if isinstance(option, Option) and option.name and flags.get(option.name) is not None
+    panel = read(file, reading_of(given))
+    options = [
+        f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None
     ]
-    print_panel(panel, file, given, context, horizon)
+    print_panel(panel, file, options, context, horizon)

@@ -6,21 +6,16 @@ from pathlib import Path
 
 import click
 
+from foretell.commands.command import Command
 
-@click.command("list")
+
+@click.command("list", cls=Command, short_help="Print the bundles of a repository.")
 @click.argument("repository")
 def command(repository: str) -> None:
     """Print the bundles in REPOSITORY, a folder, s3://bucket/prefix, gs://… or az://….
 
     Sizes of bundles, their sums and graphs are not looked at: `foretell verify` does.
     """
-    from foretell.bundle.errors import BundleError
-    from foretell.listing import in_folder, in_storage, print_bundles
-    from foretell.storage.errors import StorageError
+    from foretell.terminal.bundles import in_folder, in_storage, print_bundles
 
-    try:
-        bundles = in_storage(repository) if "://" in repository else in_folder(Path(repository))
-    except (BundleError, StorageError, OSError) as error:
-        click.echo(f"foretell list: {error}", err=True)
-        raise SystemExit(2) from None
-    print_bundles(bundles)
+    print_bundles(in_storage(repository) if "://" in repository else in_folder(Path(repository)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from foretell.commands.command import Command
 
-@click.command("presets")
+
+@click.command("presets", cls=Command, short_help="List the published recipes, or print one.")
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
     """List the published recipes that `foretell train --preset` takes.
@@ -14,17 +16,13 @@ def command(name: str | None) -> None:
     """
     import yaml
 
-    from foretell.presets import PresetError, preset, presets
-    from foretell.terminal import print_presets
+    from foretell.settings.presets import preset, presets
+    from foretell.terminal.tables import print_presets
 
     if name is None:
         print_presets(presets().values())
         return
-    try:
-        found = preset(name)
-    except PresetError as error:
-        click.echo(f"foretell presets: {error}", err=True)
-        raise SystemExit(2) from None
+    found = preset(name)
     click.echo(f"# {found.title}\n# {found.source}")
     if found.published is not None:
         mse, mae = found.published

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from foretell.commands.command import Command
 
-@click.command("promote")
+
+@click.command("promote", cls=Command, short_help="Copy a bundle into a repository.")
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("repository", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="The served name; the bundle's own by default.")

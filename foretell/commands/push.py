@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from foretell.commands.command import Command
 
-@click.command("push")
+
+@click.command("push", cls=Command, short_help="Copy a bundle into object storage.")
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("location")
 @click.option("--name", help="The served name; the bundle's own by default.")

@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import uuid4
 
 import click
 
-from foretell.commands.train import refusal
+from foretell.commands.command import Command
+from foretell.commands.options import FOLDER, NEW_FILE
 
 
-@click.command("report")
-@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The page; NAME-VERSION.html by default.",
-)
+@click.command("report", cls=Command, short_help="Write what is known of a bundle as one page.")
+@click.argument("bundle", type=FOLDER)
+@click.option("--out", type=NEW_FILE, help="The page; NAME-VERSION.html by default.")
 @click.option("--overwrite", is_flag=True, help="Replace the page if it is there.")
-def command(bundle: Path, output: Path | None, overwrite: bool) -> None:
+def command(bundle: Path, out: Path | None, overwrite: bool) -> None:
     """Write what is known of BUNDLE as one HTML page: accuracy, intervals, an example, attention.
 
     BUNDLE is a bundle, or a model's folder of bundles, of which the newest is taken. The page needs
     no other file and no network.
     """
     from foretell.bundle import layout, manifest
-    from foretell.bundle.errors import BundleError
+    from foretell.files import check_writable, written_whole
 
-    try:
-        folder = layout.newest(bundle)
-        about = manifest.read(folder)
-        page = output or Path(f"{about.name}-{about.version}.html")
-        if not page.parent.is_dir():
-            raise refusal(f"{page}: there is no folder {page.parent}")
-        if page.exists() and not overwrite:
-            raise refusal(f"{page}: exists already; --overwrite replaces it")
+    folder = layout.newest(bundle)
+    about = manifest.read(folder)
+    page = out or Path(f"{about.name}-{about.version}.html")
+    check_writable(page, overwrite=overwrite)
 
-        from foretell.report.page import render
+    from foretell.report.page import render
 
-        text = render(folder)
-    except BundleError as error:
-        raise refusal(str(error)) from None
-    hidden = page.with_name(f".{page.name}.{uuid4().hex[:8]}")
-    try:
+    text = render(folder)
+    with written_whole(page) as hidden:
         hidden.write_text(text, "utf-8")
-        hidden.replace(page)
-    finally:
-        hidden.unlink(missing_ok=True)
     click.echo(f"written to {page}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from foretell.commands.command import Command
 
-@click.command(name="serve")
+
+@click.command("serve", cls=Command, short_help="Serve a repository of bundles over HTTP.")
 @click.option("--models", help="The repository of bundles: a folder, s3://…, gs://… or az://….")
 @click.option("--host", help="Address to listen on; 127.0.0.1 unless given.")
 @click.option("--port", type=int, help="Port to listen on; 8000 unless given.")
@@ -32,16 +34,7 @@ def command(**flags: object) -> None:
     from foretell.service.signals import end_at_once, stop_signals
 
     with stop_signals(end_at_once):
-        _serve({name: value for name, value in flags.items() if value is not None})
+        from foretell.service.settings import Settings
+        from foretell.service.start import serve
 
-
-def _serve(flags: dict[str, object]) -> None:
-    from foretell.service.errors import StartError
-    from foretell.service.settings import Settings
-    from foretell.service.start import serve
-
-    try:
-        serve(Settings.read(**flags))
-    except StartError as error:
-        click.echo(f"foretell serve: {error}", err=True)
-        raise SystemExit(2) from None
+        serve(Settings.read(**{name: one for name, one in flags.items() if one is not None}))

@@ -2,117 +2,102 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from foretell.commands.grouped import GroupedCommand
-from foretell.commands.train import flags_given, read_preset, read_yaml, refusal, validate
+from foretell.commands.command import Command, option
+from foretell.commands.options import (
+    NEW_FILE,
+    given_settings,
+    read_panel,
+    settings_options,
+    training_options,
+)
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-# Of a search, not of a training.
-_OWN = ("out", "tensorboard")
 
-
-class _Tune(GroupedCommand):
-    module = "foretell.commands.train_options"
-
-
-@click.command("tune", cls=_Tune, without=_OWN)
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="YAML file that gets the best settings; the search is kept next to it.",
+@click.command(
+    "tune",
+    cls=Command,
+    resumed="goes on with the search",
+    short_help="Search for settings of a training.",
 )
-@click.option(
+@option(
+    "--out",
+    heading="The search",
+    required=True,
+    type=NEW_FILE,
+    help="YAML file of the best settings; the search is kept next to it.",
+)
+@option(
     "--minutes",
+    heading="The search",
     required=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Time for the search, from now on.",
 )
-@click.option(
-    "--trainings", type=click.IntRange(min=1), help="How many at most; by default all in the time."
+@option(
+    "--trainings",
+    heading="The search",
+    type=click.IntRange(min=1),
+    help="How many at most; as many as there is time for by default.",
 )
-@click.option(
+@option(
     "--search",
     "chosen",
+    heading="The search",
     multiple=True,
-    metavar="SETTING=a,b,…",
-    help="Values to try of a setting, in place of the usual ones; may be given several times.",
+    metavar="NAME=a,b,…",
+    help="Values to try of a setting, in place of the usual ones; repeatable.",
 )
-@click.option(
-    "--preset",
-    "recipe",
-    metavar="NAME",
-    help="A published recipe to begin from; --config and flags win over it.",
-)
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file with any of the settings below by the same names; flags win over it.",
-)
-@click.option("--restart", is_flag=True, help="Throw away a search that is there.")
+@option("--restart", heading="The search", is_flag=True, help="Discard a search that is there.")
+@training_options
+@settings_options
 def command(
     out: Path,
     minutes: float,
     trainings: int | None,
     chosen: tuple[str, ...],
-    recipe: str | None,
-    file: Path | None,
     restart: bool,
-    **flags: str | tuple[str, ...] | None,
+    **given: object,
 ) -> None:
     """Search for settings, judged by the validation split alone.
 
     Settings that are given stay as they are. The others of those that are worth it are searched,
     and the context where none is given. The same command goes on with a search.
     """
-    said = (read_preset(recipe) if recipe else {}) | (read_yaml(file) if file else {})
-    given = {name: value for name, value in said.items() if name not in _OWN} | flags_given(flags)
+    import yaml
 
-    from foretell.commands.data_options import reading_of
-    from foretell.data.errors import DataError
     from foretell.data.panel import check_bounds
-    from foretell.data.reading import read
-    from foretell.search_space import SearchError, first_of, read_choices, space_of
-    from foretell.training.errors import TrainingError
     from foretell.training.preparation import targets_of
-    from foretell.tuning import Search
+    from foretell.tuning.search import Search
+    from foretell.tuning.space import first_of, read_choices, space_of, training_with
 
+    settings = given_settings(given)
+    settings = {name: one for name, one in settings.items() if name not in ("out", "tensorboard")}
+    choices = read_choices(chosen)
+    # All that has to be there but for the context, which may be searched.
+    known = {"context": 1} | settings
+    training = training_with(known, first_of(choices))
+    for name, values in choices.items():
+        for value in values:
+            training_with(known, first_of(choices) | {name: value})
+    panel = read_panel(settings)
+    check_bounds(training.bounds, targets_of(training, panel.channels), panel)
+    space = space_of(settings, choices, panel)
+    out.parent.mkdir(parents=True, exist_ok=True)
     journal = out.with_name(out.name + ".search")
-    try:
-        choices = read_choices(chosen)
-        # All that has to be there but for the context, which may be searched.
-        known = {"context": 1, **given, **first_of(choices), "out": out}
-        arguments = validate(known)
-        for name, values in choices.items():
-            for value in values:
-                validate(known | {name: value})
-        panel = read(arguments.data, reading_of(given), arguments.target or ())
-        for note in panel.notes:
-            click.echo(f"note: {note}", err=True)
-        check_bounds(arguments.bounds, targets_of(arguments, panel.channels), panel)
-        space = space_of(given, choices, panel)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if restart:
-            journal.unlink(missing_ok=True)
-        search = Search(given, space, panel, journal)
-        if done := len(search.ended):
-            click.echo(f"going on after {done} trainings", err=True)
-        search.run(minutes, trainings, _tell)
-        best = search.best()
-    except (DataError, SearchError, TrainingError) as error:
-        raise refusal(str(error)) from None
-    except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on with the search", err=True)
-        raise SystemExit(130) from None
-    text = _yaml(best)
+    if restart:
+        journal.unlink(missing_ok=True)
+    search = Search(settings, space, panel, journal)
+    if done := len(search.ended):
+        click.echo(f"going on after {done} trainings", err=True)
+    search.run(minutes, trainings, _tell)
+    text = yaml.safe_dump(search.best(), sort_keys=False, allow_unicode=True)
     out.write_text(text)
     click.echo(text, nl=False)
     first, found = search.ended[0], search.study.best_trial
@@ -125,12 +110,12 @@ def command(
 
 def _tell(trial: FrozenTrial) -> None:
     """One line a training."""
+    from optuna.trial import TrialState
+
     settings = ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in trial.params.items()
     )
-    from optuna.trial import TrialState
-
     best = min(trial.intermediate_values.values(), default=None)
     if "refused" in trial.user_attrs:
         came = trial.user_attrs["refused"]
@@ -140,26 +125,3 @@ def _tell(trial: FrozenTrial) -> None:
         given_up = ", given up" if trial.state == TrialState.PRUNED else ""
         came = f"validation {best:.4f} after {len(trial.intermediate_values)} epochs{given_up}"
     click.echo(f"training {trial.number + 1}: {came}: {settings}", err=True)
-
-
-def _yaml(settings: dict[str, Any]) -> str:
-    import yaml
-
-    from foretell.data.reading import Reading
-
-    # What names files and columns is text, even where it looks like a number.
-    names = {"data", "target", *Reading.model_fields}
-    plain = {
-        name: value if name in names else _number_of(value) for name, value in settings.items()
-    }
-    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-    return text
-
-
-def _number_of(value: object) -> object:
-    """The number that a text is, and anything else as it is."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            if isinstance(value, str) and str(number := kind(value)) == value:
-                return number
-    return value

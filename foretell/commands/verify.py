@@ -7,19 +7,17 @@ from pathlib import Path
 import click
 
 from foretell.bundle.manifest import Manifest
+from foretell.commands.command import Command
+from foretell.commands.options import FILE, FOLDER
 
 
-@click.command("verify")
-@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--checkpoint",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Compare with this checkpoint in torch as well.",
-)
+@click.command("verify", cls=Command, short_help="Check a bundle as the server does.")
+@click.argument("bundle", type=FOLDER)
+@click.option("--checkpoint", type=FOLDER, help="Compare with this checkpoint in torch as well.")
 @click.option(
     "--data",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV to compare on; the one the checkpoint was trained on by default.",
+    type=FILE,
+    help="Table to compare on; the one the checkpoint was trained on by default.",
 )
 @click.option("--report", is_flag=True, help="Print what was verified at export, and run nothing.")
 def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bool) -> None:
@@ -32,8 +30,7 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
     from foretell.bundle.placement import misplacement
-    from foretell.service.errors import StartError
-    from foretell.terminal import print_calibration, print_composition, print_verification
+    from foretell.terminal.tables import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
@@ -54,9 +51,9 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         if reason := misplacement(bundle.resolve(), manifest):
             click.echo(f"no server takes it from here: {reason}")
         passed = checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
-    except (BundleError, StartError) as error:
+    except BundleError as error:
         click.echo(f"foretell verify: {error}", err=True)
-        raise SystemExit(1 if isinstance(error, BundleError) else 2) from None
+        raise SystemExit(1) from None
     click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
 
@@ -81,16 +78,9 @@ def _open(bundle: Path, manifest: Manifest) -> str:
 def _against_checkpoint(
     bundle: Path, manifest: Manifest, checkpoint: Path, data: Path | None
 ) -> bool:
-    from foretell.data.errors import DataError
-    from foretell.export.errors import ExportError
     from foretell.export.write import verify_bundle
-    from foretell.models.checkpoint import CheckpointError
-    from foretell.terminal import print_verification
+    from foretell.terminal.tables import print_verification
 
-    try:
-        verification = verify_bundle(bundle, checkpoint, data)
-    except (CheckpointError, DataError, ExportError) as error:
-        click.echo(f"foretell verify: {error}", err=True)
-        raise SystemExit(2) from None
+    verification = verify_bundle(bundle, checkpoint, data)
     print_verification(verification, manifest.targets, manifest.precision)
     return verification.passed

@@ -169,7 +169,7 @@ def _other_times(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ..
     for name in frame.columns:
         is_other = name not in (*times, *ids) and holds_times(frame[name], named=False)
         if is_other and not repeats(frame, [*ids, name]):
-            return f"the times of column {name!r} do not: {flag('timestamp-column', [name])}"
+            return f"the times of column {name!r} do not: {flag('time-column', [name])}"
     return None
 
 
@@ -210,7 +210,7 @@ def _told(
     names = names_apart(frame, times, ids) if repeats(frame, [*times, *ids]) else ids
     if names is None:
         return None
-    told = f"{place}: {flag('timestamp-column', times)}"
+    told = f"{place}: {flag('time-column', times)}"
     return told if names == ids else f"{told} {flag('id-column', names)}"
 
 

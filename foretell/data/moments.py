@@ -293,7 +293,7 @@ def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moment
     if is_none.any():
         text = (
             f"numbers such as {values[is_none][0]:g} are no timestamps; --date-format "
-            "says what they are (%Y, s, ms, us, ns), --timestamp-column where the timestamps are"
+            "says what they are (%Y, s, ms, us, ns), --time-column where the timestamps are"
         )
         return _checked(moments, text)
     ticks = np.round(values * scales).astype(np.int64)

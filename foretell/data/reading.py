@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
 from foretell.bundle.part import Part
 from foretell.data.apart import are_many, tell_apart
@@ -47,8 +47,9 @@ Names = Annotated[
 class Reading(Part):
     """How a table is read; what is not given is found in it."""
 
-    timestamp_column: Names | None = Field(
+    time_column: Names | None = Field(
         default=None,
+        validation_alias=AliasChoices("time_column", "timestamp_column"),
         description="Column of the timestamps, or columns that are one together, such as "
         "year,quarter; found if not given.",
     )
@@ -81,8 +82,9 @@ class Reading(Part):
         description="What becomes of missing rows and values: refused, or filled in by a line or "
         "the value before.",
     )
-    longest_gap: int = Field(
+    max_gap: int = Field(
         default=12,
+        validation_alias=AliasChoices("max_gap", "longest_gap"),
         ge=1,
         description="Steps in a row that are filled in; longer holes split a series.",
     )
@@ -121,7 +123,7 @@ def read(
     reading = reading or Reading()
     ids = reading.id_column or ()
     texts = frozenset(name.lower() for name in (*IDS, *ids))
-    named = (*(reading.timestamp_column or ()), *ids, *(reading.channels or ()), *needed)
+    named = (*(reading.time_column or ()), *ids, *(reading.channels or ()), *needed)
     cells = read_file(path, reading.decimal, texts, named)
     return _panel(cells, reading, path, last)
 
@@ -144,7 +146,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     if reading.channels is None:
         refuse_wide(cells)
     try:
-        roles = find_roles(cells, reading.timestamp_column, reading.id_column, reading.channels)
+        roles = find_roles(cells, reading.time_column, reading.id_column, reading.channels)
         rows = _understand(cells, roles, reading, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
@@ -152,7 +154,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
         if moments is not rows.moments:
             cells.notes += moments.notes
             rows = rows._replace(moments=moments)
-        assembly = Assembly(reading.missing, reading.longest_gap, cells.problems, cells.notes)
+        assembly = Assembly(reading.missing, reading.max_gap, cells.problems, cells.notes)
         tables = assembly.tables(rows, frequency, zone)
     except DataError as error:
         cells.problems.add(str(error))
@@ -164,7 +166,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     if path is None:
         return Panel(tuple(tables), notes=tuple(cells.notes))
     found = {
-        "timestamp_column": roles.times,
+        "time_column": roles.times,
         "id_column": roles.ids or None,
         "channels": rows.channels,
         "frequency": str(tables[0].frequency),

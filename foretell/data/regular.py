@@ -208,7 +208,7 @@ def remedy(
             "frame.resample('h').mean() of pandas"
         )
     gap = int(near.max()) // step - 1
-    longest = f" --longest-gap {gap}" if gap > 1 else ""
+    longest = f" --max-gap {gap}" if gap > 1 else ""
     share = 1 - step * len(near) / near.sum()
     return (
         f"{told}correct it, or have steps on which all rows lie, and those between them filled, "

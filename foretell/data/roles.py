@@ -118,10 +118,10 @@ def _find_times(cells: Cells, ids: tuple[str, ...] | None) -> tuple[str, ...]:
         return (named[0],)
     likely = [name for name in lower.values() if _may_hold_times(frame[name])]
     if likely:
-        told = f"{likely[0]!r} may hold them: {flag('timestamp-column', likely[:1])}"
+        told = f"{likely[0]!r} may hold them: {flag('time-column', likely[:1])}"
     else:
         told = (
-            "--timestamp-column names it; where the table has no times, give it some, such as by "
+            "--time-column names it; where the table has no times, give it some, such as by "
             "frame.insert(0, 'ds', pd.date_range('2024-01-01', periods=len(frame), freq='h')) of "
             "pandas"
         )

@@ -82,13 +82,13 @@ class Assembly:
 
     Attributes:
         missing: What becomes of missing rows and values.
-        longest_gap: Steps that may be filled in a row.
+        max_gap: Steps that may be filled in a row.
         problems: Where to say what is wrong.
         notes: Where to say what was made of it.
     """
 
     missing: Filling
-    longest_gap: int
+    max_gap: int
     problems: Problems
     notes: list[str]
     _done: Counter[str] = field(default_factory=Counter)
@@ -269,8 +269,8 @@ class Assembly:
         expected = np.array([clock.frequency.steps_from(steps[gap - 1], 2)[1] for gap in gaps])
         local = clock.zone is None and rows.moments.offsets is None
         may_be_clock = local and (steps[gaps] - expected == _HOUR).any()
-        is_long = np.diff(places).max() > self.longest_gap + 1
-        split = f"; more than {self.longest_gap} in a row (--longest-gap) split the series"
+        is_long = np.diff(places).max() > self.max_gap + 1
+        split = f"; more than {self.max_gap} in a row (--max-gap) split the series"
         self.problems.add(
             f"{shown(steps[gaps[0]])}: rows are missing before it; at a frequency of "
             f"{clock.frequency} expected {shown(expected[0])}; --missing interpolate or --missing "
@@ -281,7 +281,7 @@ class Assembly:
 
     def _pieces(self, places: NDArray[np.int64], values: NDArray[np.float64]) -> Iterator[_Piece]:
         """Stretches without holes: steps, values with their gaps filled, and where those were."""
-        far = np.flatnonzero(np.diff(places) > self.longest_gap + 1) + 1
+        far = np.flatnonzero(np.diff(places) > self.max_gap + 1) + 1
         pieces = 0
         for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
             steps = np.arange(own[0], own[-1] + 1)
@@ -303,7 +303,7 @@ class Assembly:
         hole = np.zeros(len(empty), np.bool_)
         for column in np.flatnonzero(empty.any(axis=0)):
             for start, end in _runs(empty[:, column]):
-                if end - start > self.longest_gap:
+                if end - start > self.max_gap:
                     hole[start:end] = True
         for start, end in _runs(~hole):
             known = ~empty[start:end]
@@ -360,7 +360,7 @@ class Assembly:
                 )
 
     def _tell(self) -> None:
-        gaps = f"longer than {self.longest_gap} steps (--longest-gap)"
+        gaps = f"longer than {self.max_gap} steps (--max-gap)"
         if count := self._done["filled"]:
             total = self._done["values"]
             self.notes.append(

@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from foretell.bundle.evaluation import Evaluation, Floats
-from foretell.plot import FORECAST, HISTORY, INK, style
-from foretell.plot_errors import figure_of
+from foretell.plots.errors import figure_of
+from foretell.plots.forecasts import FORECAST, HISTORY, INK, style
 
 # What the page says its colours are, in the dark too.
 _COLOURS = {

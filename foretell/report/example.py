@@ -2,74 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from foretell.bundle import calibration, example, layout
+from foretell.bundle import calibration, example
 from foretell.bundle.manifest import Manifest
+from foretell.client.errors import InvalidInputError
 from foretell.data.table import Table
-from foretell.evidence import Evidence, find_evidence
-from foretell.export.runtime import Graph
-from foretell.forecast_file import Forecast
-from foretell.service.engine.intervals import Intervals
-from foretell.service.forecast.attention import describe, select
-from foretell.service.forecast.requests import AttentionOptions
-from foretell.service.forecast.times import timeline_from
-from foretell.timeaxis.timestamps import parse, render
+from foretell.predict.evidence import Evidence, find_evidence
+from foretell.predict.forecasts import Forecast, request_forecasts
+from foretell.predict.histories import History
+from foretell.predict.in_process import opened
+from foretell.timeaxis.timestamps import parse
 
 LEVELS = (0.025, 0.1, 0.9, 0.975)
-# Weights of all stages together; more are no picture.
-_MOST = 4_000_000
 
 
 def run_example(folder: Path, manifest: Manifest) -> tuple[Forecast, list[Evidence]] | None:
     """The forecast of the example with its bands, next to what followed, and what was looked at.
 
     Returns:
-        None of a bundle that carries no example.
+        None of a bundle that carries no example. No evidence of a model that has none, or more of
+        it than a server would send.
 
     Raises:
-        BundleError: the example, or the calibration, cannot be read.
+        BundleError: the bundle is damaged.
+        RefusedError: it does not work here.
     """
     found = example.read(folder, manifest)
     if found is None:
         return None
-    frequency, context = manifest.step, manifest.context
-    history = found.history[-context:]
-    walls = np.array([parse(text).wall for text in found.timestamps[-context:]], "M8[us]")
-    ahead = frequency.steps_from(walls[-1], manifest.horizon + 1)[1:]
-    inputs = [history[None].astype(np.float32)]
-    if manifest.calendar is not None:
-        inputs += [manifest.calendar.encode(times)[None] for times in (walls, ahead)]
-    outputs = Graph(folder / layout.EXPLAIN_GRAPH).run(inputs)
-    values = outputs["forecast"].astype(np.float32)
-    intervals = Intervals(manifest, calibration.read(folder, manifest))
-    levels = _levels(manifest)
-    quantiles = intervals.quantiles(inputs[0], values, levels) if levels else ()
-    forecast = Forecast(
-        model=f"{manifest.name}@{manifest.version}",
-        series=found.series,
-        history=Table(walls, history, manifest.channels, frequency),
-        times=render(ahead, None),
-        targets=manifest.targets,
-        values=values[0].astype(np.float64),
-        quantiles={level: each[0] for level, each in zip(levels, quantiles, strict=True)},
-        actual=found.actual,
-    )
-    start = render(walls[:1], None)[0]
-    selection = select(AttentionOptions(heads="mean"), manifest, "") if manifest.attention else None
-    if selection is None or selection.values(len(manifest.channels)) > _MOST:
-        return forecast, []
-    timeline = timeline_from(start, None, frequency, context, "")
-    first = {name: outputs[name][0] for name in selection.outputs}
-    stages = describe(selection, first, timeline, manifest, None)
-    return forecast, find_evidence(stages, forecast.times[0])
+    times, values = found.timestamps[-manifest.context :], found.history[-manifest.context :]
+    stamps = [parse(text) for text in times]
+    walls, offsets = np.array([stamp.wall for stamp in stamps], "M8[us]"), None
+    if stamps[0].utc_offset is not None:
+        offsets = np.array([stamp.utc_offset for stamp in stamps], "m8[us]")
+    table = Table(walls, values, manifest.channels, manifest.step, offsets)
+    history = History(found.series, table, values[:0])
+    options: dict[str, Any] = {"quantiles": _levels(manifest)}
+    with opened(folder, "cpu") as client:
+        (card,) = client.models()
+
+        def run(**more: object) -> Forecast:
+            given = {name: each for name, each in (options | more).items() if each}
+            asked = request_forecasts(client, card.name, card, [history], given, "example")
+            return replace(asked.forecasts[0], actual=found.actual)
+
+        try:
+            forecast = run(attention={"heads": "mean"} if manifest.attention else None)
+        except InvalidInputError:
+            forecast = run()
+    return forecast, find_evidence(forecast.attention, forecast.times[0])
 
 
-def _levels(manifest: Manifest) -> tuple[float, ...]:
+def _levels(manifest: Manifest) -> list[float]:
     report = manifest.calibration
     if report is None:
-        return ()
+        return []
     low, high = calibration.bounds(report.windows[0])
-    return tuple(level for level in LEVELS if low <= level <= high)
+    return [level for level in LEVELS if low <= level <= high]

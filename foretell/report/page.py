@@ -17,33 +17,18 @@ from foretell.bundle import checksums, evaluation, manifest
 from foretell.bundle.evaluation import Evaluation
 from foretell.bundle.manifest import Manifest, TestResult
 from foretell.bundle.verdict import baseline_names, verdict
-from foretell.evidence import Evidence
-from foretell.forecast_file import Forecast
-from foretell.plot import bands, figure_of
-from foretell.plot_evidence import figure_of as evidence_figure
+from foretell.plots.evidence import figure_of as evidence_figure
+from foretell.plots.forecasts import bands, figure_of
+from foretell.predict.evidence import Evidence
+from foretell.predict.forecasts import Forecast
 from foretell.report.charts import Charts, calibration_curve, errors_by_step
 from foretell.report.example import run_example
-from foretell.words import numbers, period
+from foretell.terminal.tables import Facts, interval_facts, verification_facts
+from foretell.terminal.words import numbers, period
 
 # Channels that have a panel; of more there are means and the table.
 _MOST_CHANNELS = 12
 _STRONGEST = 5
-
-
-class Table(NamedTuple):
-    """A table of the page.
-
-    Attributes:
-        caption: What it holds.
-        head: Titles of the columns.
-        rows: Cells; the first one of each names the row.
-        prose: Whether cells may be longer than a line.
-    """
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    prose: bool = False
 
 
 class Chart(NamedTuple):
@@ -64,7 +49,7 @@ class Section(NamedTuple):
 
     title: str
     texts: Sequence[str]
-    parts: Sequence[Table | Chart]
+    parts: Sequence[Facts | Chart]
 
 
 def render(folder: Path) -> str:
@@ -135,8 +120,8 @@ def _model(about: Manifest) -> Section:
         "The model",
         (),
         (
-            Table("What it is", ("", ""), facts, prose=True),
-            Table("Its channels, in the rows it was trained on", head, rows),
+            Facts("What it is", ("", ""), facts, prose=True),
+            Facts("Its channels, in the rows it was trained on", head, rows),
         ),
     )
 
@@ -154,8 +139,8 @@ def _accuracy(about: Manifest, measured: Evaluation | None, charts: Charts) -> S
     rows = [(names[name], f"{one.mse:.4f}", f"{one.mae:.4f}") for name, one in _errors(about.test)]
     windows = _counted(about.test.windows, "window")
     head = ("forecaster", "MSE", "MAE")
-    parts: list[Table | Chart] = [
-        Table(f"Errors over {windows} of the test split, in standard deviations", head, rows)
+    parts: list[Facts | Chart] = [
+        Facts(f"Errors over {windows} of the test split, in standard deviations", head, rows)
     ]
     if measured is not None:
         parts += _by_channel_and_step(about, measured, names, charts)
@@ -176,14 +161,14 @@ def _errors(test: TestResult) -> Iterator[tuple[str, Any]]:
 
 def _by_channel_and_step(
     about: Manifest, measured: Evaluation, names: dict[str, str], charts: Charts
-) -> Iterator[Table | Chart]:
+) -> Iterator[Facts | Chart]:
     caption = "Mean absolute error by step ahead"
     yield Chart(
         charts.draw(partial(errors_by_step, measured, names, about.targets), caption), caption
     )
     forecasters = [names[name] for name in measured.forecasters]
     by_channel = measured.mae.mean(axis=1)
-    yield Table(
+    yield Facts(
         "Mean absolute error by channel",
         ("channel", *forecasters),
         [
@@ -193,7 +178,7 @@ def _by_channel_and_step(
     )
     by_step = measured.mae.mean(axis=2)
     steps = np.unique(np.linspace(0, about.horizon - 1, 12).round().astype(int))
-    yield Table(
+    yield Facts(
         "Mean absolute error by step, of all channels",
         ("step", *forecasters),
         [(str(step + 1), *(f"{error:.4f}" for error in by_step[:, step])) for step in steps],
@@ -213,24 +198,7 @@ def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> 
         f"Quantiles reach {report.steps:,} steps ahead. They come from the errors of "
         f"{_counted(report.windows[0], 'window')} that the model did not learn from ({method})."
     )
-    rows = [
-        (
-            f"{one.first_step} to {one.last_step}",
-            f"{one.level:.0%}",
-            f"{one.coverage:.1%}",
-            f"{one.width:.3f}",
-            f"{one.windows:,}",
-        )
-        for one in report.coverage
-    ]
-    parts: list[Table | Chart] = []
-    if rows:
-        head = ("steps ahead", "interval", "held", "mean width", "windows")
-        parts.append(
-            Table(
-                "What intervals held in the test split; widths in standard deviations", head, rows
-            )
-        )
+    parts: list[Facts | Chart] = [interval_facts(report)] if report.coverage else []
     if measured is not None and len(measured.levels):
         caption = (
             "Calibration: the share of what came in the test split that was at or below each "
@@ -241,7 +209,7 @@ def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> 
         parts.append(Chart(charts.draw(curve, caption), caption))
         shares = zip(measured.levels, measured.reached.mean(axis=1), strict=True)
         cells = [(f"{level:g}", f"{share:.1%}") for level, share in shares]
-        parts.append(Table("Calibration, of all channels", ("level", "at or below it"), cells))
+        parts.append(Facts("Calibration, of all channels", ("level", "at or below it"), cells))
     return Section(title, (said,), parts)
 
 
@@ -272,7 +240,7 @@ def _example(folder: Path, about: Manifest, charts: Charts) -> Iterator[Section]
         yield Section("What it looked at", (means,), (Chart(drawn, caption), _strongest(stages)))
 
 
-def _steps(forecast: Forecast) -> Table:
+def _steps(forecast: Forecast) -> Facts:
     shown = [
         numbers(np.concatenate(both))
         for both in zip(forecast.values.T, forecast.actual.T, strict=True)
@@ -287,10 +255,10 @@ def _steps(forecast: Forecast) -> Table:
         )
         for step, time in enumerate(forecast.times)
     ]
-    return Table("The example's forecast, and what came", ("time", *head), rows)
+    return Facts("The example's forecast, and what came", ("time", *head), rows)
 
 
-def _strongest(stages: Sequence[Evidence]) -> Table:
+def _strongest(stages: Sequence[Evidence]) -> Facts:
     rows = []
     for stage in stages:
         if stage.lags is not None:
@@ -306,28 +274,12 @@ def _strongest(stages: Sequence[Evidence]) -> Table:
         rows.append(
             (stage.name, stage.kind, ", ".join(f"{name} {weight:.1%}" for name, weight in found))
         )
-    return Table("The most of it", ("stage", "mechanism", "looked at"), rows, prose=True)
+    return Facts("The most of it", ("stage", "mechanism", "looked at"), rows, prose=True)
 
 
 def _verification(about: Manifest) -> Section:
-    checked = about.verification
-    ran = checked.provider
-    if checked.emulates is not None:
-        ran += f", emulating {checked.emulates},"
-    said = f"{ran} was compared with {checked.reference} before the bundle was written."
-    rows = [
-        (
-            check.name,
-            f"{check.windows:,}",
-            f"{check.excluded:,}",
-            f"{check.max_error:.1e}",
-            f"{check.tolerance:.0e}",
-            "passed" if check.passed else "failed",
-        )
-        for check in checked.checks
-    ]
-    head = ("check", "windows", "left out", "largest error", "allowed", "")
-    return Section("Verification", (said,), (Table("Comparisons", head, rows),))
+    said = "The graph was compared with the trained model before the bundle was written."
+    return Section("Verification", (said,), (verification_facts(about.verification),))
 
 
 def _making(about: Manifest) -> Section:
@@ -341,5 +293,5 @@ def _making(about: Manifest) -> Section:
     return Section(
         "How it was made",
         (),
-        (Table("Parts", ("", ""), facts, prose=True), Table("Files", ("name", "sha256"), sums)),
+        (Facts("Parts", ("", ""), facts, prose=True), Facts("Files", ("name", "sha256"), sums)),
     )

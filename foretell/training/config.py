@@ -6,6 +6,7 @@ from datetime import date, datetime, time
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -79,7 +80,7 @@ class TrainingConfig(BaseModel):
     )
     batch_size: Positive = Field(default=32, description="Windows a step.")
     loss: LossName = Field(
-        default="huber", description="What is learned from; quantile takes --quantile."
+        default="huber", description="What is learned from; quantile is the one of `quantile`."
     )
     huber_delta: float = Field(
         default=1.0,
@@ -110,9 +111,15 @@ class TrainingConfig(BaseModel):
         description="Share of the steps in which the rate rises: of cosine and one-cycle.",
     )
     weight_decay: float = Field(default=0.0, ge=0, description="Of all weights.")
-    clip: float | None = Field(default=None, gt=0, description="Largest norm of the gradient.")
-    average: float | None = Field(
+    grad_clip: float | None = Field(
         default=None,
+        validation_alias=AliasChoices("grad_clip", "clip"),
+        gt=0,
+        description="Largest norm of the gradient.",
+    )
+    ema_decay: float | None = Field(
+        default=None,
+        validation_alias=AliasChoices("ema_decay", "average"),
         gt=0,
         lt=1,
         description="Decay by step of a running mean of the weights; it is what is judged and "
@@ -143,7 +150,7 @@ class TrainingConfig(BaseModel):
         owner = "huber" if info.field_name == "huber_delta" else "quantile"
         usual = cls.model_fields[str(info.field_name)].default
         if value != usual and info.data.get("loss") != owner:
-            raise ValueError(f"only --loss {owner} reads it")
+            raise ValueError(f"only loss {owner} reads it")
         return value
 
     @field_validator("warm_up")
@@ -151,7 +158,7 @@ class TrainingConfig(BaseModel):
     def _check_schedule(cls, value: float, info: ValidationInfo) -> float:
         schedule = info.data.get("schedule")
         if value != cls.model_fields["warm_up"].default and schedule in WITHOUT_WARM_UP:
-            raise ValueError(f"--schedule {schedule} has none")
+            raise ValueError(f"schedule {schedule} has none")
         return value
 
     @field_validator("calendar", mode="wrap")

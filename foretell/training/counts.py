@@ -42,8 +42,8 @@ def check_counts(config: ForecasterConfig, panel: Panel) -> None:
                 raise DataError(
                     f"channel {panel.channels[column]!r}: {rows.sum()} of {len(panel)} rows are "
                     f"{what}, the first at {panel.time_of(first)} ({shown(values[first])}); "
-                    f"--head {config.head} is of counts: correct them, forecast other channels "
-                    "with --target, or take --head student-t or normal"
+                    f"head {config.head} is of counts: correct them, forecast other channels "
+                    "with --target, or take head student-t or normal"
                 )
 
 
@@ -63,12 +63,12 @@ def check_norm(config: ForecasterConfig) -> None:
     for setting, norm in norms.items():
         if norm not in (None, _NORM):
             raise TrainingError(
-                f"{setting}: {norm} subtracts the level of a window, which --head {config.head} "
-                f"does not give back: take {_NORM}, or --head neuralforecast-{config.head}"
+                f"{setting}: {norm} subtracts the level of a window, which head {config.head} "
+                f"does not give back: take {_NORM}, or head neuralforecast-{config.head}"
             )
     if set(norms.values()) == {None} and "logits" in head.described.parameters:
         raise TrainingError(
-            f"window_norm: none leaves counts as large as they are, and --head {config.head} takes "
+            f"window_norm: none leaves counts as large as they are, and head {config.head} takes "
             f"the exponential of what it makes of them: take {_NORM}"
         )
 

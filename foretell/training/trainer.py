@@ -142,8 +142,8 @@ class Trainer:
         )
         self.average: AveragedModel | None = None
         self._constants: list[tuple[Tensor, Tensor]] = []
-        if settings.average is not None:
-            running = partial(_average, settings.average)
+        if settings.ema_decay is not None:
+            running = partial(_average, settings.ema_decay)
             self.average = AveragedModel(self.model, multi_avg_fn=running, use_buffers=True)
             trained = model.state_dict().keys()
             pairs = zip(self.average.module.named_buffers(), model.buffers(), strict=True)
@@ -236,9 +236,9 @@ class Trainer:
         loss = over_known(self.loss, forecast.float(), batch)
         self.optimizer.zero_grad()
         torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
-        if self.settings.clip is not None:
+        if self.settings.grad_clip is not None:
             self.grad_scaler.unscale_(self.optimizer)
-            clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            clip_grad_norm_(self.model.parameters(), self.settings.grad_clip)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
         self.scheduler.step()

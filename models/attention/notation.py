@@ -28,10 +28,10 @@ def _mixed(layer: str) -> dict[str, Any]:
     for group in layer.split(","):
         name, _, heads = group.partition(":")
         if not heads.strip().isdecimal():
-            raise ValueError(f"attention: expected heads after a colon in {group.strip()!r}")
+            raise ValueError(f"expected heads after a colon in {group.strip()!r}")
         groups.append({"heads": int(heads), "attention": _joined(name)})
     if len(groups) == 1:
-        raise ValueError(f"attention: expected several groups of heads in {layer.strip()!r}")
+        raise ValueError(f"expected several groups of heads in {layer.strip()!r}")
     return {"mechanism": "mixture", "groups": groups}
 
 

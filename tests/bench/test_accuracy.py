@@ -13,7 +13,7 @@ from bench.accuracy.__main__ import (
 )
 from bench.accuracy.page import PAGE, key_of, whole_key_of, write
 from bench.results import Results
-from foretell.presets import preset, presets
+from foretell.settings.presets import preset, presets
 from tests.docs.tables import rows_below
 
 RECORD = {

@@ -12,17 +12,16 @@ from bench.wide import (
     _write_data,
     _write_long,
 )
-from foretell.commands.train_options import arguments_of
 from foretell.data.reading import read
 from foretell.models.architectures.patchtst import PatchTSTConfig
-from foretell.training.config import TrainingConfig
 from foretell.training.preparation import prepare
+from foretell.tuning.space import training_with
 
 
 def test_every_split_of_the_data_has_windows(tmp_path: Path) -> None:
     _write_data(tmp_path / "wide.csv", 4)
     panel = read(tmp_path / "wide.csv")
-    prepared = prepare(TrainingConfig.model_validate(arguments_of(MODEL)), panel)
+    prepared = prepare(training_with({}, MODEL), panel)
     assert len(panel) == ROWS
     assert min(map(len, (prepared.train, prepared.validation, prepared.test))) >= 10
     assert isinstance(prepared.config, PatchTSTConfig)
@@ -40,7 +39,7 @@ def test_every_part_of_most_series_has_windows(tmp_path: Path) -> None:
     panel = read(tmp_path / "long.parquet")
     assert sorted(map(len, panel.tables)) == sorted(lengths)
     assert len(panel.series) == 30
-    prepared = prepare(TrainingConfig.model_validate(arguments_of(LONG_MODEL)), panel)
+    prepared = prepare(training_with({}, LONG_MODEL), panel)
     assert prepared.split.trained_on_only == prepared.split.left_out == ()
     text = _long_text(lengths, 2e6, {"train": (812.4, 60.2)})
     assert f"Its {len(prepared.train):,} training\nwindows" in text

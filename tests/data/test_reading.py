@@ -76,7 +76,7 @@ def test_reads_a_wide_table(tmp_path: Path) -> None:
     assert panel.notes == ()
     assert panel.source is not None
     assert panel.source.reading == Reading(
-        timestamp_column=("date",), channels=("a", "b"), frequency="D"
+        time_column=("date",), channels=("a", "b"), frequency="D"
     )
 
 
@@ -260,7 +260,7 @@ def test_an_index_that_is_asked_for_is_a_channel(tmp_path: Path) -> None:
         (text(*PLAIN, "2020-01-11,1,2,3"), "line 12: 4 cells, and there are 3 columns; quote"),
         (text("2020-01-11,1,2,3", *PLAIN), "line 2: 4 cells, and there are 3 columns; quote"),
         (text(*PLAIN, '2020-01-11,"1,2'), "not a CSV table: EOF inside string"),
-        (text("1,2,3", "2,3,4", header="a,b,c"), "no timestamp column: .*--timestamp-column"),
+        (text("1,2,3", "2,3,4", header="a,b,c"), "no timestamp column: .*--time-column"),
         (text(*PLAIN, "soon,1,2"), "line 12, column 'date': 'soon': no timestamp like"),
         (text(*PLAIN, ",1,2"), "line 12, column 'date': no timestamp; take the row out"),
         (text(*PLAIN, "2020-01-11,x,2"), "line 12, column 'a': 'x' is no finite number; correct"),
@@ -326,7 +326,7 @@ def test_columns_that_are_not_there_are_told_before_the_rows(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"timestamp_column": "when"}, "no column 'when'; there are date, a, b"),
+        ({"time_column": "when"}, "no column 'when'; there are date, a, b"),
         ({"id_column": "who"}, "no column 'who'; there are date, a, b"),
         ({"channels": "c"}, "no column 'c'; there are date, a, b"),
         ({"channels": "a, Dates"}, "no column 'Dates'; did you mean 'date'?"),
@@ -351,7 +351,7 @@ def test_refuses_columns_that_are_not_there(
     "options",
     [
         *({"frequency": "often"}, {"time_zone": "Mars"}, {"missing": "zero"}, {"decimal": ";"}),
-        *({"longest_gap": 0}, {"colour": "red"}),
+        *({"max_gap": 0}, {"colour": "red"}),
     ],
 )
 def test_refuses_options_that_mean_nothing(options: dict[str, Any]) -> None:
@@ -362,7 +362,7 @@ def test_refuses_options_that_mean_nothing(options: dict[str, Any]) -> None:
 def test_takes_named_columns_in_their_order(tmp_path: Path) -> None:
     rows = [f"x,{row}" for row in PLAIN]
     panel = read_text(
-        tmp_path, text(*rows, header="date,day,a,b"), timestamp_column="day", channels="b,a"
+        tmp_path, text(*rows, header="date,day,a,b"), time_column="day", channels="b,a"
     )
     assert panel.channels == ("b", "a")
     assert panel.tables[0].values[1].tolist() == [0.25, 1]
@@ -634,18 +634,18 @@ def test_missing_rows_and_values_are_filled_as_in_requests(tmp_path: Path) -> No
 
 def test_long_holes_split_a_series(tmp_path: Path) -> None:
     content = with_holes(range(5, 8), range(20, 25))
-    panel = read_text(tmp_path, content, missing="interpolate", longest_gap=4)
+    panel = read_text(tmp_path, content, missing="interpolate", max_gap=4)
     assert [len(table) for table in panel.tables] == [20, 15]
     assert panel.tables[1].values[0].tolist() == [25, 50]
     assert panel.tables[1].timestamps[0] == np.datetime64("2020-01-26")
     assert panel.notes == (
         "filled in: 6 of 70 values (8.6%), which histories read and errors leave out",
-        "a hole longer than 4 steps (--longest-gap) splits a series",
+        "a hole longer than 4 steps (--max-gap) splits a series",
     )
-    assert len(read_text(tmp_path, content, missing="ffill", longest_gap=5).tables) == 1
+    assert len(read_text(tmp_path, content, missing="ffill", max_gap=5).tables) == 1
     # Far apart, they cost no memory either.
     far = content + "9020-01-01,1,1\n9020-01-02,1,1\n"
-    assert len(read_text(tmp_path, far, missing="ffill", longest_gap=5).tables) == 2
+    assert len(read_text(tmp_path, far, missing="ffill", max_gap=5).tables) == 2
 
 
 def test_a_long_hole_of_one_channel_splits_too(tmp_path: Path) -> None:
@@ -653,7 +653,7 @@ def test_a_long_hole_of_one_channel_splits_too(tmp_path: Path) -> None:
         f"{np.datetime64('2020-01-01') + day},{day},{'' if 10 <= day < 16 else day}"
         for day in range(30)
     ]
-    panel = read_text(tmp_path, text(*rows), missing="interpolate", longest_gap=5)
+    panel = read_text(tmp_path, text(*rows), missing="interpolate", max_gap=5)
     assert [len(table) for table in panel.tables] == [10, 14]
     assert panel.notes[-1] == ("6 rows in such holes, or before the first value, are left out")
     assert len(read_text(tmp_path, text(*rows), missing="interpolate").tables) == 1

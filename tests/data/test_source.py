@@ -18,7 +18,7 @@ def source(tmp_path: Path) -> DataSource:
     return DataSource(
         path=path,
         sha256=sha256(path),
-        reading=Reading(timestamp_column=("when",)),
+        reading=Reading(time_column=("when",)),
         rows=3,
         splits=splits,
     )

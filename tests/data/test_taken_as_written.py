@@ -66,7 +66,7 @@ def test_opening_hours_keep_their_clock(tmp_path: Path) -> None:
         "\n".join(["date,hour,y", *lines]),
         time_zone="Europe/Berlin",
         missing="ffill",
-        longest_gap=8,
+        max_gap=8,
     )
     (table,) = panel.tables
     known = {time: int(y) for time, y in zip(times_of(panel), table.values[:, 0], strict=True)}

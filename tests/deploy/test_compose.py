@@ -120,7 +120,7 @@ def test_images_are_pinned(name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_accepted_requests_are_answered_before_it_is_killed(name: str) -> None:
-    own = DEFAULTS.unready_seconds + DEFAULTS.grace_seconds
+    own = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds
     assert seconds(SERVICES[name]["stop_grace_period"]) >= own + END_SECONDS
 
 

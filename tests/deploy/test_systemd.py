@@ -52,7 +52,7 @@ def test_it_is_exposed_to_little() -> None:
 
 def test_accepted_requests_are_answered_before_it_is_killed() -> None:
     [stop] = values("TimeoutStopSec")
-    own = DEFAULTS.unready_seconds + DEFAULTS.grace_seconds
+    own = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds
     assert seconds(stop) >= own + END_SECONDS
     # The first process tells the others.
     assert values("KillMode") == ["mixed"]

@@ -74,7 +74,7 @@ def bundles_with(package: str, plugged: Path, models: Mapping[str, list[str]]) -
         commands += [
             ["train", f"--data={data}", f"--out={checkpoint}", *sizes, *flags],
             # One epoch makes no model worth serving.
-            ["export", checkpoint, "--to", repository, "--anyway"],
+            ["export", checkpoint, "--out", repository, "--force"],
         ]
     # An export verifies as much: one shows that it can be done anew.
     commands.append(["verify", repository / name / "1", "--checkpoint", checkpoint])

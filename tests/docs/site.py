@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell import demo
 from foretell.bundle.attention import Axis, stage
 from foretell.data.reading import read
-from foretell.demo_data import write_csv
+from foretell.demo import models as demo
+from foretell.demo.data import write_csv
 from tests.support.bundles import Spec, lag_stage, write_bundle
 
 # By the pages in docs/import/: name and context of the model that each makes.
@@ -21,7 +21,7 @@ _ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 def prepare(folder: Path) -> None:
     """Write the folder in which the pages' examples run; `models/` is its repository."""
     (table,) = read(_demo_data(folder)).tables
-    demo._write_request("patchtst", table, folder / ".demo" / "request.json")
+    demo.write_request("patchtst", table, folder / ".demo" / "request.json")
     for spec in (*_demo_models(table.channels), *_imported_models()):
         write_bundle(folder / "models", spec)
     (folder / ".demo" / "repository").symlink_to(folder / "models")

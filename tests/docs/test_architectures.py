@@ -42,7 +42,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("architecture")
     plugged = write_example(PAGE, folder, "seasonal.py")
     # Too small a rate to learn anything: the forecast is known.
-    flags = ["--arch=seasonal", "--season=4", "--learning-rate=1e-9", "--window-norm=none"]
+    flags = [
+        "--arch=seasonal",
+        "--set=model.season=4",
+        "--set=learning_rate=1e-9",
+        "--set=model.window_norm=none",
+    ]
     return bundles_with("foretell.models.architectures", plugged, {"seasonal": flags})
 
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from foretell.bundle import manifest
-from foretell.commands.train_options import Arguments, arguments_of
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
 from foretell.models.forecaster import ARCHITECTURES
+from foretell.settings.given import training_of
 from tests.docs.pages import blocks
 from tests.docs.plugged import CONTEXT, HORIZON, ask, bundles_with, write_example
 from tests.docs.tables import rows_below
@@ -19,8 +19,16 @@ from tests.support.process import ROOT, Server
 
 PAGE = ROOT / "docs" / "mechanisms.md"
 HEADS = 2
-SIZES = ["--d-model=8", f"--heads={HEADS}", "--d-ff=8", "--encoder-layers=1"]
-OWN = {"transformer": ["--label=8"], "patchtst": ["--patch=8", "--stride=4"]}
+SIZES = [
+    "--set=model.d_model=8",
+    f"--set=model.heads={HEADS}",
+    "--set=model.d_ff=8",
+    "--set=model.encoder_layers=1",
+]
+OWN = {
+    "transformer": ["--set=model.label=8"],
+    "patchtst": ["--set=model.patch=8", "--set=model.stride=4"],
+}
 PATCHES = (CONTEXT - 8) // 4 + 2
 
 
@@ -37,8 +45,7 @@ def test_the_table_is_of_those_there_are() -> None:
 
 def test_the_settings_are_read() -> None:
     (block,) = (block for block in blocks(PAGE) if block.language == "yaml")
-    files = {"data": "energy.csv", "out": "energy"}
-    settings = Arguments.model_validate(arguments_of(yaml.safe_load(block.text) | files)).settings()
+    settings = training_of(yaml.safe_load(block.text))
     fields = {"context": settings.context, "horizon": settings.horizon, "channels": 1}
     config = ARCHITECTURES[settings.arch].model_validate(fields | settings.model)
     found = [one.model_dump() for one in config.attention]
@@ -52,7 +59,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mechanism")
     plugged = write_example(PAGE, folder, "causal_mean.py")
     models = {
-        arch: [f"--arch={arch}", "--attention=causal-mean", *SIZES, *own]
+        arch: [f"--arch={arch}", "--set=model.attention=causal-mean", *SIZES, *own]
         for arch, own in OWN.items()
     }
     return bundles_with("foretell.models.attention", plugged, models)

@@ -192,7 +192,7 @@ def test_a_model_that_loses_to_both_baselines_is_written_only_anyway(
     written = []
     monkeypatch.setattr(write, "_write", lambda *arguments: written.append(arguments))
     bad = trained_of(checkpoints["patchtst"], tmp_path / "bad", 1e3)
-    with pytest.raises(ExportError, match=r"no better than repeating the last day .*--anyway$"):
+    with pytest.raises(ExportError, match=r"no better than repeating the last day .*--force$"):
         write.export_checkpoint(bad, tmp_path / "repository")
     assert not (tmp_path / "repository").exists()
     assert not written
@@ -273,7 +273,7 @@ def test_a_moved_copy_of_the_data(data, traced, tmp_path):
     table = pd.read_csv(data)
     table["date"], table["when"] = "2024-01-01", table["date"]
     table.to_csv(original, index=False)
-    wanted = reading.Reading(timestamp_column=("when",), channels=("load", "price", "wind"))
+    wanted = reading.Reading(time_column=("when",), channels=("load", "price", "wind"))
     panel = reading.read(original, wanted)
     checkpoint = checkpoint_of(CONFIGS["patchtst"], panel, tmp_path / "checkpoint")
     original.rename(moved)

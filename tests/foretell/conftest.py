@@ -56,4 +56,4 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """The repository that `foretell export` made of it, and what it said."""
     repository = tmp_path_factory.mktemp("repository")
-    return repository, CliRunner().invoke(export, [str(checkpoint), f"--to={repository}"])
+    return repository, CliRunner().invoke(export, [str(checkpoint), f"--out={repository}"])

@@ -82,7 +82,7 @@ MESSES = {
     "no times": Mess(
         _rows("a,b", "{i},{i}"),
         "no timestamp column",
-        "--timestamp-column names it",
+        "--time-column names it",
     ),
     "dates of another kind": Mess(
         "date,a\n" + "".join(f"w{i},{i}\n" for i in range(240)),

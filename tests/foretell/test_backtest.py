@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from foretell.backtest import MODEL, backtest, saw
+from foretell.backtesting.backtest import MODEL, backtest, saw
+from foretell.backtesting.subject import load_subject
 from foretell.bundle.errors import BundleError
 from foretell.commands.backtest import command
 from foretell.data.reading import read
-from foretell.subject import load_subject
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.bundles import Spec, write_bundle
 
@@ -110,7 +110,7 @@ def test_one_table_one_picture_and_the_numbers(file: Path, bundle: Path, tmp_pat
     result = run(
         file,
         f"--model={bundle.parent}",
-        f"--output={tmp_path / 'errors.csv'}",
+        f"--out={tmp_path / 'errors.csv'}",
         f"--plot={tmp_path / 'errors.png'}",
     )
     assert result.exit_code == 0, result.stderr
@@ -161,7 +161,7 @@ def test_a_file_that_is_too_short_or_of_other_channels(file: Path, bundle: Path)
         assert message in result.stderr
 
 
-@pytest.mark.parametrize("place", ["--plot=errors.xyz", "--plot=no/e.png", "--output=no/e.csv"])
+@pytest.mark.parametrize("place", ["--plot=errors.xyz", "--plot=no/e.png", "--out=no/e.csv"])
 def test_what_cannot_be_written_is_told_first(file: Path, bundle: Path, place: str) -> None:
     result = run(file, f"--model={bundle}", place)
     assert (result.exit_code, result.stdout) == (2, "")

@@ -3,66 +3,43 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from foretell import demo
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Accuracy, CalibrationReport, Coverage, TestResult
+from foretell.bundle.manifest import Accuracy, TestResult, read
 from foretell.commands.demo import command
-from foretell.export.errors import ExportError
+from foretell.data import reading
+from foretell.data.table import Table
+from foretell.demo import models as demo
+from foretell.demo.data import write_csv
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import ResumeError, TrainingError
 from foretell.training.progress import Progress
 from tests.checkpoints import CONFIGS, randomised
 from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT
 
 MODELS = ("patchtst", "transformer", "autoformer")
 
 
-def measured(
-    mse: float,
-    last_value: float = 0.9,
-    seasonal_naive: float | None = 0.8,
-    mae: float | None = None,
-):
-    """A test result with these squared errors; the absolute ones are the same if not given."""
-
-    def accuracy(error: float) -> Accuracy:
-        return Accuracy(mse=error, mae=error)
-
-    return TestResult(
-        windows=9,
-        model=Accuracy(mse=mse, mae=mse if mae is None else mae),
-        last_value=accuracy(last_value),
-        seasonal_naive=None if seasonal_naive is None else accuracy(seasonal_naive),
-        season=24,
-    )
-
-
-def calibrated(at_80: float, at_95: float, steps: int = 4) -> CalibrationReport:
-    """What the intervals of the first pass hold, and of a second one, which does not count."""
-    parts = [
-        Coverage(level=level, first_step=1, last_step=steps, windows=20, coverage=held, width=1.0)
-        for level, held in ((0.8, at_80), (0.95, at_95))
-    ]
-    later = [
-        part.model_copy(update={"first_step": steps + 1, "last_step": 2 * steps, "coverage": 0.5})
-        for part in parts
-    ]
-    return CalibrationReport(
-        floor=0.1, steps=2 * steps, windows=(9, 9), disjoint=(3, 3), coverage=(*parts, *later)
-    )
+ERRORS = {"model": 0.4, "last_value": 0.9, "seasonal_naive": 0.8}
+MEASURED = TestResult(
+    windows=9, season=24, **{name: Accuracy(mse=one, mae=one) for name, one in ERRORS.items()}
+)
+# Of the better baseline's error, at most; training rounds otherwise on other processors.
+MOST = {"patchtst": (0.54, 0.79), "transformer": (0.72, 0.95), "autoformer": (0.72, 0.95)}
+# Of what came in the horizon, held by the intervals of a level.
+HELD = {0.8: (0.74, 0.86), 0.95: (0.90, 0.99)}
 
 
 class Workshop:
     """Stands in for training and export, which take minutes, and remembers what was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.mse = 0.4
-        self.held = (0.76, 0.93)
         self.unfinished: Exception | None = None
         self.trained: list[TrainingConfig] = []
         self.exported: list[str] = []
@@ -88,7 +65,7 @@ class Workshop:
                 "channels": ("a", "b", "c"),
                 "frequency": "h",
                 "scaler": {"mean": (0.0,) * 3, "std": (1.0,) * 3},
-                "test": measured(self.mse),
+                "test": MEASURED,
             }
         )
         save(out, randomised(config), info)
@@ -96,8 +73,7 @@ class Workshop:
     def export(self, checkpoint: Path, repository: Path, *, name: str) -> Path:
         assert (checkpoint / "config.json").exists()
         self.exported.append(name)
-        changes = {"test": measured(self.mse), "calibration": calibrated(*self.held)}
-        return write_bundle(repository, Spec(name=name, calibrated=2, changes=changes))
+        return write_bundle(repository, Spec(name=name, changes={"test": MEASURED}))
 
 
 @pytest.fixture
@@ -154,81 +130,27 @@ def test_the_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
     assert request["options"] == {"horizon": 3}
 
 
-@pytest.mark.parametrize(("mse", "bar"), [(0.61, "0.800"), (0.85, "0.800"), (2.0, "0.800")])
-def test_a_model_no_better_than_a_baseline_is_not_exported(
-    workshop: Workshop, tmp_path: Path, mse: float, bar: str
-):
-    workshop.mse = mse
-    for _ in range(2):  # nor by trying again
-        with pytest.raises(ExportError, match=f"patchtst: test MSE .*baseline has {bar}"):
-            list(demo.build(tmp_path, MODELS, Progress()))
-    assert workshop.exported == []
-
-
-@pytest.mark.parametrize(
-    ("name", "result", "message"),
-    [
-        (
-            *("patchtst", measured(0.35, last_value=0.4)),
-            "test MSE 0.350, the better baseline has 0.400: expected at most 0.54 of it; test MAE "
-            "0.350, the better baseline has 0.400: expected at most 0.79 of it",
-        ),
-        ("patchtst", measured(0.44, mae=0.62), "patchtst: test MSE 0.440, .* at most 0.54 of it$"),
-        ("patchtst", measured(0.43, mae=0.64), "patchtst: test MAE 0.640, .* at most 0.79 of it$"),
-        ("transformer", measured(0.58, mae=0.75), "^transformer: test MSE .* at most 0.72 of it$"),
-        ("autoformer", measured(0.57, mae=0.77), "^autoformer: test MAE .* at most 0.95 of it$"),
-        ("patchtst", measured(0.4, mae=float("nan")), "test MAE nan"),
-        ("patchtst", measured(0.4, seasonal_naive=0.3), "better baseline has 0.300"),
-        ("patchtst", measured(float("nan")), "test MSE nan"),
-        ("patchtst", measured(0.4, seasonal_naive=None), "was not measured"),
-        ("patchtst", None, "was not measured"),
-    ],
-)
-def test_both_baselines_count(name: str, result: TestResult | None, message: str):
-    with pytest.raises(ExportError, match=message):
-        demo._check_accuracy(name, result)
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_another_machine_may_be_a_little_worse(name: str):
-    mse, mae = (0.43, 0.63) if name == "patchtst" else (0.57, 0.75)
-    demo._check_accuracy(name, measured(mse, mae=mae))
-    for held in ((0.745, 0.905), (0.855, 0.985)):
-        demo._check_intervals(name, calibrated(*held))
-
-
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        ((0.73, 0.93), "its 80% intervals hold 73.0% of the test split: expected 74% to 86%$"),
-        ((0.87, 0.93), "its 80% intervals hold 87.0% "),
-        ((0.76, 0.995), "its 95% intervals hold 99.5% "),
-        ((0.76, 0.89), "its 95% intervals hold 89.0% of the test split: expected 90% to 99%$"),
-        ((0.7, 0.8), "^transformer: its 80% intervals hold 70.0% .*; its 95% intervals hold 80.0%"),
-    ],
-)
-def test_a_model_whose_intervals_hold_too_little_or_too_much_is_not_there(
-    workshop: Workshop, tmp_path: Path, held: tuple[float, float], message: str
-):
-    workshop.held = held
-    for _ in range(2):  # nor by trying again
-        with pytest.raises(ExportError, match=message):
-            list(demo.build(tmp_path, ("transformer",), Progress()))
-    assert not (tmp_path / "repository").exists()
-    workshop.held = (0.76, 0.93)
-    assert len(list(demo.build(tmp_path, ("transformer",), Progress()))) == 1
-
-
-def test_intervals_that_were_not_measured():
-    found = calibrated(0.76, 0.93)
-    some = found.model_copy(update={"coverage": found.coverage[1:]})
-    for report in (None, some):
-        with pytest.raises(ExportError, match="patchtst: what its intervals hold was not measured"):
-            demo._check_intervals("patchtst", report)
+def test_the_models_are_better_than_the_baselines_and_intervals_hold(name: str):
+    repository = ROOT / ".demo" / "repository"
+    if not layout.versions(repository, name):
+        pytest.skip("the demo was not made here: make demo")
+    about = read(repository / name / layout.versions(repository, name)[-1])
+    assert about.test is not None
+    assert about.test.seasonal_naive is not None
+    for error, most in zip(("mse", "mae"), MOST[name], strict=True):
+        best = min(
+            getattr(one, error) for one in (about.test.last_value, about.test.seasonal_naive)
+        )
+        assert getattr(about.test.model, error) <= most * best
+    assert about.calibration is not None
+    first = {one.level: one.coverage for one in about.calibration.coverage if one.first_step == 1}
+    for level, (least, most) in HELD.items():
+        assert least <= first[level] <= most
 
 
 def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
-    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
+    result = CliRunner().invoke(command, [f"--out={tmp_path}"])
     assert result.exit_code == 0, result.stderr
     assert "test split, MSE / MAE" in result.stdout
     for name in MODELS:
@@ -237,18 +159,10 @@ def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
     assert "0.40000 / 0.40000" in result.stdout
 
 
-def test_the_command_says_what_failed(workshop: Workshop, tmp_path: Path):
-    workshop.mse = 1.0
-    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "foretell demo: patchtst: test MSE 1.000" in result.stderr
-
-
 @pytest.mark.parametrize("error", [TrainingError("no GPU"), BundleError("no manifest")])
 def test_the_command_says_what_went_wrong(workshop: Workshop, tmp_path: Path, error: Exception):
     workshop.unfinished = error
-    result = CliRunner().invoke(command, [f"--to={tmp_path}"])
+    result = CliRunner().invoke(command, [f"--out={tmp_path}"])
     assert result.exit_code == 2
     assert result.stderr == f"foretell demo: {error}\n"
 
@@ -258,7 +172,7 @@ def test_a_finished_demo_imports_no_torch(tmp_path: Path):
         write_bundle(tmp_path / "repository", Spec(name=name))
     code = (
         "import sys; from foretell.commands.demo import command\n"
-        f"command(['--to', {str(tmp_path)!r}], standalone_mode=False)\n"
+        f"command(['--out', {str(tmp_path)!r}], standalone_mode=False)\n"
         "sys.exit(bool({'torch', 'onnx', 'pandas'} & set(sys.modules)))"
     )
     result = subprocess.run(
@@ -267,3 +181,47 @@ def test_a_finished_demo_imports_no_torch(tmp_path: Path):
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"the demo's bundles are in {tmp_path / 'repository'}\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["repository"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    path = tmp_path_factory.mktemp("demo") / "new" / "greensboro.csv"
+    write_csv(path)
+    return reading.read(path).tables[0]
+
+
+def test_a_year_of_hours(table: Table):
+    assert len(table) == 8760
+    assert str(table.frequency) == "h"
+    assert table.utc_offset is None
+    assert len(set(table.timestamps.astype("M8[D]").tolist())) == 366
+
+
+def test_channels(table: Table):
+    assert table.channels == (
+        "global_irradiance",
+        "direct_irradiance",
+        "temperature",
+        "relative_humidity",
+        "pressure",
+        "wind_speed",
+        "cloud_cover",
+    )
+
+
+def test_values_are_weather(table: Table):
+    by_name = dict(zip(table.channels, table.values.T, strict=True))
+    assert 0 <= by_name["global_irradiance"].min() < 900 < by_name["global_irradiance"].max() < 1100
+    assert -20 < by_name["temperature"].min() < 0 < 30 < by_name["temperature"].max() < 40
+    assert 0 < by_name["relative_humidity"].min() <= by_name["relative_humidity"].max() <= 100
+    assert 950 < by_name["pressure"].min() < by_name["pressure"].max() < 1050
+    assert by_name["wind_speed"].min() == 0
+    assert set(by_name["cloud_cover"]) == set(range(11))
+
+
+def test_the_sun_shines_at_noon(table: Table):
+    hour = table.timestamps.astype("M8[h]").astype(int) % 24
+    irradiance = table.values[:, 0]
+    means = np.array([irradiance[hour == h].mean() for h in range(24)])
+    assert 11 <= means.argmax() <= 14
+    assert means[[0, 1, 2, 3, 23]].max() == 0

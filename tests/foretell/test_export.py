@@ -44,7 +44,7 @@ def test_a_bundle_for_cpus_alone_says_so(tmp_path: Path):
     smaller = {"attention": (Softmax(),), "encoder_layers": 1}
     config = CONFIGS["autoformer"].model_copy(update=smaller)
     checkpoint = checkpoint_of(config, None, tmp_path / "checkpoint")
-    result = run(checkpoint, "--to", tmp_path / "models")
+    result = run(checkpoint, "--out", tmp_path / "models")
     assert result.exit_code == 0, result.stderr
     manifest = read(tmp_path / "models" / "checkpoint" / "1")
     assert manifest.devices == ("cpu",)
@@ -61,7 +61,7 @@ def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):
     table.insert(0, "date", pd.date_range("2024-01-01", periods=len(table), freq="h"))
     table.to_csv(tmp_path / "noise.csv", index=False)
     trained = checkpoint_of(CONFIGS["patchtst"], tmp_path / "noise.csv", tmp_path / "trained")
-    result = run(trained, f"--to={tmp_path}", "--name=noise", "--roll=2")
+    result = run(trained, f"--out={tmp_path}", "--name=noise", "--calibration-passes=2")
     assert result.exit_code == 0, result.stderr
     report = read(tmp_path / "noise" / "1").calibration
     assert report is not None
@@ -69,12 +69,14 @@ def test_calibrates_as_many_passes_as_it_is_told(tmp_path: Path):
     title = "prediction intervals on the test split"
     assert title in result.stdout
     assert title in CliRunner().invoke(verify, [str(tmp_path / "noise" / "1"), "--report"]).stdout
-    assert "--roll" in run(trained, f"--to={tmp_path}", "--roll=0").stderr
+    assert (
+        "--calibration-passes" in run(trained, f"--out={tmp_path}", "--calibration-passes=0").stderr
+    )
 
 
 def test_bounds(checkpoint: Path, tmp_path: Path):
     given = ["--name=kept", "--bounds=channel 0=0:", "--bounds=channel 2=-1:1"]
-    result = run(checkpoint, f"--to={tmp_path}", *given)
+    result = run(checkpoint, f"--out={tmp_path}", *given)
     assert result.exit_code == 0, result.stderr
     found = read(tmp_path / "kept" / "1").bounds
     assert found == {"channel 0": Bound(low=0), "channel 2": Bound(low=-1, high=1)}
@@ -84,7 +86,7 @@ def test_bounds(checkpoint: Path, tmp_path: Path):
         ("channel 0=2:1", "'--bounds': channel 0: the low bound 2 is not below the high one 1"),
         ("chanel 0=2:", "bounds: no channel 'chanel 0' is forecast; did you mean 'channel 0'?"),
     ):
-        result = run(checkpoint, f"--to={tmp_path}", f"--bounds={bounds}")
+        result = run(checkpoint, f"--out={tmp_path}", f"--bounds={bounds}")
         assert result.exit_code == 2
         assert message in result.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
@@ -99,7 +101,7 @@ def test_short_data_are_calibrated_on_refits(tmp_path: Path):
     table.to_csv(tmp_path / "sales.csv", index=False)
     settings = TrainingConfig(arch="dlinear", context=24, horizon=12, device="cpu")
     train(settings, reading.read(tmp_path / "sales.csv"), tmp_path / "sales")
-    result = run(tmp_path / "sales", f"--to={tmp_path / 'models'}", "--anyway")
+    result = run(tmp_path / "sales", f"--out={tmp_path / 'models'}", "--force")
     assert result.exit_code == 0, result.stderr
     report = read(tmp_path / "models" / "sales" / "1").calibration
     assert report is not None
@@ -110,11 +112,11 @@ def test_short_data_are_calibrated_on_refits(tmp_path: Path):
 
 
 def test_half_precision(checkpoint: Path, tmp_path: Path):
-    result = run(checkpoint, f"--to={tmp_path}", "--name=half", "--precision=float16")
+    result = run(checkpoint, f"--out={tmp_path}", "--name=half", "--precision=float16")
     assert result.exit_code == 0, result.stderr
     assert read(tmp_path / "half" / "1").precision == "float16"
     assert "CPUExecutionProvider, emulating float16, against torch float64" in result.stdout
-    result = run(checkpoint, f"--to={tmp_path}", "--precision=int8")
+    result = run(checkpoint, f"--out={tmp_path}", "--precision=int8")
     assert result.exit_code == 2
     assert "'int8' is not one of 'float32', 'float16', 'bfloat16'" in result.stderr
 
@@ -123,15 +125,15 @@ def test_half_precision(checkpoint: Path, tmp_path: Path):
     ("options", "message"),
     [
         (["--name=../x"], "model name '../x'"),
-        (["--version=latest"], "version 'latest': expected a whole number"),
-        (["--version=1"], "small/1: exists already"),
+        (["--model-version=latest"], "version 'latest': expected a whole number"),
+        (["--model-version=1"], "small/1: exists already"),
     ],
 )
 def test_bad_names(
     checkpoint: Path, exported: tuple[Path, Result], options: list[str], message: str
 ):
     repository, _ = exported
-    result = run(checkpoint, f"--to={repository}", *options)
+    result = run(checkpoint, f"--out={repository}", *options)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("foretell export: ")
@@ -141,14 +143,14 @@ def test_bad_names(
 
 def test_a_folder_that_is_no_checkpoint(tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    result = run(tmp_path / "empty", f"--to={tmp_path / 'repository'}")
+    result = run(tmp_path / "empty", f"--out={tmp_path / 'repository'}")
     assert result.exit_code == 2
     assert "empty/config.json: No such file" in result.stderr
     assert not (tmp_path / "repository").exists()
 
 
 def test_data_of_another_model(checkpoint: Path, data: Path, tmp_path: Path):
-    result = run(checkpoint, f"--to={tmp_path / 'repository'}", f"--data={data}")
+    result = run(checkpoint, f"--out={tmp_path / 'repository'}", f"--data={data}")
     assert result.exit_code == 2
     assert f"{data}: " in result.stderr
     assert "channel 0" in result.stderr
@@ -156,5 +158,5 @@ def test_data_of_another_model(checkpoint: Path, data: Path, tmp_path: Path):
 
 
 def test_bad_arguments(checkpoint: Path, tmp_path: Path):
-    assert "is no bundle: a checkpoint needs --to" in run(checkpoint).stderr
-    assert run(tmp_path / "nowhere", f"--to={tmp_path}").exit_code == 2
+    assert "is no bundle: a checkpoint needs --out" in run(checkpoint).stderr
+    assert run(tmp_path / "nowhere", f"--out={tmp_path}").exit_code == 2

@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,28 +11,16 @@ from click.testing import CliRunner
 
 from foretell import __main__ as entry
 from foretell.__main__ import cli, main
+from foretell.commands.command import Command
+from foretell.data.errors import DataError
+from foretell.errors import RefusedError
 from tests.support.bundles import Spec, write_bundle
 
 ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (
-    "inspect",
-    "train",
-    "presets",
-    "tune",
-    "import",
-    "export",
-    "verify",
-    "backtest",
-    "promote",
-    "push",
-    "list",
-    "serve",
-    "forecast",
-    "infer",
-    "batch",
-    "explain",
-    "report",
-    "demo",
+    *("inspect", "presets", "settings", "train", "tune", "import", "export"),
+    *("verify", "backtest", "report", "list", "promote", "push"),
+    *("serve", "predict", "batch", "demo"),
 )
 
 
@@ -44,10 +33,10 @@ def bundle(tmp_path: Path) -> Path:
 def test_help_lists_the_commands(flag: str):
     result = CliRunner().invoke(cli, [flag])
     assert result.exit_code == 0
-    listed = result.stdout.split("Commands:")[1].splitlines()
-    assert tuple(line.split()[0] for line in listed if line.strip()) == COMMANDS
     # Each with a line that says what it is for.
-    assert all(len(line.split()) > 4 for line in listed if line.strip())
+    lines = [line.split() for line in result.stdout.splitlines() if re.match("  [a-z]", line)]
+    assert tuple(words[0] for words in lines) == COMMANDS
+    assert all(len(words) > 4 for words in lines)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -66,13 +55,13 @@ def test_help_imports_no_torch():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert "Commands:" in result.stdout
+    assert "train" in result.stdout
 
 
 def test_an_unknown_command():
-    result = CliRunner().invoke(cli, ["predict"])
+    result = CliRunner().invoke(cli, ["forecast"])
     assert result.exit_code == 2
-    assert "No such command 'predict'" in result.stderr
+    assert "No such command 'forecast'" in result.stderr
 
 
 def test_a_copy_without_room_names_the_file_that_is_written(
@@ -90,7 +79,7 @@ def test_a_copy_without_room_names_the_file_that_is_written(
         main()
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"foretell: {tmp_path / 'models'}/repeat/")
+    assert said.startswith(f"foretell promote: {tmp_path / 'models'}/repeat/")
     assert said.endswith("No space left on device\n")
 
 
@@ -134,22 +123,24 @@ def test_a_library_that_is_not_installed(
         (PermissionError(13, "Permission denied", "/proc/foo"), "/proc/foo: Permission denied"),
         (OSError(28, "No space left on device"), "No space left on device"),
         (OSError("truncated"), "truncated"),
+        (RefusedError("there is none"), "there is none"),
+        (DataError("no row"), "no row"),
     ],
 )
-def test_a_fault_of_the_file_system_is_a_message(
-    error: OSError,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
+def test_refusals_and_faults_of_the_file_system_are_a_line(error: Exception, message: str):
     def refused():
         raise error
 
-    monkeypatch.setattr(entry, "cli", refused)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"foretell: {message}\n"
+    result = CliRunner().invoke(Command("some", callback=refused))
+    assert (result.exit_code, result.stderr) == (2, f"foretell some: {message}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault"), ImportError("missing")])
+def test_other_faults_are_none(error: Exception):
+    def broken():
+        raise error
+
+    assert CliRunner().invoke(Command("some", callback=broken)).exception is error
 
 
 @pytest.mark.parametrize("module", ["foretell.models.layers.lost", "foretell.bundle", None])

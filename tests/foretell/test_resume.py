@@ -16,9 +16,28 @@ from foretell.models.checkpoint import CONFIG, WEIGHTS
 
 OPTIONS = [
     "--arch=patchtst",
-    *("--context=24", "--horizon=4", "--d-model=8", "--heads=2", "--d-ff=8", "--encoder-layers=1"),
-    *("--patch=4", "--stride=4", "--dropout=0.2", "--epochs=3", "--batch-size=16", "--device=cpu"),
-    *("--average=0.9", "--schedule=one-cycle", "--optimizer=adamw", "--clip=1"),
+    *(
+        "--context=24",
+        "--horizon=4",
+        "--set=model.d_model=8",
+        "--set=model.heads=2",
+        "--set=model.d_ff=8",
+        "--set=model.encoder_layers=1",
+    ),
+    *(
+        "--set=model.patch=4",
+        "--set=model.stride=4",
+        "--set=model.dropout=0.2",
+        "--epochs=3",
+        "--set=batch_size=16",
+        "--device=cpu",
+    ),
+    *(
+        "--set=ema_decay=0.9",
+        "--set=schedule=one-cycle",
+        "--set=optimizer=adamw",
+        "--set=grad_clip=1",
+    ),
 ]
 # Says where it is, and stays there.
 STAYING = """

@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner, Result
 from pyarrow import ipc
 
+from foretell.backtesting.subject import load_subject
 from foretell.bundle.manifest import Manifest, read
 from foretell.commands.backtest import command as backtest
 from foretell.commands.export import command as export
@@ -21,10 +22,10 @@ from foretell.data.source import DataSource
 from foretell.models.checkpoint import Checkpoint, load
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
-from foretell.subject import load_subject
 from foretell.training.accuracy import baselines, evaluate
 from foretell.training.windows import Windows
-from tests.foretell.test_train import SMALL, flags
+from tests.foretell.test_train import SMALL
+from tests.foretell.words import words
 from tests.service.client import Client
 
 CHANNELS, TARGETS, COLUMNS = ("sun", "load", "wind"), ("sun", "wind"), [0, 2]
@@ -60,8 +61,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     data, out = write(folder, int(family.pop("rows"))), folder / "model"
     settings = {name: each for name, each in (GIVEN | family).items() if each is not None}
     settings |= {"arch": request.param, "target": "wind, sun", "bounds": "wind=0:60"}
-    run(train, *flags(data=data, out=out, **settings))
-    run(export, out, f"--to={folder / 'repository'}", "--anyway")
+    run(train, *words(data=data, out=out, **settings))
+    run(export, out, f"--out={folder / 'repository'}", "--force")
     return folder
 
 
@@ -162,7 +163,7 @@ def test_backtest(made: Path) -> None:
     tables = []
     for name in ("repository/model", "model"):
         file = made / f"{name.replace('/', '-')}.csv"
-        run(backtest, made / "data.csv", f"--model={made / name}", f"--output={file}")
+        run(backtest, made / "data.csv", f"--model={made / name}", f"--out={file}")
         tables.append(pd.read_csv(file))
     bundle, checkpoint = tables
     assert list(bundle["channel"].unique()) == list(TARGETS)
@@ -184,8 +185,8 @@ def test_backtest(made: Path) -> None:
 )
 def test_refusals(tmp_path: Path, given: dict[str, object], message: str) -> None:
     settings = {name: each for name, each in (GIVEN | given).items() if each is not None}
-    words = flags(data=write(tmp_path, 200), out=tmp_path / "model", **settings)
-    result = CliRunner().invoke(train, words)
+    given = words(data=write(tmp_path, 200), out=tmp_path / "model", **settings)
+    result = CliRunner().invoke(train, given)
     assert result.exit_code == 2
     assert message in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"data.csv"}
@@ -193,5 +194,5 @@ def test_refusals(tmp_path: Path, given: dict[str, object], message: str) -> Non
 
 def test_all_channels_by_name_are_no_targets(tmp_path: Path) -> None:
     settings = {**GIVEN, "patch": 4, "stride": 4, "target": "wind,load,sun"}
-    run(train, *flags(data=write(tmp_path, 200), out=tmp_path / "model", **settings))
+    run(train, *words(data=write(tmp_path, 200), out=tmp_path / "model", **settings))
     assert load(tmp_path / "model").info.config.targets is None

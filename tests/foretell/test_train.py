@@ -2,22 +2,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner, Result
-from pydantic import BaseModel, create_model
 
-from foretell.commands.fields import metavar
 from foretell.commands.train import command
-from foretell.commands.train_options import Arguments, arguments_of, options
 from foretell.data.source import DataSource
-from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.attention.softmax import Softmax
 from foretell.models.checkpoint import load_info
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.settings.given import assign
 from foretell.timeaxis.frequency import Frequency
+from tests.foretell.words import named, words
 
 SMALL = {
     "arch": "patchtst",
@@ -31,8 +28,6 @@ SMALL = {
     "stride": 4,
     "epochs": 1,
 }
-
-WITHOUT_PATCHES = {"patch": None, "stride": None}
 
 
 @pytest.fixture
@@ -53,8 +48,11 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def flags(**settings: object) -> list[str]:
-    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+def as_yaml(**settings: object) -> str:
+    nested: dict[str, Any] = {}
+    for name, value in named(**settings).items():
+        assign(nested, name, value)
+    return yaml.safe_dump(nested)
 
 
 def run(*arguments: str) -> Result:
@@ -63,7 +61,7 @@ def run(*arguments: str) -> Result:
 
 def test_trains_from_flags(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    result = run(*flags(data=data, out=out, **SMALL))
+    result = run(*words(data=data, out=out, **SMALL))
     assert result.exit_code == 0, result.stderr
     for text in ("patchtst", "last value", "seasonal naive", "checkpoint written to"):
         assert text in result.stdout
@@ -80,7 +78,7 @@ def test_bounds(data: Path, out: Path, tmp_path: Path, *, in_file: bool) -> None
         file = tmp_path / "settings.yaml"
         file.write_text('bounds: {count: "0:", load: {low: -1, high: 1.5}}\n')
         given = [f"--config={file}"]
-    result = run(*given, *flags(data=data, out=out, **SMALL))
+    result = run(*given, *words(data=data, out=out, **SMALL))
     assert result.exit_code == 0, result.stderr
     found = load_info(out).bounds
     assert {name: (bound.low, bound.high) for name, bound in found.items()} == {
@@ -92,7 +90,7 @@ def test_bounds(data: Path, out: Path, tmp_path: Path, *, in_file: bool) -> None
 def test_tensorboard_gets_every_epoch(
     data: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = flags(data=data, out=out, tensorboard=tmp_path / "runs", **SMALL)
+    arguments = words(data=data, out=out, tensorboard=tmp_path / "runs", **SMALL)
     with monkeypatch.context() as patch:
         patch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
         patch.delattr("torch.utils.tensorboard", raising=False)
@@ -109,9 +107,9 @@ def test_tensorboard_gets_every_epoch(
 
 def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    settings = SMALL | {"data": data, "seed": 5, "channels": "[load]"}
-    file.write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
-    result = run(f"--config={file}", *flags(out=out, seed=7, d_model=16, frequency="H"))
+    settings = {"data": str(data), "seed": 5, "channels": ["load"]}
+    file.write_text(as_yaml(**SMALL, **settings))
+    result = run(f"--config={file}", *words(out=out, seed=7, d_model=16, frequency="H"))
     assert result.exit_code == 0, result.stderr
     info = load_info(out)
     assert info.config.d_model == 16
@@ -123,30 +121,26 @@ def test_flags_win_over_the_file(data: Path, out: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"context": None}, "--context is missing"),
-        ({"context": "long"}, "--context: .*integer.*got 'long'"),
-        ({"batch_size": 0}, "--batch-size: .*got '0'"),
-        ({"arch": "oracle"}, "--arch: .*got 'oracle'"),
-        ({"splits": "0.5,0.5"}, "--splits: expected ett-hourly, ett-minute or three fractions"),
-        ({"frequency": "often"}, "--frequency: expected a frequency"),
+        ({"context": None}, "context is missing; give --context, or set it in --config"),
+        ({"batch_size": 0}, "batch_size: .*got 0"),
+        ({"arch": "oracle"}, "arch: .*got 'oracle'"),
+        ({"splits": "0.5,0.5"}, "splits: expected ett-hourly, ett-minute or three fractions"),
+        ({"frequency": "often"}, "frequency: expected a frequency"),
         ({"frequency": "D"}, r"data\.csv: lines 3, .*, column 'date'"),
         ({"channels": "load,loud"}, r"data\.csv: line 1: no column 'loud'; did you mean 'load'"),
-        ({"bounds": "load"}, "--bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
-        ({"bounds": "load=1:0"}, "--bounds: the low bound 1 is not below"),
+        ({"bounds": "load"}, "bounds: expected CHANNEL=LOW:HIGH, .*got 'load'"),
+        ({"bounds": "load=1:0"}, "bounds: the low bound 1 is not below"),
         ({"bounds": "laod=0:"}, "bounds: no channel 'laod' is forecast; did you mean 'load'"),
         ({"bounds": "count=:200"}, r"data\.csv: channel 'count': 39 of 240 rows are above"),
-        ({"timestamp_column": "when"}, "no column 'when'"),
-        ({"time_zone": "Mars"}, "--time-zone: expected a time zone of the IANA database"),
-        ({"missing": "zero"}, "--missing: .*got 'zero'"),
+        ({"time_column": "when"}, "no column 'when'"),
+        ({"time_zone": "Mars"}, "time_zone: expected a time zone of the IANA database"),
         ({"data": "nowhere.csv"}, r"nowhere\.csv: No such file"),
-        (
-            {"arch": "autoformer", "patch": None, "stride": None, "factor": "inf"},
-            "factor: .*finite",
-        ),
-        ({"factor": 2}, "--factor: attention by softmax has none"),
+        ({"attention": "{mechanism: autocorrelation, factor: .inf}"}, "factor: .*finite"),
+        ({"attention": "{mechanism: softmax, factor: 2}"}, "factor: Extra inputs"),
         ({"attention": "softmax,oracle"}, "attention: .*expected one of .*, got 'oracle'"),
         ({"attention": "softmax,softmax"}, "attention: expected one mechanism for all or 1"),
-        ({"arch": "dlinear", "factor": 2}, "--factor: dlinear has no attention"),
+        ({"attention": "softmax:2,linear"}, "attention: expected heads after a colon in 'linear'"),
+        ({"arch": "dlinear", "attention": "softmax"}, "d_model: dlinear has no such setting"),
         ({"heads": 3}, "heads: 3 heads do not divide d_model 8"),
         ({"label": 4}, "label: patchtst has no such setting"),
         ({"horizon": 200}, "split: .* hold no window"),
@@ -158,23 +152,21 @@ def test_bad_input_writes_nothing(
 ) -> None:
     settings = {"data": data, "out": out} | SMALL | change
     given = {name: value for name, value in settings.items() if value is not None}
-    result = run(*flags(**given))
+    result = run(*words(**given))
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("foretell train: ")
-    assert re.search(message, result.stderr)
+    assert re.search(rf"^foretell train: .*{message}", result.stderr)
     assert sorted(entry.name for entry in data.parent.iterdir()) == ["data.csv"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("colour: red\nbatch-size: 3\n", r"--colour: unknown setting$"),
-        ("context: [\n", r"settings\.yaml: while parsing"),
+        ("context: [\n", r"settings\.yaml: not YAML: while parsing"),
+        ("context: 1\ncontext: 2\n", "context is given twice"),
         ("just text\n", "expected settings as 'name: value'"),
         ("", "expected settings as 'name: value'"),
-        ("batch-size: 0\n", "--arch is missing"),
-        ("arch: [a]\ncontext: 4\nhorizon: 2\nout: y\n", "--arch: "),
+        ("batch-size: 0\n", "data is missing"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -186,7 +178,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str, message: str) -> No
 
 
 def test_an_existing_checkpoint_is_replaced_only_when_asked(data: Path, out: Path) -> None:
-    arguments = flags(data=data, out=out, **SMALL)
+    arguments = words(data=data, out=out, **SMALL)
     assert run(*arguments).exit_code == 0
     refused = run(*arguments, "--seed=1")
     assert refused.exit_code == 2
@@ -201,74 +193,22 @@ def test_an_interruption_tells_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("foretell.training.train.train", interrupted)
-    result = run(*flags(data=data, out=out, **SMALL))
+    result = run(*words(data=data, out=out, **SMALL))
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr
 
 
-def test_every_setting_has_a_flag_with_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+def test_help_is_one_screen() -> None:
     text = run("--help").stdout
-    for name in {*Arguments.model_fields} - {"model"}:
-        assert f"--{name.replace('_', '-')} " in text
-    assert "--arch autoformer|" in text
-    for heading in ("Data:", "Training:", "Model: patchtst:", "With --attention autocorrelation:"):
-        assert heading in text
-    words = " ".join(text.split())
-    assert "--embedding timeF|learned|fixed Of calendar features. [default: timeF]" in words
-    assert "[default: autocorrelation or softmax]" in words
-    assert "[default: 0.7,0.1,0.2]" in words
-    for config in ARCHITECTURES.values():
-        own = config.model_fields.keys() - {"architecture", "channels", "targets", "calendar"}
-        assert all(f"--{name.replace('_', '-')} " in text for name in own)
-
-
-@pytest.mark.parametrize(
-    ("given", "attention"),
-    [
-        ({}, None),
-        ({"attention": "residual-softmax"}, [{"mechanism": "residual-softmax"}]),
-        (
-            {"attention": "softmax, autocorrelation", "factor": "2"},
-            [{"mechanism": "softmax"}, {"mechanism": "autocorrelation", "factor": "2"}],
-        ),
-        ({"attention": {"mechanism": "softmax"}}, [{"mechanism": "softmax"}]),
-        ({"attention": ["softmax", "softmax"]}, [{"mechanism": "softmax"}] * 2),
-    ],
-)
-def test_attention_is_given_for_all_layers_or_for_each(
-    given: dict[str, object], attention: object
-) -> None:
-    found = arguments_of({"arch": "patchtst", **given})
-    assert found["model"].get("attention") == attention
-
-
-def test_settings_of_the_usual_mechanism_need_no_name() -> None:
-    found = arguments_of({"arch": "autoformer", "factor": "2"})
-    assert found["model"] == {"attention": [{"mechanism": "autocorrelation", "factor": "2"}]}
-
-
-def test_nothing_is_a_value_where_it_can_be_one() -> None:
-    given = {"arch": "patchtst", "final_norm": "none", "window_norm": None, "activation": None}
-    found = arguments_of({**given, "label": "none", "factor": None})
-    assert found["model"] == {"final_norm": None, "window_norm": None}
-
-
-def test_settings_of_any_type_have_a_flag() -> None:
-    class Odd(BaseModel):
-        order: Literal[1, 2] = 1
-        either: Literal["a", None] = None
-        nested: Arguments | None = None
-        anything: Any = None
-
-    schema = Odd.model_json_schema()["properties"]
-    assert [metavar(schema[name]) for name in Odd.model_fields] == ["1|2", "a", "VALUE", "VALUE"]
+    assert len(text.splitlines()) < 60
+    for heading in ("The data", "The model", "The training", "How the data is read"):
+        assert f"{heading}:\n" in text
 
 
 def test_notes_say_what_was_made_of_the_data(data: Path, out: Path) -> None:
     lines = data.read_text().splitlines()
     data.write_text("\n".join([lines[0], *lines[:0:-1]]))
-    result = run(*flags(data=data, out=out, **SMALL))
+    result = run(*words(data=data, out=out, **SMALL))
     assert result.exit_code == 0, result.stderr
     assert "note: a series came newest first and was turned round\n" in result.stderr
 
@@ -276,9 +216,8 @@ def test_notes_say_what_was_made_of_the_data(data: Path, out: Path) -> None:
 def test_how_the_data_is_read_comes_from_the_file_too(data: Path, out: Path) -> None:
     lines = data.read_text().splitlines()
     data.write_text("\n".join([*lines[:50], *lines[53:]]))
-    settings = "".join(f"{name}: {value}\n" for name, value in SMALL.items())
     file = data.with_name("settings.yaml")
-    file.write_text(f"{settings}data: {data}\nmissing: ffill\nchannels: [load]\n")
+    file.write_text(as_yaml(**SMALL, data=str(data), missing="ffill", channels=["load"]))
     result = run(f"--config={file}", f"--out={out}", "--missing=interpolate")
     assert result.exit_code == 0, result.stderr
     source = DataSource.recorded(load_info(out).data)
@@ -301,13 +240,3 @@ def test_a_bad_file_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
 def test_help_imports_no_torch() -> None:
     code = "import sys, foretell.commands.train; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("name", ["patch", "epochs"])
-def test_a_mechanism_has_no_setting_of_the_same_name(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    config = create_model("Taken", __base__=Softmax, **{name: (int, 1)})
-    monkeypatch.setattr(MECHANISMS, "_all", lambda: {"taken": config})
-    with pytest.raises(ValueError, match=f"{name}: a setting of taken, and of what is trained"):
-        options()

@@ -74,8 +74,8 @@ def test_the_remedy_that_is_told_reads_the_hours(tmp_path: Path, name: str, seri
     clock = [(CLOCKS | ENDS)[name](hour) for hour in HOURS.hour for _ in range(series)]
     values = [value for value in VALUES for _ in range(series)]
     path = written(tmp_path, "day,place,x,load", days, ["S1", "S2"][:series] * 96, clock, values)
-    panel, options = follow(path, timestamp_column="day")
-    assert options["timestamp_column"] == "day,x"
+    panel, options = follow(path, time_column="day")
+    assert options["time_column"] == "day,x"
     assert (str(panel.frequency), list(panel.rows.values())) == ("h", [96] * series)
 
 
@@ -120,9 +120,9 @@ def test_a_second_time_that_does_not_repeat_is_read(tmp_path: Path, name: str) -
     panel = read(path)
     assert_hourly(panel)
     assert "repeats its times; those of" in panel.notes[0]
-    followed, options = follow(path, timestamp_column=header.split(",")[0])
+    followed, options = follow(path, time_column=header.split(",")[0])
     assert_hourly(followed)
-    assert options["timestamp_column"] == header.split(",")[-2]
+    assert options["time_column"] == header.split(",")[-2]
 
 
 def test_series_with_a_second_time_are_told_apart_by_their_names(tmp_path: Path) -> None:

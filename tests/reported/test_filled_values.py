@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from foretell.backtest import backtest
+from foretell.backtesting.backtest import backtest
+from foretell.backtesting.subject import load_subject
 from foretell.bundle import evaluation, manifest
 from foretell.bundle.manifest import Scaler
 from foretell.data.errors import DataError
@@ -28,11 +29,10 @@ from foretell.export.conformal import errors
 from foretell.export.data_windows import split_of
 from foretell.export.runtime import Graph
 from foretell.export.write import export_checkpoint
-from foretell.in_process import opened
 from foretell.models.checkpoint import load
+from foretell.predict.in_process import opened
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.series import fill
-from foretell.subject import load_subject
 from foretell.training.config import TrainingConfig
 from foretell.training.preparation import prepare
 from foretell.training.progress import Progress

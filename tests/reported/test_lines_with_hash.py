@@ -86,7 +86,7 @@ def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: 
     assert panel.source is not None
     assert panel.channels == ("a", "b")
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
-    assert panel.source.reading.timestamp_column in {("date",), ("day",)}
+    assert panel.source.reading.time_column in {("date",), ("day",)}
     line = next(i for i, each in enumerate(lines, 1) if each.endswith(",a,b"))
     assert f"may be the columns' names, line {line} is" in panel.notes[0]
 

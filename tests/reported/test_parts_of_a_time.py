@@ -93,9 +93,9 @@ def test_other_parts_are_told(tmp_path: Path, header: str, given: int) -> None:
     times, columns = PARTS[header]
     names = header.removeprefix("#").split(",")
     told = ",".join(names[:given])
-    panel, options = follow(written(tmp_path, header, *columns), timestamp_column=told)
+    panel, options = follow(written(tmp_path, header, *columns), time_column=told)
     assert_reads(panel, times)
-    assert options == {"timestamp_column": ",".join(names)}
+    assert options == {"time_column": ",".join(names)}
 
 
 def test_parts_beside_names_of_series(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ CLOCKS = {
 def test_hours_in_words(tmp_path: Path, form: str, name: str) -> None:
     clock = [CLOCKS[form].format(hour) for hour in HOURS]
     path = written(tmp_path, f"day,place,{name}", DATES, ["S"] * 120, clock)
-    panel, options = follow(path, timestamp_column="day")
+    panel, options = follow(path, time_column="day")
     assert_reads(panel, HOURS)
-    assert options == {"timestamp_column": f"day,{name}"}
+    assert options == {"time_column": f"day,{name}"}
 
 
 def test_noon_and_letters(tmp_path: Path) -> None:

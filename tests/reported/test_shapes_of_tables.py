@@ -67,7 +67,7 @@ def test_a_name_in_several_lines(tmp_path: Path, above: str, end: str) -> None:
 def test_lines_below_the_names(tmp_path: Path, names: str, channels: tuple[str, ...]) -> None:
     panel = read(written(tmp_path, f"{names}\n{ROWS}"))
     assert panel.source is not None
-    (time,) = panel.source.reading.timestamp_column or ()
+    (time,) = panel.source.reading.time_column or ()
     assert time.lower() == "date"
     assert (panel.channels, panel.tables[0].values.tolist()) == (channels, VALUES)
     assert "below the columns' names: no data, and passed over" in panel.notes[0]

@@ -101,7 +101,7 @@ def test_what_would_be_filled_is_told_and_holes_stay(tmp_path: Path) -> None:
     path = written(tmp_path, [*times, *(times + pd.Timedelta(days=4000))])
     with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as told:
         read(path)
-    assert "--longest-gap 13" in str(told.value)
+    assert "--max-gap 13" in str(told.value)
     panel, _ = follow(path)
     assert len(panel.tables) == 2
 

@@ -180,7 +180,7 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
 def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path) -> None:
     """A process group, or a container, may be told as a whole, and then they tell each other."""
     with Client(slow) as client:
-        given = client.settings.model_copy(update={"unready_seconds": 3600})
+        given = client.settings.model_copy(update={"drain_delay_seconds": 3600})
         server = _Server(given, client.engine, [], heartbeat=lambda: None)
         server.started = True
         server.handle_exit(signal.SIGTERM, None)
@@ -254,10 +254,10 @@ def test_a_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_
 
 def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:
     with Client(slow) as client:
-        server = process(client, unready_seconds=3600)
+        server = process(client, drain_delay_seconds=3600)
         server.handle_exit(signal.SIGTERM, None)
         assert (server.should_exit, server.force_exit) == (True, False)
-        server = process(client, unready_seconds=3600)
+        server = process(client, drain_delay_seconds=3600)
         server.started = True
         server.handle_exit(signal.SIGTERM, None)
         assert not server.should_exit
@@ -265,12 +265,12 @@ def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:
 
 @pytest.mark.slow
 def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", unready_seconds=0.5) as server:
+    with Server(slow, tmp_path / "log", drain_delay_seconds=0.5) as server:
         server.process.send_signal(signal.SIGTERM)
         until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
         # It ends by itself.
         assert server.wait() == 0
-    with Server(slow, tmp_path / "log", unready_seconds=3600) as server:
+    with Server(slow, tmp_path / "log", drain_delay_seconds=3600) as server:
         server.process.send_signal(signal.SIGTERM)
         until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
         # New connections, all of them.

@@ -103,9 +103,9 @@ def test_times_as_people_write_them(
     monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
 ) -> None:
     monkeypatch.setenv("FORETELL_TIMEOUT_SECONDS", text)
-    monkeypatch.setenv("FORETELL_UNREADY_SECONDS", text)
+    monkeypatch.setenv("FORETELL_DRAIN_DELAY_SECONDS", text)
     settings = Settings.read(models="m")
-    assert settings.timeout_seconds == settings.unready_seconds == pytest.approx(seconds)
+    assert settings.timeout_seconds == settings.drain_delay_seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_the_family_is_one() -> None:
 
 @pytest.mark.parametrize("setting", [{"quantile": 0.9}, {"loss": "mse", "huber_delta": 0.5}])
 def test_what_the_loss_does_not_read(setting: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match=r"only --loss (quantile|huber) reads it"):
+    with pytest.raises(ValidationError, match=r"only loss (quantile|huber) reads it"):
         config(**setting)
     read = config(loss="quantile", quantile=0.9, huber_delta=1)
     assert read.quantile == 0.9
@@ -55,7 +55,7 @@ def test_a_calendar_that_is_none(calendar: object) -> None:
 
 @pytest.mark.parametrize("schedule", ["constant", "halving", "type2", "type3"])
 def test_a_warm_up_that_the_schedule_has_not(schedule: str) -> None:
-    with pytest.raises(ValidationError, match=f"--schedule {schedule} has none"):
+    with pytest.raises(ValidationError, match=f"schedule {schedule} has none"):
         config(schedule=schedule, warm_up=0.3)
     assert config(schedule=schedule).warm_up == 0.1
     assert config(schedule="one-cycle", warm_up=0.3).warm_up == 0.3

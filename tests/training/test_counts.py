@@ -86,7 +86,7 @@ def test_a_norm_of_windows_keeps_the_level_or_is_refused(head: str, norm: str) -
     """Whatever the weights are: an untrained network says about nothing of the window."""
     given = settings(head, window_norm=norm)
     if head in LEVELLESS and norm not in SCALING:
-        with pytest.raises(TrainingError, match="take magnitude, or --head neuralforecast-"):
+        with pytest.raises(TrainingError, match="take magnitude, or head neuralforecast-"):
             forecaster_config(given, ("sales",), HOUR)
         return
     torch.manual_seed(0)
@@ -114,7 +114,7 @@ def test_a_head_of_exponentials_needs_a_norm(norm: str | None) -> None:
 def test_targets_that_are_no_counts_are_refused(head: str, value: float, message: str) -> None:
     panel = counts()
     panel.tables[0].values[[7, 299]] = value
-    with pytest.raises(DataError, match=rf"{message}.*--head student-t or normal"):
+    with pytest.raises(DataError, match=rf"{message}.*head student-t or normal"):
         prepare(settings(head), panel)
     prepare(settings("student-t"), panel)
 

@@ -93,7 +93,7 @@ def test_writes_a_checkpoint(settings: TrainingConfig, panel: Panel, out: Path) 
 def test_records_the_file(settings: TrainingConfig, panel: Panel, out: Path) -> None:
     path = out.parent.parent / "data.csv"
     path.write_text("the table was read from here")
-    reading = Reading(timestamp_column=("date",), missing="ffill")
+    reading = Reading(time_column=("date",), missing="ffill")
     train(settings, replace(panel, source=Source(path, reading)), out)
     data = DataSource.recorded(load_info(out).data)
     assert data is not None
@@ -102,7 +102,7 @@ def test_records_the_file(settings: TrainingConfig, panel: Panel, out: Path) -> 
     assert data.splits == Splits.by_fraction()
 
 
-RECIPE = {"schedule": "one-cycle", "optimizer": "adamw", "average": 0.9, "clip": 1.0}
+RECIPE = {"schedule": "one-cycle", "optimizer": "adamw", "ema_decay": 0.9, "grad_clip": 1.0}
 
 
 @pytest.mark.parametrize(

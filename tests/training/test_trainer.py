@@ -192,8 +192,8 @@ def test_each_part_of_the_recipe_changes_what_is_learned(
         {"warm_up": 0.5},
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"weight_decay": 0.1},
-        {"clip": 1e-3},
-        {"average": 0.9},
+        {"grad_clip": 1e-3},
+        {"ema_decay": 0.9},
     ]
     found = []
     for recipe in [{}, *recipes]:
@@ -206,14 +206,14 @@ def test_each_part_of_the_recipe_changes_what_is_learned(
 
 
 def test_clipping_bounds_the_gradient(settings: TrainingConfig, panel: Panel) -> None:
-    trainer = trainer_of(settings.model_copy(update={"clip": 1e-3}), panel)
+    trainer = trainer_of(settings.model_copy(update={"grad_clip": 1e-3}), panel)
     trainer.run_epoch(Progress())
     gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
     assert torch.cat([one.flatten() for one in gradients]).norm() == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, panel: Panel) -> None:
-    trainer = trainer_of(settings.model_copy(update={"average": 0.5, "batch_size": 64}), panel)
+    trainer = trainer_of(settings.model_copy(update={"ema_decay": 0.5, "batch_size": 64}), panel)
     steps = []
     after = trainer.scheduler.step
 
@@ -235,7 +235,7 @@ def test_the_mean_of_the_weights_is_judged_and_kept(settings: TrainingConfig, pa
 
 
 def test_a_mean_of_few_steps_is_their_plain_mean(settings: TrainingConfig, panel: Panel) -> None:
-    trainer = trainer_of(settings.model_copy(update={"average": 0.999, "batch_size": 8}), panel)
+    trainer = trainer_of(settings.model_copy(update={"ema_decay": 0.999, "batch_size": 8}), panel)
     steps: list[torch.Tensor] = []
     scheduled = trainer.scheduler.step
 
@@ -255,7 +255,7 @@ def test_a_mean_of_weights_forecasts_the_same_channel(
 ) -> None:
     (table,) = panel.tables
     wide = replace(table, channels=tuple("abcdefgh"), values=table.values.repeat(4, axis=1))
-    given = {"average": 0.9, "target": ("h",), "batch_size": 8}
+    given = {"ema_decay": 0.9, "target": ("h",), "batch_size": 8}
     trainer = trainer_of(settings.model_copy(update=given), Panel((wide,)))
     report = trainer.run_epoch(Progress())
     assert dict(trainer.judged.named_buffers())["_targets"].tolist() == [7]
@@ -266,7 +266,7 @@ def test_a_mean_of_weights_forecasts_the_same_channel(
 
 def test_a_mean_of_weights_reads_the_same_keys(settings: TrainingConfig, panel: Panel) -> None:
     model = {**settings.model, "attention": {"mechanism": "local", "window": 2}}
-    given = {"average": 0.9, "model": model, "batch_size": 8}
+    given = {"ema_decay": 0.9, "model": model, "batch_size": 8}
     trainer = trainer_of(settings.model_copy(update=given), panel)
     trainer.run_epoch(Progress())
     kept = trainer.model.state_dict()

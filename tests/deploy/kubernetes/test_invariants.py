@@ -104,15 +104,15 @@ def test_accepted_requests_are_answered_before_it_is_killed(
     settings: dict[str, str], pod: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = as_settings(settings, monkeypatch)
-    own = read.unready_seconds + read.grace_seconds
-    assert read.unready_seconds > 0
+    own = read.drain_delay_seconds + read.grace_seconds
+    assert read.drain_delay_seconds > 0
     assert pod["terminationGracePeriodSeconds"] >= own + END_SECONDS
 
 
 def test_kserve_gives_as_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
     read = as_settings(kserve_variables(), monkeypatch)
-    own = read.unready_seconds + read.grace_seconds
-    assert read.unready_seconds > 0
+    own = read.drain_delay_seconds + read.grace_seconds
+    assert read.drain_delay_seconds > 0
     assert SERVICE["terminationGracePeriodSeconds"] >= own + END_SECONDS
 
 

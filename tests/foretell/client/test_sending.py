@@ -9,10 +9,11 @@ from foretell.client.errors import InvalidInputError
 from foretell.client.exchange import Ask
 from foretell.client.frames import read
 from foretell.client.pieces import Limits, Piece, parts, told_apart
-from foretell.client.sending import MEDIA_TYPE, parameters, send
+from foretell.client.sending import MEDIA_TYPE, send
 
 TABLE = pa.table({"sku": [*"abab"], "load": [1.0, 2.0, 3.0, 4.0]})
 GIVEN = read(TABLE, "sku", None)
+NOTES = Notes(model="model", model_version="2")
 REQUEST = httpx.Request("POST", "http://server/forecast")
 
 
@@ -25,9 +26,9 @@ def sent(pieces: list[Piece], *answers: httpx.Response) -> tuple[list[list[str]]
     """The series of each answer, and what was asked."""
 
     def names(_: httpx.Response, piece: Piece) -> tuple[list[str], Notes]:
-        return piece.ids.to_pylist(), Notes(model="model", model_version="2")
+        return piece.ids.to_pylist(), NOTES
 
-    steps = send("forecast", GIVEN, pieces, parameters(model="model", horizon=3), 0.0, names)
+    steps = send("forecast", GIVEN, pieces, {"model": "model", "horizon": 3}, 0.0, names)
     asked = [next(steps)]
     for answer in answers:
         try:
@@ -71,5 +72,8 @@ def test_the_second_row_of_the_second_part() -> None:
 
 
 def test_options_that_are_not_set_are_left_out() -> None:
-    given = parameters(model=None, horizon=3, quantiles=[0.1, 0.9], missing="ffill")
-    assert given == {"horizon": "3", "quantiles": "0.1,0.9", "missing": "ffill"}
+    options = {"model": None, "horizon": 3, "quantiles": [0.1, 0.9], "missing": "ffill", "x": []}
+    steps = send("forecast", GIVEN, [told_apart(GIVEN.table)], options, 0.0, lambda *_: ([], NOTES))
+    ask = next(steps)
+    assert isinstance(ask, Ask)
+    assert ask.params == {"horizon": "3", "quantiles": "0.1,0.9", "missing": "ffill"}

@@ -28,27 +28,27 @@ def test_writes_the_page(bundle: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_of_a_models_folder_the_newest_is_taken(bundle: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert run(bundle.parent, f"--output={page}").exit_code == 0
+    assert run(bundle.parent, f"--out={page}").exit_code == 0
     assert "<title>bare@10</title>" in page.read_text("utf-8")
 
 
 def test_a_page_that_is_there_is_replaced_on_request_alone(bundle: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")
-    result = run(bundle, f"--output={page}")
+    result = run(bundle, f"--out={page}")
     assert result.exit_code == 2
     assert result.stderr == f"foretell report: {page}: exists already; --overwrite replaces it\n"
     assert page.read_text() == "old"
-    assert run(bundle, f"--output={page}", "--overwrite").exit_code == 0
+    assert run(bundle, f"--out={page}", "--overwrite").exit_code == 0
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_what_cannot_be_written_or_read(bundle: Path, tmp_path: Path) -> None:
-    result = run(bundle, f"--output={tmp_path / 'nowhere' / 'page.html'}")
+    result = run(bundle, f"--out={tmp_path / 'nowhere' / 'page.html'}")
     assert f"there is no folder {tmp_path / 'nowhere'}" in result.stderr
     (bundle / layout.PROBES).write_bytes(b"")
     page = tmp_path / "page.html"
-    result = run(bundle, f"--output={page}")
+    result = run(bundle, f"--out={page}")
     assert (result.exit_code, page.exists()) == (2, False)
     assert result.stderr.startswith("foretell report: ")
-    assert run(tmp_path, f"--output={page}").exit_code == 2
+    assert run(tmp_path, f"--out={page}").exit_code == 2

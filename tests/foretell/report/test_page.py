@@ -9,6 +9,7 @@ from foretell.bundle import layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.report.example import run_example
 from foretell.report.page import render
+from foretell.service.settings import Settings
 from tests.foretell.report.bundles import SPEC, full_bundle
 from tests.support.bundles import Spec, write_bundle
 
@@ -58,7 +59,7 @@ def test_every_part_is_there(page: str) -> None:
         ["0.1", "16.2%"],
         ["0.5", "50.0%"],
         ["0.9", "83.0%"],
-        ["1 to 4", "80%", "75.0%", "1.500", "20"],
+        ["1 to 4", "99", "9", "20", "80%", "75.0%", "1.500"],
     ):
         assert row in read.rows
     stages = {row[0]: row[2] for row in read.rows if len(row) == 3 and "." in row[0]}
@@ -137,7 +138,7 @@ def test_a_graph_that_no_cpu_runs_is_not_run(tmp_path: Path) -> None:
 
 
 def test_very_large_attention_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.report.example._MOST", 10)
+    monkeypatch.setattr(Settings.model_fields["max_attention_values"], "default", 10)
     assert "What it looked at" not in render(full_bundle(tmp_path))
 
 

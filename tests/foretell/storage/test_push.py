@@ -407,7 +407,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Path, "iterdir", denied)
     result = run(list_, tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"foretell list: [Errno 13] Permission denied: '{tmp_path}'\n"
+    assert result.stderr == f"foretell list: {tmp_path}: Permission denied\n"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_what_is_to_be_kept_and_is_not_there(
 
 def test_what_cannot_start_leaves_no_threads(tmp_path: Path) -> None:
     before = {*threading.enumerate()}
-    # Neither has bundles: what `foretell infer` is told of, which goes on.
+    # Neither has bundles: what `foretell predict --bundle` is told of, which goes on.
     for settings in (
         Settings(models=tmp_path, device="cpu"),
         Settings(models=tmp_path / "none", device="cpu", load="on-demand"),

@@ -1,0 +1,1 @@
+"""Models on data of one's own."""

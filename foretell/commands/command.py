@@ -1,0 +1,71 @@
+"""What all commands share: how they end, and headings in their help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Option(click.Option):
+    """An option below a heading of the help."""
+
+    def __init__(self, *given: Any, heading: str = "Options", **described: Any) -> None:  # noqa: ANN401
+        super().__init__(*given, **described)
+        self.heading = heading
+
+
+def option(
+    *names: str,
+    heading: str = "Options",
+    **described: Any,  # noqa: ANN401
+) -> Callable[[Function], Function]:
+    """`click.option` with a heading."""
+    return click.option(*names, cls=Option, heading=heading, **described)
+
+
+class Command(click.Command):
+    """A command that ends with status 2 and a line on stderr if something is refused.
+
+    Args:
+        resumed: What to say when it is interrupted, if the same command goes on.
+    """
+
+    def __init__(self, *given: Any, resumed: str | None = None, **described: Any) -> None:  # noqa: ANN401
+        super().__init__(*given, **described)
+        self._resumed = resumed
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if self._resumed is None:
+                raise
+            click.echo(f"interrupted; the same command {self._resumed}", err=True)
+            raise SystemExit(130) from None
+        except Exception as error:
+            if type(error).__module__.startswith("foretell."):
+                problem = str(error)
+            elif isinstance(error, OSError):
+                # Of two files, the one that is written: a copy fails for want of room there.
+                file = error.filename2 or error.filename
+                problem = f"{file}: " * bool(file) + (error.strerror or str(error))
+            else:
+                raise
+            click.echo(f"foretell {self.name}: {problem}", err=True)
+            raise SystemExit(2) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them below their headings."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(one, "heading", "Options"), []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)

@@ -1,0 +1,217 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import click
+
+from foretell.commands.command import option
+from foretell.files import check_writable
+from foretell.timeaxis.gaps import Filling
+
+if TYPE_CHECKING:
+    from foretell.bundle.bounds import Bound
+    from foretell.data.panel import Panel
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+_DATA = "How the data is read"
+# What a model says of the data that it reads, by itself.
+_OF_MODELS = (
+    option("--channels", heading=_DATA, help="Columns to read, separated by commas [all numbers]."),
+    option("--frequency", heading=_DATA, help="Spacing of the rows, such as h or 15min [found]."),
+)
+_OF_FILES = (
+    option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
+    option("--id-column", heading=_DATA, help="Column that names the series of a row [found]."),
+    option("--date-format", heading=_DATA, help="Such as %d.%m.%Y, or s or ms since 1970 [found]."),
+    option("--time-zone", heading=_DATA, help="Whose clock it is, such as Europe/Berlin."),
+    option("--decimal", heading=_DATA, help="Decimal mark of the numbers, . or , [found]."),
+    option(
+        "--missing",
+        heading=_DATA,
+        type=click.Choice(get_args(Filling)),
+        help="Missing rows and values: an error, or filled in [error].",
+    ),
+    option(
+        "--max-gap",
+        heading=_DATA,
+        type=click.IntRange(min=1),
+        help="Steps in a row that are filled in; longer gaps split a series [12].",
+    ),
+)
+_TRAINING = (
+    option("--data", heading="The data", help="The table: CSV, Parquet or Arrow, with timestamps."),
+    option("--target", heading="The data", help="Channels to forecast, separated by commas [all]."),
+    option("--arch", heading="The model", help="Architecture, such as patchtst or autoformer."),
+    option("--context", heading="The model", type=int, help="Steps of history that it reads."),
+    option("--horizon", heading="The model", type=int, help="Steps that it forecasts."),
+    option(
+        "--bounds",
+        heading="The model",
+        multiple=True,
+        metavar="CHANNEL=LOW:HIGH,…",
+        help="Limits that no forecast goes beyond, such as humidity=0:100.",
+    ),
+    option("--epochs", heading="The training", type=int, help="Passes over the data at most [10]."),
+    option("--splits", heading="The training", help="Train, validation, test [0.7,0.1,0.2]."),
+    option("--cut-at", heading="The training", help="Date from which on all series are tested."),
+    option("--seed", heading="The training", type=int, help="Of weights, dropout and order [0]."),
+    option("--device", heading="The training", help="auto, cpu or cuda [auto]."),
+)
+_SETTINGS = (
+    option(
+        "--preset",
+        heading="Other settings",
+        metavar="NAME",
+        help="A published recipe; `foretell presets` lists them.",
+    ),
+    option(
+        "--config",
+        heading="Other settings",
+        type=FILE,
+        help="YAML file of settings, which win over those of the preset.",
+    ),
+    option(
+        "--set",
+        "words",
+        heading="Other settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Such as loss=mae or model.d_model=64; repeatable. `foretell settings` lists them.",
+    ),
+)
+
+
+def reading_options(function: Function) -> Function:
+    """Give a command the options of how a file is read for a model."""
+    return _with(function, _OF_FILES)
+
+
+def all_reading_options(function: Function) -> Function:
+    """Give a command the options of how a file is read."""
+    return _with(function, (*_OF_MODELS, *_OF_FILES))
+
+
+def training_options(function: Function) -> Function:
+    """Give a command the data, and the settings of a training that are given most often."""
+    return _with(function, (*_TRAINING, *_OF_MODELS, *_OF_FILES))
+
+
+def settings_options(function: Function) -> Function:
+    """Give a command the options of where settings come from."""
+    return _with(function, _SETTINGS)
+
+
+def given_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All that `training_options` and `settings_options` gave, and other settings, as one.
+
+    Raises:
+        RefusedError: a preset, a file or a setting cannot be read.
+    """
+    from foretell.settings.given import gather
+
+    flags = dict(given)
+    recipe, file, words = (flags.pop(name) for name in ("preset", "config", "words"))
+    return gather(recipe, file, words, flags)
+
+
+def read_panel(settings: dict[str, Any]) -> Panel:
+    """The data of a training; what is to be said of it goes to stderr.
+
+    Raises:
+        RefusedError: no file is named, or how to read it is wrong.
+        DataError: it cannot be read.
+    """
+    from foretell.data.reading import read, split_names
+    from foretell.settings.given import needed, reading_of
+
+    target = settings.get("target") or ()
+    targets = split_names(target) if isinstance(target, str) else target
+    panel = read(Path(str(needed(settings, "data"))), reading_of(settings), targets)
+    for note in panel.notes:
+        click.echo(f"note: {note}", err=True)
+    return panel
+
+
+def _with(function: Function, options: tuple[Callable[[Function], Function], ...]) -> Function:
+    for each in reversed(options):
+        function = each(function)
+    return function
+
+
+def _read_bounds(
+    _ctx: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, Bound] | None:
+    """The bounds; None where the option is not given."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from foretell.bundle.bounds import Bounds
+
+    try:
+        return TypeAdapter(Bounds).validate_python(texts) if texts else None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        raise click.BadParameter(f"{place}{problem}") from None
+
+
+def bounds_option(function: Function) -> Function:
+    """Give a command the option of limits."""
+    return click.option(
+        "--bounds",
+        multiple=True,
+        callback=_read_bounds,
+        metavar="CHANNEL=LOW:HIGH,…",
+        help="Limits that no forecast goes beyond, such as irradiance=0:,humidity=0:100; those of "
+        "the checkpoint by default.",
+    )(function)
+
+
+def _read_levels(
+    _ctx: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise click.BadParameter("expected levels such as 0.1,0.9") from None
+
+
+def levels_option(function: Function) -> Function:
+    """Give a command the option of quantiles."""
+    return click.option(
+        "--quantiles", callback=_read_levels, help="Their levels, such as 0.1,0.9."
+    )(function)
+
+
+def plot_option(what: str) -> Callable[[Function], Function]:
+    """An option of a file to draw to; see `check_picture`.
+
+    Args:
+        what: Is drawn.
+    """
+    return click.option(
+        "--plot", "picture", type=NEW_FILE, help=f"Draw {what} to this file (png, svg or pdf)."
+    )
+
+
+def check_picture(path: Path | None) -> None:
+    """Make sure, before anything takes its time, that a picture can be drawn.
+
+    Raises:
+        RefusedError: it cannot be written.
+        ImportError: matplotlib is missing.
+    """
+    if path is not None:
+        import_module("matplotlib")
+        check_writable(path, (".png", ".svg", ".pdf"))

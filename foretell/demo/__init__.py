@@ -1,0 +1,1 @@
+"""The demo: real data, and models of it."""

@@ -1,0 +1,1 @@
+"""Bundles as models of other servers: MLflow, Triton."""

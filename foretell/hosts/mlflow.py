@@ -1,0 +1,142 @@
+"""A bundle as a model of MLflow: a table of histories in, a table of forecasts out."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from foretell.bundle import checksums, example
+from foretell.bundle import manifest as manifests
+from foretell.bundle.manifest import Manifest
+from foretell.errors import RefusedError
+from foretell.predict.in_process import OpenBundle
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+# Of an example of a bundle that carries none.
+_START = np.datetime64("2024-01-01")
+_SERIES, _TIME = "unique_id", "ds"
+
+
+def write(bundle: Path, folder: Path) -> Path:
+    """Write a bundle as a model of MLflow.
+
+    Args:
+        bundle: Its folder.
+        folder: Of the model; there is nothing yet.
+
+    Returns:
+        The folder.
+
+    Raises:
+        BundleError: the bundle is damaged.
+        RefusedError: there is something.
+    """
+    from mlflow import pyfunc
+
+    manifest = manifests.read(bundle)
+    checksums.check(bundle, manifest.files)
+    if folder.exists():
+        raise RefusedError(f"{folder}: exists already")
+    hidden = folder.with_name(f".{folder.name}.writing")
+    try:
+        pyfunc.save_model(
+            hidden,
+            loader_module=__name__,
+            data_path=str(bundle),
+            signature=_signature(manifest),
+            input_example=_example(bundle, manifest),
+            pip_requirements=[f"foretell[cpu]=={metadata.version('foretell')}"],
+            metadata={"model": manifest.name, "version": manifest.version},
+        )
+        hidden.rename(folder)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    return folder
+
+
+class BundleModel:
+    """What MLflow asks for predictions.
+
+    Args:
+        folder: The bundle.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        bundle = OpenBundle(folder)
+        self._client = bundle.client
+        # MLflow closes no model. When Python ends, the threads that this takes have ended.
+        weakref.finalize(self, bundle.close).atexit = False
+
+    def predict(
+        self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """Forecast every series of a table.
+
+        Args:
+            model_input: In long form: a column for each channel, `ds`, and `unique_id` where there
+                are several series.
+            params: `horizon`, `quantiles` and `missing`, as `foretell.client.Client.forecast` has
+                them.
+
+        Returns:
+            A row for each series and step, with the same columns and those of quantiles.
+
+        Raises:
+            ForetellError: the table does not fit the model.
+        """
+        given = dict(params or {})
+        if not len(given.get("quantiles", ())):
+            given.pop("quantiles", None)
+        return self._client.forecast(model_input, **given)
+
+
+def _load_pyfunc(folder: str) -> BundleModel:
+    """What MLflow calls to load a model."""
+    return BundleModel(Path(folder))
+
+
+def _signature(manifest: Manifest) -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    def columns(names: Sequence[str], *, timed: bool) -> Schema:
+        given = [
+            ColSpec("string", _SERIES, required=False),
+            ColSpec("datetime", _TIME, required=timed),
+        ]
+        return Schema([*given, *(ColSpec("double", name) for name in names)])
+
+    return ModelSignature(
+        columns(manifest.channels, timed=manifest.calendar is not None),
+        columns(manifest.targets, timed=False),
+        ParamSchema(
+            [
+                ParamSpec("horizon", "long", manifest.horizon),
+                ParamSpec("quantiles", "double", [], shape=(-1,)),
+                ParamSpec("missing", "string", "error"),
+            ]
+        ),
+    )
+
+
+def _example(bundle: Path, manifest: Manifest) -> pd.DataFrame:
+    """The bundle's example, or one made up."""
+    found = example.read(bundle, manifest)
+    if found is not None:
+        values, times = found.history[-manifest.context :], found.timestamps[-manifest.context :]
+        frame = pd.DataFrame(values, columns=list(manifest.channels))
+        frame.insert(0, _TIME, pd.to_datetime(times, format="ISO8601", utc=False))
+        return frame
+    values = np.zeros((manifest.context, len(manifest.channels)))
+    frame = pd.DataFrame(values + manifest.scaler.training.mean, columns=list(manifest.channels))
+    frame.insert(0, _TIME, manifest.step.steps_from(_START, manifest.context))
+    return frame

@@ -1,0 +1,1 @@
+"""Pictures of forecasts, errors and evidence."""

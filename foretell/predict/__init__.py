@@ -1,0 +1,1 @@
+"""Forecasts of the end of a file, by a server or a bundle."""

@@ -1,0 +1,120 @@
+"""A bundle, asked as a server is, in this process: what reads and answers requests is the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import httpx
+
+from foretell.bundle import checksums, layout, manifest
+from foretell.client import Client
+from foretell.errors import RefusedError
+from foretell.service.api.app import create_app
+from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.loading import load
+from foretell.service.errors import StartError
+from foretell.service.metrics import Metrics
+from foretell.service.settings import DeviceChoice, Settings
+
+Result = TypeVar("Result")
+
+# Nobody else waits, and nobody comes back later.
+_SECONDS = 86_400.0
+
+
+@contextmanager
+def opened(folder: Path, device: DeviceChoice = "auto") -> Iterator[Client]:
+    """The client of a bundle, which is closed with it; see `OpenBundle`."""
+    bundle = OpenBundle(folder, device)
+    try:
+        yield bundle.client
+    finally:
+        bundle.close()
+
+
+class OpenBundle:
+    """A bundle, loaded with all that serving asks of it.
+
+    Args:
+        folder: A bundle, or a model's folder of bundles: its newest. What a server calls it the
+            manifest says, wherever it lies.
+        device: What runs it.
+
+    Attributes:
+        client: Asks it.
+
+    Raises:
+        BundleError: the bundle is damaged.
+        RefusedError: it does not work here; the message says why.
+    """
+
+    def __init__(self, folder: Path, device: DeviceChoice = "auto") -> None:
+        folder = layout.newest(folder)
+        found = manifest.read(folder)
+        # Before it has another name in messages.
+        checksums.check(folder, found.files)
+        self._repository = TemporaryDirectory(prefix="foretell-")
+        place = Path(self._repository.name, found.name, found.version)
+        place.parent.mkdir()
+        place.symlink_to(folder)
+        # Not those of the environment, which are a server's.
+        settings = Settings.model_construct(
+            models=Path(self._repository.name), device=device, timeout_seconds=_SECONDS
+        )
+        metrics = Metrics()
+        try:
+            self._engine = LocalEngine(load(settings, metrics), metrics)
+        except StartError as error:
+            self._repository.cleanup()
+            raise RefusedError(str(error)) from None
+        app = httpx.ASGITransport(create_app(settings, self._engine))
+        self._transport = _Transport(app)
+        self.client = Client("http://bundle", key="", timeout=_SECONDS, transport=self._transport)
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._transport.run(self._engine.close())
+        # Which closes its transport.
+        self.client.close()
+        self._repository.cleanup()
+
+
+class _Transport(httpx.BaseTransport):
+    """Has a transport for coroutines answer, on an event loop and a thread of its own.
+
+    The thread is for callers that are in an event loop themselves, such as notebooks.
+
+    Args:
+        inner: Answers.
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bundle")
+        self._runner = asyncio.Runner()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the loop."""
+        return self._thread.submit(self._runner.run, coroutine).result()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.BaseTransport`."""
+        return self.run(self._answer(request))
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._inner.handle_async_request(request)
+        assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101 - it came that way
+        content = b"".join([part async for part in answer.stream])
+        stream = httpx.ByteStream(content)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=stream)
+
+    def close(self) -> None:
+        """See `httpx.BaseTransport`."""
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()

@@ -1,0 +1,1 @@
+"""Settings of a training: presets, YAML files and `--set`, in one form."""

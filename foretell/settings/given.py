@@ -1,0 +1,147 @@
+"""Settings that are given, from presets, files and words, and what they are settings of.
+
+They are nested as in a YAML file: `{"epochs": 3, "model": {"d_model": 64}}`, where `model` has the
+fields of an architecture's config. `model.d_model` names a nested one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from foretell.bundle.nearness import nearest
+from foretell.data.reading import Reading
+from foretell.errors import RefusedError
+
+if TYPE_CHECKING:
+    from foretell.training.config import TrainingConfig
+
+Settings = dict[str, Any]
+Config = TypeVar("Config", bound=BaseModel)
+
+# Of a command, neither of the training nor of how the data is read.
+FILES = ("data", "out", "tensorboard")
+
+
+def gather(
+    recipe: str | None, file: Path | None, words: Sequence[str], flags: Mapping[str, object]
+) -> Settings:
+    """All settings, the later ones over the earlier ones.
+
+    Args:
+        recipe: Name of a preset.
+        file: A YAML file.
+        words: Settings such as `model.d_model=64`.
+        flags: Settings by name; those that are None or empty are not given.
+
+    Raises:
+        RefusedError: one of them cannot be read.
+    """
+    from foretell.settings.presets import preset
+    from foretell.settings.yaml_file import load
+
+    settings = merge({}, preset(recipe).settings if recipe else {})
+    settings = merge(settings, _read_file(file) if file else {})
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not name or not equals:
+            raise RefusedError(f"--set {word}: expected NAME=VALUE, as in model.d_model=64")
+        assign(settings, name, load(text, f"--set {word}"))
+    given = {name: one for name, one in flags.items() if one not in (None, ())}
+    # What was given several times is one list.
+    texts = {name: ",".join(one) for name, one in given.items() if isinstance(one, tuple)}
+    return merge(settings, given | texts)
+
+
+def merge(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
+    """Settings where others do not have them; those of the model one by one."""
+    merged = {**settings, **others}
+    if isinstance(others.get("model"), dict):
+        merged["model"] = {**settings.get("model", {}), **others["model"]}
+    return merged
+
+
+def assign(settings: Settings, name: str, value: object) -> None:
+    """Set one by its name, such as `model.d_model`.
+
+    Raises:
+        RefusedError: what it is to be in is no mapping.
+    """
+    *outer, last = name.replace("-", "_").split(".")
+    for part in outer:
+        settings = settings.setdefault(part, {})
+        if not isinstance(settings, dict):
+            raise RefusedError(f"{name}: {part} is {settings!r}, which has no settings")
+    settings[last] = value
+
+
+def _read_file(path: Path) -> Settings:
+    from foretell.settings.yaml_file import load
+
+    settings = load(path.read_bytes(), path)
+    if not isinstance(settings, dict):
+        raise RefusedError(f"{path}: expected settings as 'name: value', one a line")
+    return {str(name).replace("-", "_"): value for name, value in settings.items()}
+
+
+def needed(settings: Settings, name: str) -> Any:  # noqa: ANN401 - whatever is given
+    """A setting that has to be given.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if settings.get(name) is None:
+        raise RefusedError(f"{name} is missing; give --{name}, or set it in --config")
+    return settings[name]
+
+
+def reading_of(settings: Mapping[str, Any]) -> Reading:
+    """How the file is read; other settings are passed over.
+
+    Raises:
+        RefusedError: one is wrong.
+    """
+    own = {name: settings[name] for name in Reading.model_fields if settings.get(name) is not None}
+    return _validated(Reading, own)
+
+
+def training_of(settings: Settings) -> TrainingConfig:
+    """How a model is trained.
+
+    Raises:
+        RefusedError: one is wrong, or of nothing.
+    """
+    from foretell.models.forecaster import ARCHITECTURES
+    from foretell.training.config import TrainingConfig
+
+    known = {*TrainingConfig.model_fields, *Reading.model_fields, *FILES}
+    for name in settings.keys() - known:
+        is_of_models = any(name in family.model_fields for family in ARCHITECTURES.values())
+        near = f"model.{name}" if is_of_models else nearest(name, known)
+        raise RefusedError(f"{name}: unknown setting" + (f"; did you mean {near}?" if near else ""))
+    own = {name: settings[name] for name in TrainingConfig.model_fields if name in settings}
+    if isinstance(own.get("model"), dict):
+        own["model"] = {
+            name: None if value == "none" else value for name, value in own["model"].items()
+        }
+    for name in ("arch", "context", "horizon"):
+        needed(settings, name)
+    return _validated(TrainingConfig, own)
+
+
+def _validated(config: type[Config], fields: Settings) -> Config:
+    try:
+        return config.model_validate(fields)
+    except ValidationError as error:
+        raise RefusedError(problem_of(error)) from None
+
+
+def problem_of(error: ValidationError) -> str:
+    """The first thing that is wrong with settings, and where."""
+    first = error.errors()[0]
+    message, given = first["msg"].removeprefix("Value error, "), f"got {first['input']!r}"
+    text = f"{first['loc'][0]}: {message}"
+    return text if given in message else f"{text}, {given}"

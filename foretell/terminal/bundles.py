@@ -1,0 +1,111 @@
+"""The bundles of a repository, in a folder or in object storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, ParamSpec
+
+import click
+
+from foretell.bundle import layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.terminal.tables import Facts, show
+
+_Given = ParamSpec("_Given")
+
+# Storage answers slowly, and many questions at a time.
+_THREADS = 8
+_COLUMNS = (
+    *("model", "version", "architecture", "channels", "context", "horizon", "step"),
+    *("size", "written"),
+)
+
+
+class Listed(NamedTuple):
+    """A version of a model.
+
+    Attributes:
+        name: Of the model.
+        version: Its version.
+        at: When its manifest was written there.
+        size: Bytes of its files.
+        about: Its manifest, or why that cannot be read.
+    """
+
+    name: str
+    version: str
+    at: datetime
+    size: int
+    about: Manifest | BundleError
+
+
+def in_folder(repository: Path) -> list[Listed]:
+    """The bundles in a folder, by name, oldest first.
+
+    Raises:
+        BundleError: there is no such folder.
+        OSError: it, or one in it, cannot be read.
+    """
+    found = []
+    for name in layout.model_names(repository):
+        for version in layout.versions(repository, name):
+            folder = repository / name / version
+            at = datetime.fromtimestamp((folder / layout.MANIFEST).stat().st_mtime, UTC)
+            size = sum(file.stat().st_size for file in folder.iterdir())
+            found.append(Listed(name, version, at, size, _tried(manifest.read, folder)))
+    return found
+
+
+def in_storage(url: str) -> list[Listed]:
+    """The bundles under a URL, by name, oldest first.
+
+    Raises:
+        StorageError: it is no URL, or cannot be listed or read.
+    """
+    from foretell.storage import remote
+    from foretell.storage.location import open_location
+
+    location = open_location(url)
+
+    def one(key: remote.Version) -> Listed:
+        about = _tried(remote.manifest_of, location, *key)
+        return Listed(*key, found[key].at, found[key].size, about)
+
+    found = remote.versions(location)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(one, sorted(found, key=lambda key: (key[0], int(key[1])))))
+
+
+def _tried(
+    read: Callable[_Given, Manifest], *given: _Given.args, **named: _Given.kwargs
+) -> Manifest | BundleError:
+    try:
+        return read(*given, **named)
+    except BundleError as error:
+        return error
+
+
+def print_bundles(bundles: list[Listed]) -> None:
+    """Print a table of them, and what is wrong with those that cannot be read."""
+    rows = []
+    for name, version, at, size, about in bundles:
+        cells: tuple[str, ...] = ("unreadable", "", "", "", "")
+        if isinstance(about, Manifest):
+            steps = map(str, (about.context, about.horizon, about.frequency))
+            cells = (about.architecture, _channels(about), *steps)
+        written = (f"{size / 1e6:,.1f} MB", f"{at:%Y-%m-%d %H:%M} UTC")
+        rows.append((name, version, *cells, *written))
+    show(Facts("", _COLUMNS, rows))
+    for bundle in bundles:
+        if isinstance(bundle.about, BundleError):
+            click.echo(str(bundle.about))
+
+
+def _channels(about: Manifest) -> str:
+    """How many it reads, and forecasts where that is not all of them."""
+    read, forecast = len(about.channels), len(about.targets)
+    return str(read) if read == forecast else f"{forecast} of {read}"

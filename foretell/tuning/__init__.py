@@ -1,0 +1,1 @@
+"""Searches for settings of a training."""
