@@ -17,6 +17,7 @@ from foretell.bundle import layout
 from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.errors import ExportError
+from foretell.export.lowerings import LOWERINGS
 from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.simplification import simplify
 from foretell.models.forecaster import Forecaster
@@ -79,6 +80,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
                 output_names=form.output_names,
                 verbose=False,
                 optimize=False,
+                custom_translation_table=LOWERINGS,
             )
         finally:
             exporter.setLevel(level)

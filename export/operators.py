@@ -7,7 +7,7 @@ holds what the graphs use, each looked up in the kernels that onnxruntime 1.31 r
 
 No cuDNN is needed. Where the axes decide that, they are looked at: CUDA takes the mean over the
 first or the last axes by itself, and leaves one over an inner axis to cuDNN, like every minimum and
-maximum (`export/rewrites/reductions.py` has what to take instead).
+maximum (`export/lowerings.py` has what graphs take instead).
 
 Shapes are not computed with: onnxruntime would do that on the CPU. So `Concat`, say, takes no
 integers.
@@ -42,6 +42,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Cos": _FLOAT32,
     "CumSum": _FLOAT32,
     "Div": _FLOAT32,
+    "Equal": _FLOAT32,
     "Exp": _FLOAT32,
     "Expand": _FLOAT32,
     "Gather": _OR_INDEX,
@@ -58,6 +59,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Mul": _FLOAT32,
     "Neg": _FLOAT32,
     "Pad": _FLOAT32,
+    "PRelu": _FLOAT32,
     "Pow": _FLOAT32,
     "Reciprocal": _FLOAT32,
     "ReduceMean": _FLOAT32,

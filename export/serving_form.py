@@ -15,7 +15,6 @@ from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.rewrites.conditioning import clearness_of_norms
 from foretell.export.rewrites.margins import extremes, smallest_margin
-from foretell.export.rewrites.reductions import smallest
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster
 
@@ -111,7 +110,7 @@ class ServingForm(nn.Module):
             outputs = [self._bounded(head.mean(parameters)), parameters]
         if self.has_margin:
             margin = _margin(outputs[0], self.model.stages, attention)
-            outputs.append(smallest(torch.stack([margin, *norms], dim=1))[:, 0])
+            outputs.append(torch.stack([margin, *norms], dim=1).amin(dim=1))
         if self.kind == "explain":
             for stage in self.model.stages:
                 outputs += [_part(stage, attention, name) for name in stage.output_names]

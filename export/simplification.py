@@ -11,6 +11,8 @@ from onnxscript.optimizer import fold_constants, inline
 from onnxscript.rewriter import RewritePass
 from onnxscript.rewriter.rules import common as rules
 
+from foretell.export.lowerings import broadcast
+
 # Another version may lack one of them, and only leaves a graph with more nodes then.
 _NAMES = (
     "add_0",
@@ -54,6 +56,7 @@ def simplify(model: ir.Model) -> None:
     for _ in range(2):
         fold_constants(model)
         RewritePass(_RULES)(model)
+        broadcast(model)
         passes.RemoveUnusedNodesPass()(model)
     passes.RemoveUnusedOpsetsPass()(model)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)

@@ -10,7 +10,6 @@ from foretell.export.rewrites.fourier import FourierCorrelator, best_divisor, mu
 from foretell.export.rewrites.gram import GramCorrelator
 from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.export.rewrites.margins import choose_lags
-from foretell.export.rewrites.reductions import mean_over_time
 from foretell.models.attention.auto_correlation import AutoCorrelation, fit_length
 from foretell.models.attention.evidence import Circulant
 from foretell.models.attention.mechanism import Attended
@@ -130,10 +129,10 @@ class ServedAutoCorrelation(nn.Module):
             # lags; less one of them they are exactly zero.
             first = tokens[:, :1]
             tokens = tokens - first
-            rest = mean_over_time(tokens)
+            rest = tokens.mean(dim=1, keepdim=True)
             mean, tokens = first + rest, tokens - rest
         else:
-            mean = mean_over_time(tokens)
+            mean = tokens.mean(dim=1, keepdim=True)
             if self.centre:
                 tokens = tokens - mean
         read = tokens if self.itself else source
@@ -169,7 +168,7 @@ class ServedAutoCorrelation(nn.Module):
 
     def shift_by(self, tokens: Tensor, level: Tensor) -> Tensor:
         """What a level `[batch, 1, d_model]` of tokens that read themselves adds to every lag."""
-        mean = mean_over_time(tokens)
+        mean = tokens.mean(dim=1, keepdim=True)
         return self._shift(mean + level, tokens) - self._shift(mean, tokens)
 
     def _constant(self, mean: Tensor) -> Tensor:
@@ -179,7 +178,7 @@ class ServedAutoCorrelation(nn.Module):
 
     def _shift(self, mean: Tensor, source: Tensor) -> Tensor:
         """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
-        read = mean if self.itself else mean_over_time(source[:, : self.known])
+        read = mean if self.itself else source[:, : self.known].mean(dim=1, keepdim=True)
         shift = self.both_biases + read @ self.query_bias
         if not self.padded:
             shift = shift + mean @ self.key_bias

@@ -14,7 +14,6 @@ from foretell.export.rewrites.decomposition import ServedDecomposition, average_
 from foretell.export.rewrites.embedding import NeighbourEmbedding, ServedEmbedding, neighbours
 from foretell.export.rewrites.lookup import Call, all_of, replace, rewrites
 from foretell.export.rewrites.normalization import SeasonalNorm
-from foretell.export.rewrites.reductions import mean_over_time
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelation
 from foretell.models.attention.evidence import Circulant
@@ -199,7 +198,7 @@ class JoinedDecoderStart(nn.Module):
         level_free = history[:, self.first :] - history[:, -1:]
         joined = level_free.transpose(1, 2) @ self.start
         shape = (-1, self.length, 3 * history.shape[2])
-        return joined.transpose(1, 2).reshape(shape), mean_over_time(history)
+        return joined.transpose(1, 2).reshape(shape), history.mean(dim=1, keepdim=True)
 
 
 class SeasonalProjection(nn.Module):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from foretell.export.rewrites.attention import ServedAttention, TimeFirstAttention
 from foretell.export.rewrites.batch_norm import affine_norms
-from foretell.export.rewrites.lookup import Call, form_of, replace, rewrites
-from foretell.models.architectures.huggingface_patchtst import ChannelPatchLayer, Pooling
+from foretell.export.rewrites.lookup import Call, replace, rewrites
+from foretell.models.architectures.huggingface_patchtst import ChannelPatchLayer
 from foretell.models.attention.softmax import MultiHeadAttention
 
 
@@ -28,22 +28,3 @@ def rewrite_layer(plain: ChannelPatchLayer, call: Call) -> nn.Module | None:
     )
     replace(plain, attention=own, crossed=crossed, **affine_norms(plain))
     return plain
-
-
-@form_of(Pooling)
-class ServedPooling(nn.Module):
-    """The mean as a sum, the largest value as the first of a TopK (see `reductions`).
-
-    Args:
-        plain: The trained part, which has no weights.
-    """
-
-    def __init__(self, plain: Pooling) -> None:
-        super().__init__()
-        self.kind = plain.kind
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """As the plain one."""
-        if self.kind == "mean":
-            return tokens.sum(dim=2) / tokens.shape[2]
-        return tokens.transpose(2, 3).topk(1, dim=-1).values[..., 0]

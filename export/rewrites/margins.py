@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from foretell.export.rewrites.reductions import smallest
 from foretell.export.rules import TINY
 
 
@@ -35,7 +34,8 @@ def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
     # Added to the runner-up. It leaves that out without a copy of the others.
     left_out = largest.new_tensor([0.0] * keep + [float("-inf")])
     weights = (largest + left_out).softmax(dim=-1)
-    return LagChoice(lags, weights, torch.cat([largest, smallest(correlation)], dim=1))
+    smallest = correlation.amin(dim=-1, keepdim=True)
+    return LagChoice(lags, weights, torch.cat([largest, smallest], dim=1))
 
 
 def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
@@ -52,7 +52,7 @@ def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
         is less than the largest by the range: the smallest, mostly.
     """
     largest = scores.topk(kept + 1, dim=-1).values
-    last = smallest(scores)
+    last = scores.amin(dim=-1, keepdim=True)
     if to_zero:
         last = -((-largest[..., :1]).relu() + (-last).relu())
     return torch.cat([largest, last], dim=-1)
@@ -73,7 +73,7 @@ def smallest_margin(choices: Sequence[Tensor]) -> Tensor:
     """
     found = [(one @ _differences(one.shape[-1]).to(one)).flatten(1) for one in choices]
     both = torch.cat(found, dim=1)
-    return smallest(both[:, 0::2] / both[:, 1::2].clamp_min(TINY))[:, 0]
+    return (both[:, 0::2] / both[:, 1::2].clamp_min(TINY)).amin(dim=1)
 
 
 def _differences(count: int) -> Tensor:

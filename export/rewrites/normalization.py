@@ -8,7 +8,6 @@ from torch.nn import functional
 from typing_extensions import override
 
 from foretell.export.rewrites.lookup import form_of
-from foretell.export.rewrites.reductions import mean_over_time
 from foretell.models.layers.normalization import (
     EPSILON,
     InstanceNorm,
@@ -35,7 +34,7 @@ class SeasonalNorm(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """`[batch, time, d_model]`, the shape stays."""
         normed = functional.layer_norm(tokens, self.shape, self.weight, eps=self.epsilon)
-        return normed - mean_over_time(normed)
+        return normed - normed.mean(dim=1, keepdim=True)
 
 
 @form_of(InstanceNorm)
@@ -54,10 +53,10 @@ class SummedInstanceNorm(InstanceNorm):
     def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
         """As the plain one."""
         # What rounding leaves of a constant window would be made many times as large.
-        rough = mean_over_time(history)
-        mean = rough + mean_over_time(history - rough)
+        rough = history.mean(dim=1, keepdim=True)
+        mean = rough + (history - rough).mean(dim=1, keepdim=True)
         centred = history - mean
-        spread = torch.sqrt(mean_over_time(centred * centred) + EPSILON)
+        spread = torch.sqrt((centred * centred).mean(dim=1, keepdim=True) + EPSILON)
         centre = mean if self.centre == "mean" else history[:, -1:]
         statistics = InstanceStatistics(centre, spread)
         return self.normalise(history, statistics), statistics

@@ -12,7 +12,6 @@ from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.batch_norm import AffineNorm
 from foretell.export.rewrites.lookup import Call, all_of, rewrites
 from foretell.export.rewrites.merged_attention import MergedAttention, is_narrow
-from foretell.export.rewrites.reductions import mean_over_time
 from foretell.export.rewrites.transformer_layers import flatten_layer
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST, by_channel
 from foretell.models.attention.evidence import Evidence
@@ -66,7 +65,7 @@ class TimeFirstInstanceNorm(nn.Module):
         """
         # Of the history as it lies: down the columns onnxruntime adds one row after the other,
         # which shows where a window is constant.
-        mean = mean_over_time(history).reshape(1, -1)
+        mean = history.mean(dim=1, keepdim=True).reshape(1, -1)
         series = history.transpose(0, 1).flatten(1)
         centred = series - mean
         variance = (centred * centred).mean(dim=0, keepdim=True)

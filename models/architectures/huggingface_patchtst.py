@@ -288,8 +288,7 @@ class HuggingFacePatchTST(Forecaster):
         tokens = cast("Tensor", self.dropout(tokens + self.positions))
         if self.class_token is None:
             return tokens
-        # Of as many windows and channels as the tokens, without the arithmetic of shapes.
-        further = 0 * tokens[:, :, :1] + self.class_token
+        further = self.class_token.expand(tokens.shape[0], config.channels, 1, -1)
         return torch.cat([tokens, further], dim=2)
 
 

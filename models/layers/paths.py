@@ -105,9 +105,7 @@ class PathsLayer(DecoderLayer):
 
 def ascending(paths: Tensor) -> Tensor:
     """`[batch, time, paths, channels]`, in the order of each step by itself."""
-    ranked = paths.transpose(2, 3)
-    ranked = ranked.topk(ranked.shape[-1], dim=-1, largest=False).values
-    return ranked.transpose(2, 3)
+    return paths.sort(dim=2).values
 
 
 def _constants(family: Drawn, wanted: tuple[float, ...]) -> Floats:

@@ -27,7 +27,7 @@ def test_the_form_forecasts_the_same_by_the_same_evidence(size) -> None:
 
 def test_shared_attention_is_served_in_two_forms() -> None:
     rewritten, plain = composition(model := CROSSED.build(), inference_form(model))
-    assert {"MultiHeadAttention", "TokenBatchNorm", "Pooling"} <= set(rewritten)
+    assert {"MultiHeadAttention", "TokenBatchNorm"} <= set(rewritten)
     assert "MultiHeadAttention" not in plain
 
 

@@ -1,0 +1,173 @@
+"""What graphs have for operators of torch that CUDA would not run; models are plain torch.
+
+onnxruntime's CUDA provider lacks some operators, leaves minima, maxima and means over inner axes to
+cuDNN, and has shapes computed on the CPU. `export/operators.py` lists its kernels.
+"""
+
+# ruff: noqa: ANN401 - values of a trace, which onnxscript computes with
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from onnxscript import ir
+from onnxscript.onnx_opset import opset23
+
+# Untyped: a trace takes values where a schema has types.
+op: Any = opset23
+
+
+def _largest(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+    return _first(values, dim, keepdim, largest=1)
+
+
+def _smallest(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+    return _first(values, dim, keepdim, largest=0)
+
+
+def _first(values: Any, dim: Sequence[int], keepdim: bool, *, largest: int) -> Any:
+    (axis,) = dim
+    found, _ = op.TopK(values, _integers(1), axis=axis, largest=largest, sorted=1)
+    return found if keepdim else op.Gather(found, op.Constant(value_int=0), axis=axis)
+
+
+def _sort(values: Any, dim: int = -1, descending: bool = False) -> Any:
+    length = _integers(values.shape[dim])
+    return op.TopK(values, length, axis=dim, largest=int(descending), sorted=1)
+
+
+def _mean(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+    rank, count = len(values.shape), len(dim)
+    axes = sorted(axis % rank for axis in dim)
+    if axes in ([*range(count)], [*range(rank - count, rank)]):
+        return op.ReduceMean(values, _integers(*axes), keepdims=int(keepdim))
+    total = op.ReduceSum(values, _integers(*axes), keepdims=int(keepdim))
+    return op.Div(total, _number(prod(values.shape[axis] for axis in axes), values))
+
+
+def _softplus(values: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """As exact as torch has it: the operator of ONNX leaves no digits of small ones.
+
+    A small number that 1 is added to loses its digits; the quotient has them from the same sum
+    (Kahan's `log1p`).
+    """
+    del beta, threshold
+    small, one = op.Exp(op.Neg(op.Abs(values))), _number(1, values)
+    least = _number(np.finfo(values.dtype.numpy()).eps, values)
+    total = op.Add(one, op.Max(small, least))
+    return op.Add(op.Relu(values), op.Mul(small, op.Div(op.Log(total), op.Sub(total, one))))
+
+
+def _asinh(values: Any) -> Any:
+    size = op.Abs(values)
+    root = op.Sqrt(op.Add(op.Mul(size, size), _number(1, values)))
+    return op.Mul(op.Sign(values), op.Log(op.Add(size, root)))
+
+
+def _sinh(values: Any) -> Any:
+    twice = op.Sub(op.Exp(values), op.Exp(op.Neg(values)))
+    return op.Div(twice, _number(2, values))
+
+
+_ATEN = torch.ops.aten
+# Of the operators that torch traces, for its exporter.
+LOWERINGS: dict[Callable[..., Any], Callable[..., Any]] = {
+    _ATEN.amax.default: _largest,
+    _ATEN.amin.default: _smallest,
+    _ATEN.sort.default: _sort,
+    _ATEN.mean.dim: _mean,
+    _ATEN.softplus.default: _softplus,
+    _ATEN.asinh.default: _asinh,
+    _ATEN.sinh.default: _sinh,
+}
+
+
+def _integers(*values: int) -> Any:
+    return op.Constant(value_ints=[*values])
+
+
+def _number(value: float, like: Any) -> Any:
+    return op.Constant(value=ir.tensor(np.array(value, like.dtype.numpy())))
+
+
+def broadcast(model: ir.Model) -> None:
+    """Make tensors longer without the arithmetic of shapes; changes the model.
+
+    An axis keeps its length where the shape has a 1. One that becomes as long as that of another
+    tensor, such as the batch, does so in a sum with zeros that are made of the other.
+
+    Args:
+        model: Traced, with the shapes that torch knows of its values, and constants folded.
+    """
+    for node in list(model.graph):
+        if node.op_type == "Expand" and (shape := node.inputs[1]) and shape.const_value is None:
+            _expand(model.graph, node)
+
+
+def _expand(graph: ir.Graph, node: ir.Node) -> None:
+    given, expanded = node.inputs[0], node.outputs[0]
+    if given is None or given.shape is None or expanded.shape is None:
+        return
+    wanted = expanded.shape.dims
+    own = (1,) * (len(wanted) - len(given.shape)) + given.shape.dims
+    of_others = [
+        axis
+        for axis, (length, mine) in enumerate(zip(wanted, own, strict=True))
+        if not isinstance(length, int) and length != mine
+    ]
+    other = next(_of_length(graph, node, wanted[0]), None) if of_others == [0] else None
+    if of_others and other is None:
+        return
+    tape = _Tape(node)
+    result = given
+    lengths = [length if isinstance(length, int) else 1 for length in wanted]
+    if any(length not in (1, mine) for length, mine in zip(lengths, own, strict=True)):
+        result = tape.op("Expand", [result, tape.constant(np.array(lengths))])
+    if other is not None:
+        result = tape.op("Add", [result, _zeros(tape, other, len(wanted), given)])
+    if result is given:
+        result = tape.op("Identity", [given])
+    result.shape, result.type = expanded.shape, expanded.type
+    graph.insert_before(node, tape.nodes)
+    for made in tape.initializers:
+        graph.register_initializer(made)
+    ir.convenience.replace_all_uses_with(expanded, result, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+class _Tape(ir.tape.Tape):
+    """New nodes and constants, with names by the node whose place they take."""
+
+    def __init__(self, node: ir.Node) -> None:
+        super().__init__()
+        self._name = node.outputs[0].name
+
+    def constant(self, values: np.ndarray) -> ir.Value:
+        name = f"{self._name}_{len(self.initializers)}"
+        return self.initializer(ir.tensor(values), name=name)
+
+
+def _of_length(graph: ir.Graph, node: ir.Node, length: object) -> Iterator[ir.Value]:
+    """Tensors that are known before a node, and are as long in their first axis."""
+    for value in (*graph.inputs, *(value for other in graph for value in other.outputs)):
+        if value in node.outputs:
+            return
+        if value.dtype is ir.DataType.FLOAT and value.shape and value.shape[0] == length:
+            yield value
+
+
+def _zeros(tape: _Tape, other: ir.Value, rank: int, like: ir.Value) -> ir.Value:
+    """`[length, 1, …]`, of a tensor that may hold what is not finite."""
+    assert other.shape is not None  # noqa: S101 - it has a first axis
+    assert like.dtype is not None  # noqa: S101 - torch knows it
+    inner = np.arange(1, len(other.shape))
+    if len(inner):
+        bounds = (tape.constant(np.full(len(inner), bound)) for bound in (0, 1))
+        other = tape.op("Slice", [other, *bounds, tape.constant(inner)])
+    other = tape.op("Reshape", [other, tape.constant(np.array([-1] + [1] * (rank - 1)))])
+    zero = tape.constant(np.zeros((), like.dtype.numpy()))
+    return tape.op("Where", [tape.op("IsNaN", [other]), zero, zero])
