@@ -61,12 +61,12 @@ def misplacement(folder: Path, about: Manifest) -> str:
     if (about.name, about.version) == (folder.parent.name, folder.name):
         return ""
     return (
-        f"{folder}: the manifest is of {about.name} version {about.version}; `foretell promote` "
+        f"{folder}: the manifest is of {about.name} version {about.version}; `foretell publish` "
         "copies a bundle to another name or version"
     )
 
 
-def promote(
+def publish(
     bundle: Path, repository: Path, *, name: str | None = None, version: str | None = None
 ) -> Path:
     """Copy a bundle, wherever it lies, into a repository; it appears whole or not at all.

@@ -12,7 +12,7 @@ import click
 # By what they are for.
 _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    "Bundles": ("verify", "backtest", "report", "list", "promote", "push"),
+    "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),
     "Forecasts": ("serve", "predict", "batch", "demo"),
 }
 

@@ -103,11 +103,11 @@ def command(
         # First of all: what workers import takes as long as what this process does.
         processes.begin()
 
-    from foretell.batch.models import find_bundle, pinned
     from foretell.batch.preparation import Asked
     from foretell.batch.progress import ConsoleProgress
     from foretell.batch.run import forecast_table
     from foretell.batch.workers import run_parts, workers_of
+    from foretell.storage.sources import find_bundle, pinned
 
     bundle = find_bundle(model, cache)
     asked = Asked(

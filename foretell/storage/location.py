@@ -90,11 +90,6 @@ class Location:
             yield from map(bytes, obstore.get(self.store, path))
 
 
-def is_url(text: str) -> bool:
-    """Whether a text names a place elsewhere, rather than a file or folder of this machine."""
-    return "://" in text
-
-
 def open_location(url: str) -> Location:
     """A place in object storage; nothing is asked of it yet.
 

@@ -19,12 +19,13 @@ from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
-from foretell.storage.remote import Version, path_of, versions
+from foretell.storage.repository import Version, list_contents, manifest_path, read_blob
 
 # In the folder of a bundle: which manifest in storage it is of.
 _TAG = ".tag"
-_LOCK = ".lock"
-# Without a sign of life of who holds it: longer than a request that is tried again takes.
+# In the folder of all: each file once, by its sha256; what is being fetched or removed; the lock.
+_BLOBS, _WORK, _LOCK = ".blobs", ".work", ".lock"
+# Without a sign of life of the server that holds it: longer than a request with its retries takes.
 _LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 # Versions that are fetched at a time: most of what small files take is waiting for the storage.
@@ -48,18 +49,11 @@ class _Failed(NamedTuple):
     pause: float
     again: float
 
-    @classmethod
-    def after(cls, old: _Failed | None, tag: str, said: str) -> _Failed:
-        """What follows on the failure before: a fault of a moment is over at the next look."""
-        pause = 0.0 if old is None else min(max(2 * old.pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        return cls(tag, said, pause, time.monotonic() + pause)
-
 
 class Mirror:
     """Bundles of a bucket, each whole and with the sums of its manifest, or not there at all.
 
-    Servers may share a folder: they take turns, and fetch each bundle once. Files that bundles have
-    in common are there once.
+    Servers may share a folder: they take turns, and fetch each file once.
 
     Args:
         location: The repository.
@@ -88,9 +82,6 @@ class Mirror:
         self._choose = choose
         self._checked: set[Version] = set()
         self._stopped = threading.Event()
-        # While it is held no folder comes or is moved. A file may still not be where it is known to
-        # be, or be another: its version failed, or was replaced by one of the same name.
-        self._moving = threading.Lock()
 
     def __str__(self) -> str:
         return str(self.location)
@@ -111,20 +102,19 @@ class Mirror:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            found = versions(self.location)
+            found = list_contents(self.location).versions
             here = set(self._here())
             if here and not found:
                 raise StorageError(f"{self.location}: is empty; what was fetched stays")
             self.read_at = time.time()
-            for key in here - found.keys():
-                self._remove(*key)
-            wanted = self._wanted(found)
-            wanted += [key for key in found if key == (name, version) and key not in wanted]
-            missing = [key for key in wanted if not self._has(key, found[key].tag)]
-            known = self._files() if missing else {}
-            fetching: dict[str, threading.Lock] = {}
+            gone = here - found.keys()
+            for key in gone:
+                self._remove(key)
+            wanted = self._chosen(found) | {key for key in found if key == (name, version)}
+            missing = [key for key in sorted(wanted) if not self._has(key, found[key].tag)]
+            locks: dict[str, threading.Lock] = {}
 
-            def bring(key: Version) -> _Failed | None:
+            def fetch(key: Version) -> _Failed | None:
                 tag, old = found[key].tag, self._failed.get(key)
                 if self._stopped.is_set():
                     return None
@@ -133,21 +123,26 @@ class Mirror:
                 if old is not None and key != (name, version) and time.monotonic() < old.again:
                     return old
                 try:
-                    self._fetch(key, tag, known, fetching)
+                    self._fetch(key, tag, locks)
                 except (StorageError, BundleError, OSError) as error:
                     said = str(error).replace(f"{self.location}/", "")
-                    return _Failed.after(old, tag, said)
+                    # A fault of a moment is over at the next look.
+                    pause = 0.0 if old is None else max(2 * old.pause, _FIRST_PAUSE)
+                    pause = min(pause, _LONGEST_PAUSE)
+                    return _Failed(tag, said, pause, time.monotonic() + pause)
                 return None
 
             with ThreadPoolExecutor(_AT_A_TIME) as pool:
                 try:
-                    each = zip(missing, pool.map(bring, missing), strict=True)
+                    each = zip(missing, pool.map(fetch, missing), strict=True)
                     self._failed = {key: one for key, one in each if one is not None}
                 except (KeyboardInterrupt, SystemExit):
                     # The pool waits for those that it has begun.
                     self.stop()
                     raise
             self.failures = {key: one.said for key, one in self._failed.items()}
+            if gone or missing:
+                self._clean()
 
     def stop(self) -> None:
         """Break off what is being fetched, from any thread."""
@@ -161,19 +156,19 @@ class Mirror:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Who still waits sees that it goes on.
+                    # A server that still waits sees that this one goes on.
                     os.utime(lock.fileno())
                     break
                 except BlockingIOError:
-                    # Who fetches many bundles gets on, and says so.
                     if (touched := os.fstat(lock.fileno()).st_mtime_ns) != seen:
                         seen, end = touched, time.monotonic() + _LOCK_SECONDS
                     if time.monotonic() > end:
                         raise StorageError(f"{self.folder}: another server fills it") from None
                     if self._stopped.wait(_POLL_SECONDS):
                         raise StorageError(f"{self.folder}: the server is stopping") from None
-            for left in self.folder.glob("*/.*"):
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+            for own in (_WORK, _BLOBS):
+                (self.folder / own).mkdir(exist_ok=True)
             yield
 
     def _here(self) -> Iterator[Version]:
@@ -181,13 +176,11 @@ class Mirror:
             for version in layout.versions(self.folder, name):
                 yield name, version
 
-    def _wanted(self, found: Iterable[Version]) -> list[Version]:
+    def _chosen(self, found: Iterable[Version]) -> set[Version]:
         by_name: dict[str, list[str]] = {}
         for name, version in found:
             by_name.setdefault(name, []).append(version)
-        return [
-            (name, own) for name in sorted(by_name) for own in self._choose(name, by_name[name])
-        ]
+        return {(name, own) for name, every in by_name.items() for own in self._choose(name, every)}
 
     def _has(self, key: Version, tag: str) -> bool:
         """Whether a version is here, of that manifest, and whole: a machine may have crashed."""
@@ -202,99 +195,84 @@ class Mirror:
             return False
         return True
 
-    def _files(self) -> dict[str, Path]:
-        """Where a file with a sum is, of the bundles that were checked."""
-        found: dict[str, Path] = {}
-        for key in self._checked:
-            folder = self.folder.joinpath(*key)
-            with suppress(BundleError):
-                about = manifest.read(folder)
-                found |= {known: folder / file for file, known in about.files.items()}
-        return found
-
-    def _fetch(
-        self,
-        key: Version,
-        tag: str,
-        known: dict[str, Path],
-        fetching: dict[str, threading.Lock],
-    ) -> None:
+    def _fetch(self, key: Version, tag: str, locks: dict[str, threading.Lock]) -> None:
         """Fetch a version.
 
         Args:
-            key: It.
+            key: Its name and version.
             tag: Of its manifest.
-            known: Where a file with a sum is, or was; takes those of this version.
-            fetching: Locks of files by their sums: who needs one that others fetch waits for it.
+            locks: By the sums of files: a version waits for a file that another one fetches.
         """
-        target = self.folder.joinpath(*key)
-        # Hidden folders are no bundles, and are removed by whoever comes next.
-        folder, old = (target.with_name(f".{uuid4().hex}") for _ in range(2))
-        with self._moving:
-            folder.mkdir(parents=True)
+        target, folder = self.folder.joinpath(*key), self._unused()
+        folder.mkdir()
+        path = manifest_path(*key)
+        self._download(self.location.read(path), folder / layout.MANIFEST)
         try:
-            self._download(path_of(*key), folder / layout.MANIFEST)
-            about = manifest.read(folder)
-            checksums.check_names(folder, about.files)
-            for file, wanted in about.files.items():
-                own = folder / file
-                with fetching.setdefault(wanted, threading.Lock()):
-                    with self._moving:
-                        is_here = _linked(known.get(wanted), own)
-                    if is_here and checksums.sha256(own) != wanted:
-                        own.unlink()
-                        is_here = False
-                    if not is_here:
-                        self._download(path_of(*key, file), own)
-                        checksums.check_file(own, wanted)
-                        known[wanted] = own
-            (folder / _TAG).write_text(tag)
-            with self._moving:
-                if target.exists():
-                    target.rename(old)
-                folder.rename(target)
-                known |= {wanted: target / file for file, wanted in about.files.items()}
+            files = manifest.read(folder).files
+            checksums.check_names(folder, files)
         except BundleError as error:
             place = self.location.of("/".join(key))
             raise BundleError(str(error).replace(str(folder), place)) from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
-            with self._moving, suppress(OSError):
-                target.parent.rmdir()
+        for file, wanted in files.items():
+            with locks.setdefault(wanted, threading.Lock()):
+                blob = self._blob(wanted, f"{'/'.join(key)}/{file}")
+            try:
+                (folder / file).hardlink_to(blob)
+            except OSError:
+                # The file system has no links.
+                shutil.copyfile(blob, folder / file)
+        (folder / _TAG).write_text(tag)
+        if target.exists():
+            target.rename(self._unused())
+        target.parent.mkdir(exist_ok=True)
+        folder.rename(target)
         self._checked.add(key)
 
-    def _download(self, path: str, target: Path) -> None:
+    def _blob(self, wanted: str, called: str) -> Path:
+        """The file with a sum, fetched unless it is here.
+
+        Raises:
+            BundleError: what was fetched has another sum.
+        """
+        blob, new = self.folder / _BLOBS / wanted, self._unused()
+        if not blob.exists() or checksums.sha256(blob) != wanted:
+            found = self._download(read_blob(self.location, wanted, called), new)
+            checksums.compare(Path(called), found, wanted)
+            new.rename(blob)
+        return blob
+
+    def _download(self, pieces: Iterable[bytes], target: Path) -> str:
+        """Write what comes, and return its sum."""
+        found = sha256()
         with target.open("xb") as file:
-            for piece in self.location.read(path):
+            for piece in pieces:
                 if self._stopped.is_set():
-                    raise StorageError(f"{self.location.of(path)}: the server is stopping")
+                    raise StorageError(f"{self.location}: the server is stopping")
                 file.write(piece)
+                found.update(piece)
                 self.read_at = time.time()
                 os.utime(self.folder / _LOCK)
+        return found.hexdigest()
 
-    def _remove(self, name: str, version: str) -> None:
-        target = self.folder / name / version
-        hidden = target.with_name(f".{uuid4().hex}")
-        target.rename(hidden)
-        shutil.rmtree(hidden)
-        self._checked.discard((name, version))
+    def _unused(self) -> Path:
+        """A path that is removed by the server that comes next."""
+        return self.folder / _WORK / uuid4().hex
+
+    def _remove(self, key: Version) -> None:
+        target = self.folder.joinpath(*key)
+        target.rename(self._unused())
+        self._checked.discard(key)
         with suppress(OSError):
             target.parent.rmdir()
+
+    def _clean(self) -> None:
+        """Remove what was replaced, and files of no bundle."""
+        shutil.rmtree(self.folder / _WORK)
+        for blob in (self.folder / _BLOBS).iterdir():
+            if blob.stat().st_nlink == 1:
+                blob.unlink()
 
 
 def default_cache() -> Path:
     """Where a server keeps what it fetched, unless told otherwise."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "foretell"
-
-
-def _linked(source: Path | None, target: Path) -> bool:
-    """Whether a file is there already, and could be given another name."""
-    if source is None:
-        return False
-    try:
-        os.link(source, target)
-    except OSError:
-        # It was removed meanwhile, or the file system has no links.
-        return False
-    return True

@@ -66,18 +66,20 @@ def in_storage(url: str) -> list[Listed]:
     Raises:
         StorageError: it is no URL, or cannot be listed or read.
     """
-    from foretell.storage import remote
     from foretell.storage.location import open_location
+    from foretell.storage.repository import Version, list_contents, read_manifest
 
     location = open_location(url)
+    found = list_contents(location)
 
-    def one(key: remote.Version) -> Listed:
-        about = _tried(remote.manifest_of, location, *key)
-        return Listed(*key, found[key].at, found[key].size, about)
+    def one(key: Version) -> Listed:
+        about, written = _tried(read_manifest, location, *key), found.versions[key]
+        files = about.files.values() if isinstance(about, Manifest) else ()
+        size = sum(found.blobs[own].size for own in files if own in found.blobs)
+        return Listed(*key, written.at, written.size + size, about)
 
-    found = remote.versions(location)
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(one, sorted(found, key=lambda key: (key[0], int(key[1])))))
+        return list(pool.map(one, sorted(found.versions, key=lambda key: (key[0], int(key[1])))))
 
 
 def _tried(

@@ -349,7 +349,7 @@ class Repository:
     def _nothing_here(self) -> str:
         hint = "`foretell export` writes them as <name>/<version>/"
         if self._mirror is not None:
-            hint = "`foretell push` writes them there"
+            hint = "`foretell publish` writes them there"
         elif near := self._store.nearest():
             hint = f"did you mean {near}?"
         place = self._mirror or self._store.folder

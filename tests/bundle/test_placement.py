@@ -8,7 +8,7 @@ import pytest
 
 from foretell.bundle import checksums, layout, manifest, placement
 from foretell.bundle.errors import BundleError
-from foretell.bundle.placement import promote
+from foretell.bundle.placement import publish
 from tests.support.bundles import Spec, write_bundle
 
 
@@ -25,32 +25,32 @@ def repository(tmp_path: Path) -> Path:
 
 def test_versions_follow_each_other(bundle: Path, repository: Path) -> None:
     for version in ("1", "2"):
-        folder = promote(bundle, repository)
+        folder = publish(bundle, repository)
         assert folder == repository / "sea" / version
         found = manifest.read(folder)
         assert (found.name, found.version) == ("sea", version)
         checksums.check(folder, found.files)
-    assert promote(bundle, repository, name="wave", version="7") == repository / "wave" / "7"
-    assert promote(repository / "sea" / "1", repository) == repository / "sea" / "3"
+    assert publish(bundle, repository, name="wave", version="7") == repository / "wave" / "7"
+    assert publish(repository / "sea" / "1", repository) == repository / "sea" / "3"
     assert manifest.read(bundle).version == "1"
 
 
 def test_nothing_else_of_the_manifest_changes(bundle: Path, repository: Path) -> None:
     (bundle / "notes.txt").write_text("no part of it")
-    folder = promote(bundle, repository, version="2")
+    folder = publish(bundle, repository, version="2")
     before, after = (json.loads((at / layout.MANIFEST).read_text()) for at in (bundle, folder))
     assert after == {**before, "version": "2"}
     assert {path.name for path in folder.iterdir()} == {*layout.FILES, layout.MANIFEST}
 
 
 def test_a_version_that_exists_is_kept(bundle: Path, repository: Path) -> None:
-    folder = promote(bundle, repository)
+    folder = publish(bundle, repository)
     (folder / layout.MANIFEST).write_text("theirs")
     # A folder that is empty could be renamed over.
     (repository / "sea" / "2").mkdir()
     for version in ("1", "2"):
         with pytest.raises(BundleError, match="exists already; bundles are never changed"):
-            promote(bundle, repository, version=version)
+            publish(bundle, repository, version=version)
     assert list((repository / "sea" / "2").iterdir()) == []
     assert (folder / layout.MANIFEST).read_text() == "theirs"
 
@@ -59,21 +59,21 @@ def test_a_version_that_exists_is_kept(bundle: Path, repository: Path) -> None:
 def test_a_damaged_bundle_leaves_nothing(bundle: Path, repository: Path, file: str) -> None:
     (bundle / file).write_bytes(b"damaged")
     with pytest.raises(BundleError, match=f"staging/{file}: "):
-        promote(bundle, repository)
+        publish(bundle, repository)
     assert not repository.exists()
 
 
 @pytest.mark.parametrize("given", [{"name": "../sea"}, {"version": "0"}, {"version": "latest"}])
 def test_bad_names(bundle: Path, repository: Path, given: dict[str, str]) -> None:
     with pytest.raises(BundleError, match="expected"):
-        promote(bundle, repository, **given)
+        publish(bundle, repository, **given)
     assert not repository.exists()
 
 
 def test_nobody_sees_it_before_it_is_whole(
     bundle: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    promote(bundle, repository)
+    publish(bundle, repository)
     seen: list[list[str]] = []
     copy = shutil.copyfile
 
@@ -82,7 +82,7 @@ def test_nobody_sees_it_before_it_is_whole(
         seen.append(layout.versions(repository, "sea"))
 
     monkeypatch.setattr(placement.shutil, "copyfile", watched)
-    promote(bundle, repository)
+    publish(bundle, repository)
     assert seen == [["1"]] * len(layout.FILES)
     assert layout.versions(repository, "sea") == ["1", "2"]
 
@@ -93,8 +93,8 @@ def test_a_copy_that_fails_leaves_what_was_there(
     def full(source: Path, target: Path) -> None:
         raise OSError("No space left on device")
 
-    promote(bundle, repository)
+    publish(bundle, repository)
     monkeypatch.setattr(placement.shutil, "copyfile", full)
     with pytest.raises(OSError, match="No space left"):
-        promote(bundle, repository, name="wave")
+        publish(bundle, repository, name="wave")
     assert [path.name for path in repository.iterdir()] == ["sea"]

@@ -19,7 +19,7 @@ from tests.support.bundles import Spec, write_bundle
 ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (
     *("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    *("verify", "backtest", "report", "list", "promote", "push"),
+    *("verify", "backtest", "report", "list", "publish", "gc"),
     *("serve", "predict", "batch", "demo"),
 )
 
@@ -74,12 +74,12 @@ def test_a_copy_without_room_names_the_file_that_is_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    monkeypatch.setattr(sys, "argv", ["foretell", "promote", str(bundle), str(tmp_path / "models")])
+    monkeypatch.setattr(sys, "argv", ["foretell", "publish", str(bundle), str(tmp_path / "models")])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"foretell promote: {tmp_path / 'models'}/repeat/")
+    assert said.startswith(f"foretell publish: {tmp_path / 'models'}/repeat/")
     assert said.endswith("No space left on device\n")
 
 

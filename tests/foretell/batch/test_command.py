@@ -9,8 +9,6 @@ from click.testing import CliRunner, Result
 from pyarrow import parquet
 
 from foretell.batch import workers
-from foretell.batch.models import find_bundle
-from foretell.bundle.errors import BundleError
 from foretell.commands.batch import command
 from tests.foretell.batch.tables import forecasts, here, many
 
@@ -40,19 +38,6 @@ def test_a_table_is_forecast(path: Path, models: Path) -> None:
     assert invoke(path, *options).output == (
         f"20 series forecast in {path.parent}/out; 20 of them before\n"
     )
-
-
-def test_which_model(models: Path) -> None:
-    assert find_bundle(f"{models}/repeat") == models / "repeat" / "10"
-    assert find_bundle(f"{models}/repeat@1") == models / "repeat" / "1"
-    assert find_bundle(f"{models}/repeat/1") == models / "repeat" / "1"
-    for text, told in (
-        (f"{models}/repeat@2", "there is no bundle"),
-        (f"{models}/other", "there is no bundle"),
-        (f"{models}/repeat@x", "expected a whole number"),
-    ):
-        with pytest.raises(BundleError, match=told):
-            find_bundle(text)
 
 
 @pytest.mark.parametrize(

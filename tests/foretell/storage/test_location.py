@@ -9,12 +9,7 @@ import pytest
 
 from foretell.storage import location as place
 from foretell.storage.errors import StorageError
-from foretell.storage.location import is_url, open_location
-
-
-def test_what_a_url_is() -> None:
-    assert is_url("s3://bucket/models")
-    assert not is_url("models/patchtst")
+from foretell.storage.location import open_location
 
 
 def test_paths_are_relative_to_the_prefix(bucket: str) -> None:
@@ -37,7 +32,9 @@ def test_paths_are_relative_to_the_prefix(bucket: str) -> None:
         ("az://container", "Account must be specified; .* AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )
-def test_what_is_no_place(url: str, message: str, environment: pytest.MonkeyPatch) -> None:
+def test_url_of_no_place_is_refused(
+    url: str, message: str, environment: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StorageError, match=f"^{url}: .*{message}"):
         open_location(url)
 
@@ -58,7 +55,7 @@ def test_what_is_no_place(url: str, message: str, environment: pytest.MonkeyPatc
         *("http://min io", f"http://{'a' * 64}.test", "http://a..test"),
     ],
 )
-def test_what_is_no_address_of_a_store(
+def test_endpoint_that_is_no_address_is_refused(
     url: str, variable: str, given: str, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv(variable, given)
@@ -89,12 +86,12 @@ def failure(url: str) -> str:
     return str(raised.value)
 
 
-def test_a_bucket_that_is_missing(environment: pytest.MonkeyPatch) -> None:
+def test_bucket_that_is_missing(environment: pytest.MonkeyPatch) -> None:
     said = failure("s3://nowhere/models")
     assert said == "s3://nowhere/models: NoSuchBucket: The specified bucket does not exist"
 
 
-def test_an_object_that_is_missing(bucket: str) -> None:
+def test_object_that_is_missing(bucket: str) -> None:
     location = open_location(bucket)
     with (
         pytest.raises(StorageError, match=rf"^{bucket}/a/b: NoSuchKey: The"),
@@ -103,7 +100,7 @@ def test_an_object_that_is_missing(bucket: str) -> None:
         obstore.get(location.store, "a/b")
 
 
-def test_half_of_the_credentials(environment: pytest.MonkeyPatch) -> None:
+def test_credentials_that_are_incomplete(environment: pytest.MonkeyPatch) -> None:
     environment.delenv("AWS_ACCESS_KEY_ID")
     said = failure("s3://bucket")
     assert said.startswith("s3://bucket: Generic S3 error: Missing AccessKeyId; credentials are")
@@ -112,13 +109,13 @@ def test_half_of_the_credentials(environment: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def closed() -> Iterator[str]:
-    """An address at which nobody listens."""
+    """An address at which no server listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_nobody_there(closed: str, environment: pytest.MonkeyPatch) -> None:
+def test_server_that_does_not_listen(closed: str, environment: pytest.MonkeyPatch) -> None:
     environment.setitem(place._RETRY, "max_retries", 1)
     environment.setenv("AWS_ENDPOINT_URL", closed)
     assert failure("s3://bucket") == "s3://bucket: error sending request (Connection refused)"

@@ -4,13 +4,13 @@ import fcntl
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from threading import Barrier, Event, Lock
+from threading import Barrier, Event
 from types import SimpleNamespace
+from typing import Any
 
 import obstore
 import pytest
@@ -18,10 +18,11 @@ import pytest
 from foretell.bundle import checksums, layout, manifest
 from foretell.storage import location as places
 from foretell.storage import mirror as module
+from foretell.storage import repository
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror, default_cache
-from foretell.storage.push import push
+from foretell.storage.repository import collect, publish
 from tests.foretell.storage.proxy import Kind, Proxy
 from tests.support.bundles import Spec, write_bundle
 
@@ -32,6 +33,12 @@ def bundle(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A bundle with other weights."""
+    return write_bundle(tmp_path / "other", Spec(channels=("load", "wind")))
+
+
+@pytest.fixture
 def location(bucket: str, proxy: Proxy) -> Location:
     return open_location(f"{bucket}/models")
 
@@ -39,7 +46,7 @@ def location(bucket: str, proxy: Proxy) -> Location:
 @pytest.fixture
 def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mirror:
     """One that holds version 1 of the model."""
-    push(bundle, location)
+    publish(bundle, location)
     mirror = Mirror(location, tmp_path / "cache")
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
@@ -48,19 +55,34 @@ def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mi
 
 
 def here(mirror: Mirror) -> list[str]:
-    """Bundles that are whole; nothing else is there."""
-    found = []
-    for folder in mirror.folder.glob("*/*"):
-        checksums.check(folder, manifest.read(folder).files)
+    """Bundles that are whole; nothing else is there but their files."""
+    found, files = [], set()
+    for folder in mirror.folder.glob("[!.]*/*"):
+        about = manifest.read(folder)
+        checksums.check(folder, about.files)
         found.append(str(folder.relative_to(mirror.folder)))
+        files |= {*about.files.values()}
+    assert {path.name for path in (mirror.folder / module._BLOBS).iterdir()} <= files
+    assert not list((mirror.folder / module._WORK).glob("*"))
     return sorted(found)
 
 
-def remove(location: Location, path: str) -> None:
-    obstore.delete(location.store, path)
+def stored(bundle: Path, file: str = layout.WEIGHTS) -> str:
+    """Where a file of a bundle lies in storage."""
+    return f"blobs/{manifest.read(bundle).files[file]}"
 
 
-def test_a_bundle_comes_as_it_is(mirror: Mirror, bundle: Path, location: Location) -> None:
+def rewrite(location: Location, reference: str, **changes: Any) -> None:
+    path = f"{reference}/manifest.json"
+    fields = json.loads(bytes(obstore.get(location.store, path).bytes()))
+    obstore.put(location.store, path, json.dumps(fields | changes).encode())
+
+
+def remove(location: Location, reference: str) -> None:
+    obstore.delete(location.store, f"{reference}/manifest.json")
+
+
+def test_bundle_comes_as_it_is(mirror: Mirror, bundle: Path, location: Location) -> None:
     for file in manifest.read(bundle).files:
         assert (mirror.folder / "repeat" / "1" / file).read_bytes() == (bundle / file).read_bytes()
     assert str(mirror) == str(location)
@@ -68,14 +90,14 @@ def test_a_bundle_comes_as_it_is(mirror: Mirror, bundle: Path, location: Locatio
     assert not mirror.failures
 
 
-def test_a_look_is_one_listing(mirror: Mirror, proxy: Proxy) -> None:
+def test_look_without_changes_is_one_listing(mirror: Mirror, proxy: Proxy) -> None:
     mirror.refresh()
     [asked] = proxy.asked
     assert "list-type=2" in asked
 
 
-def test_when_it_was_read(
-    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+def test_read_at_is_the_time_of_the_last_answer(
+    mirror: Mirror, other: Path, location: Location, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Mirror(location, mirror.folder.parent).read_at == 0
     now = [100.0]
@@ -90,41 +112,39 @@ def test_when_it_was_read(
     assert mirror.read_at == 100
     proxy.faults.clear()
     # A large bundle comes for longer than any listing.
-    push(bundle, location, name="sea")
-    download = mirror._download
+    publish(other, location, name="sea")
 
-    def later(path: str, target: Path) -> None:
+    def later(asked: str) -> None:
         now[0] += 1000
-        download(path, target)
 
-    monkeypatch.setattr(mirror, "_download", later)
+    proxy.before = later
     mirror.refresh()
-    assert now[0] > 1000
+    assert now[0] > 1200
     assert mirror.read_at == now[0]
 
 
-def test_what_comes_and_goes(mirror: Mirror, bundle: Path, location: Location) -> None:
-    push(bundle, location)
-    push(bundle, location, name="sea")
+def test_versions_come_and_go(mirror: Mirror, bundle: Path, location: Location) -> None:
+    publish(bundle, location)
+    publish(bundle, location, name="sea")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
-    remove(location, "repeat/1/manifest.json")
-    remove(location, "sea/1/manifest.json")
+    remove(location, "repeat/1")
+    remove(location, "sea/1")
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
     assert not (mirror.folder / "sea").exists()
 
 
-def test_what_was_written_again(mirror: Mirror, location: Location) -> None:
-    path = "repeat/1/manifest.json"
-    fields = json.loads(bytes(obstore.get(location.store, path).bytes()))
-    obstore.put(location.store, path, json.dumps({**fields, "parameters": 77}).encode())
+def test_manifest_that_was_written_again_is_fetched(mirror: Mirror, location: Location) -> None:
+    rewrite(location, "repeat/1", parameters=77)
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
     assert manifest.read(mirror.folder / "repeat" / "1").parameters == 77
 
 
-def test_half_of_a_version_is_none(mirror: Mirror, bundle: Path, location: Location) -> None:
+def test_objects_that_are_no_version_are_passed_over(
+    mirror: Mirror, bundle: Path, location: Location
+) -> None:
     for file in manifest.read(bundle).files:
         obstore.put(location.store, f"repeat/2/{file}", bundle / file)
     for path in ("loose.txt", ".hidden/1/manifest.json", "repeat/x/manifest.json"):
@@ -134,127 +154,84 @@ def test_half_of_a_version_is_none(mirror: Mirror, bundle: Path, location: Locat
     assert not mirror.failures
 
 
-def test_files_in_common_are_fetched_once(
-    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
-) -> None:
-    push(bundle, location)
-    proxy.asked.clear()
-    mirror.refresh()
-    assert proxy.gets() == ["2/manifest.json"]
-    one, two = (mirror.folder / "repeat" / own / layout.WEIGHTS for own in "12")
-    assert one.samefile(two)
-    # Also by a server that has only just started.
-    push(bundle, location)
-    proxy.asked.clear()
-    Mirror(location, mirror.folder.parent).refresh()
-    assert proxy.gets() == ["3/manifest.json"]
-
-
-def together(mirror: Mirror, count: int, patch: pytest.MonkeyPatch) -> list[int]:
-    """Have manifests wait for each other; how many were being fetched at a time."""
-    download, barrier, going, most = mirror._download, Barrier(count, timeout=30), Counter(), []
-    lock = Lock()
-
-    def wait(path: str, target: Path) -> None:
-        with lock:
-            going["on"] += 1
-            most.append(going["on"])
-        if path.endswith(layout.MANIFEST):
-            barrier.wait()
-        download(path, target)
-        with lock:
-            going["on"] -= 1
-
-    patch.setattr(mirror, "_download", wait)
-    return most
-
-
-def test_some_versions_are_fetched_at_a_time(
-    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for at in range(8):
-        push(write_bundle(tmp_path / f"{at}", Spec(horizon=at + 1)), location)
-    mirror = Mirror(location, tmp_path / "cache")
-    most = together(mirror, 4, monkeypatch)
-    mirror.refresh()
-    assert here(mirror) == [f"repeat/{at + 1}" for at in range(8)]
-    assert max(most) == 4
-    assert not mirror.failures
-
-
-def test_files_in_common_are_fetched_once_by_those_that_come_together(
-    bundle: Path,
-    location: Location,
-    proxy: Proxy,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("sea", "sky", "sun"):
-        push(bundle, location, name=name)
-    proxy.asked.clear()
-    mirror = Mirror(location, tmp_path / "cache")
-    together(mirror, 3, monkeypatch)
-    mirror.refresh()
-    assert here(mirror) == ["sea/1", "sky/1", "sun/1"]
-    # The two graphs are one file.
-    assert len(proxy.gets()) == 3 + len({*manifest.read(bundle).files.values()})
-
-
-def test_a_damaged_file_is_of_its_version_alone(
-    bundle: Path,
-    location: Location,
-    proxy: Proxy,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("sea", "sky"):
-        push(bundle, location, name=name)
-    file = next(iter(manifest.read(bundle).files))
-    proxy.faults[f"GET .*sea/1/{file}"] = "wrong"
-    mirror = Mirror(location, tmp_path / "cache")
-    download, damaged = mirror._download, Event()
-
-    def wait(path: str, target: Path) -> None:
-        if path == "sky/1/manifest.json":
-            assert damaged.wait(30)
-        download(path, target)
-        if path == f"sea/1/{file}":
-            damaged.set()
-
-    monkeypatch.setattr(mirror, "_download", wait)
-    mirror.refresh()
-    assert here(mirror) == ["sky/1"]
-    assert mirror.failures.keys() == {("sea", "1")}
-
-
-def test_files_of_a_version_that_was_replaced(
+@pytest.mark.parametrize("links", [True, False])
+def test_files_in_common_are_fetched_and_kept_once(
     mirror: Mirror,
     bundle: Path,
     location: Location,
-    tmp_path: Path,
+    proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    push(bundle, location, name="sea")
-    other = write_bundle(tmp_path / "other", Spec(horizon=3))
-    for path in other.iterdir():
-        obstore.put(location.store, f"repeat/1/{path.name}", path)
-    # The version is replaced before one is fetched that has its files.
-    monkeypatch.setattr(module, "_AT_A_TIME", 1)
-    mirror.refresh()
-    assert not mirror.failures
-    assert here(mirror) == ["repeat/1", "sea/1"]
-
-
-def test_where_nothing_can_be_linked(
-    mirror: Mirror, bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+    *,
+    links: bool,
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("no links here")
 
-    push(bundle, location)
-    monkeypatch.setattr("os.link", fail)
+    if not links:
+        monkeypatch.setattr("os.link", fail)
+    publish(bundle, location)
+    proxy.asked.clear()
+    mirror.refresh()
+    assert proxy.gets() == ["2/manifest.json"]
+    assert here(mirror) == ["repeat/1", "repeat/2"]
+    one, two = (mirror.folder / "repeat" / own / layout.WEIGHTS for own in "12")
+    assert one.samefile(two) == links
+    # Also by a server that has only just started.
+    publish(bundle, location)
+    proxy.asked.clear()
+    Mirror(location, mirror.folder.parent).refresh()
+    assert "3/manifest.json" in proxy.gets()
+    assert not links or proxy.gets() == ["3/manifest.json"]
+
+
+@pytest.mark.parametrize("is_one_file", [True, False])
+def test_four_versions_are_fetched_at_a_time(
+    location: Location, proxy: Proxy, tmp_path: Path, *, is_one_file: bool
+) -> None:
+    bundles = [
+        write_bundle(tmp_path / f"{at}", Spec(horizon=4 if is_one_file else at + 1))
+        for at in range(8)
+    ]
+    for bundle in bundles:
+        publish(bundle, location)
+    proxy.asked.clear()
+    barrier = Barrier(4, timeout=30)
+    proxy.before = lambda asked: barrier.wait() and None if "manifest" in asked else None
+    mirror = Mirror(location, tmp_path / "cache")
+    mirror.refresh()
+    assert here(mirror) == [f"repeat/{at + 1}" for at in range(8)]
+    assert not mirror.failures
+    # A version waits for a file that another one fetches.
+    files = {own for bundle in bundles for own in manifest.read(bundle).files.values()}
+    assert len(proxy.gets()) == 8 + len(files)
+
+
+def test_version_that_replaces_another_shares_its_files(
+    mirror: Mirror, bundle: Path, other: Path, location: Location
+) -> None:
+    publish(bundle, location, name="sea")
+    publish(other, location, name="sky")
+    rewrite(location, "repeat/1", files=manifest.read(other).files)
+    mirror.refresh()
+    assert not mirror.failures
+    assert here(mirror) == ["repeat/1", "sea/1", "sky/1"]
+    weights = [mirror.folder / name / "1" / layout.WEIGHTS for name in ("repeat", "sky")]
+    assert weights[0].samefile(weights[1])
+
+
+def test_file_in_the_trash_is_fetched_from_there(
+    mirror: Mirror, other: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(other, location, name="sea")
+    monkeypatch.setattr(repository, "GRACE", timedelta(0))
+    remove(location, "sea/1")
+    assert collect(location).moved > 0
+    obstore.put(location.store, "repeat/2/manifest.json", (other / "manifest.json").read_bytes())
+    rewrite(location, "repeat/2", version="2")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
+    assert collect(location).restored > 0
+    Mirror(location, mirror.folder.parent.parent / "another").refresh()
 
 
 # What is asked, what happens, and what is said: of the repository, or of a version.
@@ -264,17 +241,17 @@ LISTING = {
     "cut off": ("list-type", "cut", "models: Generic S3 error: .*body"),
 }
 FETCHING = {
-    "500": ("GET .*weights", "500", "repeat/2/weights.bin: 500 Internal Server Error"),
-    "denied": ("GET .*2/manifest", "denied", "repeat/2/manifest.json: AccessDenied"),
-    "cut off": ("GET .*weights", "cut", "repeat/2/weights.bin: "),
-    "cut manifest": ("GET .*2/manifest", "cut", "repeat/2/manifest.json: "),
-    "wrong": ("GET .*weights", "wrong", "repeat/2/weights.bin: sha256 differs"),
-    "no JSON": ("GET .*2/manifest", "wrong", "repeat/2/manifest.json: manifest: Invalid JSON"),
+    "500": ("weights", "500", "repeat/2/weights.bin: 500 Internal Server Error"),
+    "denied": ("2/manifest", "denied", "repeat/2/manifest.json: AccessDenied"),
+    "cut off": ("weights", "cut", "repeat/2/weights.bin: "),
+    "cut manifest": ("2/manifest", "cut", "repeat/2/manifest.json: "),
+    "wrong": ("weights", "wrong", "repeat/2/weights.bin: sha256 differs"),
+    "no JSON": ("2/manifest", "wrong", "repeat/2/manifest.json: manifest: Invalid JSON"),
 }
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), LISTING.values(), ids=LISTING)
-def test_a_listing_that_fails_changes_nothing(
+def test_listing_that_fails_changes_nothing(
     mirror: Mirror,
     bundle: Path,
     location: Location,
@@ -283,7 +260,7 @@ def test_a_listing_that_fails_changes_nothing(
     kind: Kind,
     said: str,
 ) -> None:
-    push(bundle, location)
+    publish(bundle, location)
     proxy.faults[asked] = kind
     with pytest.raises(StorageError, match=said):
         mirror.refresh()
@@ -294,55 +271,63 @@ def test_a_listing_that_fails_changes_nothing(
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), FETCHING.values(), ids=FETCHING)
-def test_a_version_that_cannot_be_fetched_changes_nothing(
+def test_version_that_cannot_be_fetched_changes_nothing(
     mirror: Mirror,
-    tmp_path: Path,
+    bundle: Path,
+    other: Path,
     location: Location,
     proxy: Proxy,
     asked: str,
     kind: Kind,
     said: str,
 ) -> None:
-    other = write_bundle(tmp_path / "other", Spec(version="2", channels=("load", "wind")))
-    push(other, location, version="2")
-    push(other, location, name="sea")
-    proxy.faults[asked] = kind
+    publish(other, location, version="2")
+    publish(bundle, location, name="sea")
+    proxy.faults[f"GET .*{asked.replace('weights', stored(other))}"] = kind
     mirror.refresh()
     assert mirror.failures["repeat", "2"].startswith(said)
-    assert "repeat/2" not in here(mirror)
+    assert here(mirror) == ["repeat/1", "sea/1"]
     proxy.faults.clear()
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
     assert not mirror.failures
 
 
-def test_a_manifest_without_a_sum_changes_nothing(mirror: Mirror, location: Location) -> None:
-    path = "repeat/1/manifest.json"
-    fields = json.loads(bytes(obstore.get(location.store, path).bytes()))
-    del fields["files"][layout.WEIGHTS]
-    obstore.put(location.store, path, json.dumps(fields).encode())
+def test_file_that_is_missing_is_named(mirror: Mirror, other: Path, location: Location) -> None:
+    publish(other, location)
+    obstore.delete(location.store, stored(other))
+    mirror.refresh()
+    assert mirror.failures["repeat", "2"].startswith("repeat/2/weights.bin: NoSuchKey")
+
+
+def test_manifest_without_a_sum_changes_nothing(
+    mirror: Mirror, bundle: Path, location: Location
+) -> None:
+    files = dict(manifest.read(bundle).files)
+    del files[layout.WEIGHTS]
+    rewrite(location, "repeat/1", files=files)
     mirror.refresh()
     assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
-    assert (mirror.folder / "repeat" / "1" / layout.WEIGHTS).exists()
+    assert here(mirror) == ["repeat/1"]
 
 
-def test_what_fails_again_and_again_is_fetched_less_often(
+def test_version_that_fails_again_and_again_is_fetched_less_often(
     mirror: Mirror,
-    tmp_path: Path,
+    other: Path,
     location: Location,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    push(write_bundle(tmp_path / "other", Spec(channels=("load", "wind"))), location)
-    proxy.faults["GET .*weights"] = "wrong"
+    publish(other, location)
+    proxy.faults[f"GET .*{stored(other)}"] = "wrong"
 
     def tried() -> bool:
         proxy.asked.clear()
         mirror.refresh()
         assert mirror.failures["repeat", "2"].startswith("repeat/2/weights.bin: sha256 differs")
-        return "2/weights.bin" in proxy.gets()
+        return stored(other) in proxy.gets()
 
     assert tried()
     assert tried()
@@ -351,34 +336,31 @@ def test_what_fails_again_and_again_is_fetched_less_often(
         assert not tried()
         clock[0] += 1
         assert tried()
-    # Whoever asks for it, or writes it again, does not wait.
+    # A request for it does not wait, and another manifest is another version.
     proxy.asked.clear()
     mirror.refresh("repeat", "2")
-    assert proxy.gets().count("2/weights.bin") == 1
-    path = "repeat/2/manifest.json"
-    fields = json.loads(bytes(obstore.get(location.store, path).bytes()))
-    obstore.put(location.store, path, json.dumps({**fields, "parameters": 77}).encode())
+    assert proxy.gets().count(stored(other)) == 1
+    rewrite(location, "repeat/2", parameters=77)
     assert tried()
     proxy.faults.clear()
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
 
-def test_a_listing_that_breaks_off_between_its_pages(
+def test_listing_that_breaks_off_between_its_pages_removes_nothing(
     mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
 ) -> None:
-    push(bundle, location)
+    publish(bundle, location)
     proxy.faults |= {"list-type": "pages"}
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
     proxy.faults |= {"continuation-token": "500"}
     with pytest.raises(StorageError, match="500 Internal"):
         mirror.refresh()
-    # What the first page does not name is not gone.
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
 
-def test_a_server_that_does_not_answer(
+def test_storage_that_does_not_answer_is_given_up(
     mirror: Mirror, proxy: Proxy, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setitem(places._CLIENT, "read_timeout", timedelta(milliseconds=50))
@@ -386,46 +368,57 @@ def test_a_server_that_does_not_answer(
     with pytest.raises(StorageError, match=r"no answer in time"):
         Mirror(open_location(mirror.location.url), mirror.folder.parent).refresh()
     assert here(mirror) == ["repeat/1"]
-
-
-def test_one_500_is_asked_again(mirror: Mirror, proxy: Proxy) -> None:
-    proxy.faults["list-type"] = "500"
-    with pytest.raises(StorageError):
-        mirror.refresh()
+    # It was asked again, as after an error.
     assert len(proxy.asked) == 2
 
 
-def test_a_bucket_that_is_empty_all_of_a_sudden(mirror: Mirror, location: Location) -> None:
-    remove(location, "repeat/1/manifest.json")
+def test_bucket_that_is_empty_all_of_a_sudden_removes_nothing(
+    mirror: Mirror, location: Location
+) -> None:
+    remove(location, "repeat/1")
     with pytest.raises(StorageError, match="is empty; what was fetched stays"):
         mirror.refresh()
     assert here(mirror) == ["repeat/1"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "no tag"])
-def test_what_was_damaged_here_is_fetched_again(mirror: Mirror, proxy: Proxy, damage: str) -> None:
+def test_bundle_that_was_damaged_here_is_mended(
+    mirror: Mirror, bundle: Path, proxy: Proxy, damage: str
+) -> None:
     file = mirror.folder / "repeat" / "1" / (module._TAG if damage == "no tag" else layout.PROBES)
-    file.unlink()
     if damage == "changed":
+        # In place, so that the file is damaged by all its names.
         file.write_bytes(b"damaged")
+    else:
+        file.unlink()
     other = Mirror(mirror.location, mirror.folder.parent)
     other.refresh()
     assert here(mirror) == ["repeat/1"]
-    assert "1/probes.npz" in proxy.gets()
+    assert (stored(bundle, layout.PROBES) in proxy.gets()) == (damage == "changed")
     assert not other.failures
 
 
-def test_what_a_killed_server_has_left_is_removed(mirror: Mirror) -> None:
-    (mirror.folder / "repeat" / ".half").mkdir()
-    (mirror.folder / "repeat" / ".half" / layout.WEIGHTS).write_bytes(b"half")
+def test_files_that_a_killed_server_has_left_are_used_or_removed(
+    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
+) -> None:
+    work, blobs = (mirror.folder / own for own in (module._WORK, module._BLOBS))
+    (work / "half").mkdir(parents=True)
+    (work / "half" / layout.WEIGHTS).write_bytes(b"half")
+    (blobs / ("0" * 64)).write_bytes(b"of no version")
+    other = write_bundle(bundle.parent.parent, Spec(version="2", channels=("load", "wind")))
+    publish(other, location)
+    (mirror.folder / stored(other).replace("blobs", module._BLOBS)).write_bytes(
+        (other / layout.WEIGHTS).read_bytes()
+    )
     mirror.refresh()
-    assert here(mirror) == ["repeat/1"]
+    assert here(mirror) == ["repeat/1", "repeat/2"]
+    assert stored(other) not in proxy.gets()
 
 
 def test_servers_that_share_a_folder_take_turns(
     bundle: Path, location: Location, proxy: Proxy, tmp_path: Path
 ) -> None:
-    push(bundle, location)
+    publish(bundle, location)
     proxy.asked.clear()
     mirrors = [Mirror(location, tmp_path / "cache") for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -434,25 +427,14 @@ def test_servers_that_share_a_folder_take_turns(
     assert len(proxy.gets()) == len(set(proxy.gets()))
 
 
-def test_another_server_is_not_waited_for_without_end(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+def test_another_server_is_waited_for_as_long_as_it_gets_on(
+    mirror: Mirror, other: Path, location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
-    with (mirror.folder / module._LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StorageError, match="another server fills it"):
-            mirror.refresh()
-    mirror.refresh()
-
-
-def test_another_server_that_gets_on_is_waited_for(
-    mirror: Mirror, bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    push(bundle, location, name="sea")
+    publish(other, location, name="sea")
     clock, pause = [0.0], mirror._stopped.wait
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     path = mirror.folder / module._LOCK
-    with path.open("a") as lock:
+    with monkeypatch.context() as patch, path.open("a") as lock:
+        patch.setattr(module.time, "monotonic", lambda: clock[0])
         fcntl.flock(lock, fcntl.LOCK_EX)
 
         def wait(seconds: float) -> bool:
@@ -462,14 +444,19 @@ def test_another_server_that_gets_on_is_waited_for(
                 fcntl.flock(lock, fcntl.LOCK_UN)
             return pause(0)
 
-        monkeypatch.setattr(mirror._stopped, "wait", wait)
+        patch.setattr(mirror._stopped, "wait", wait)
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "sea/1"]
     # What it fetches is such a sign.
     assert path.stat().st_mtime > clock[0]
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="another server fills it"):
+            mirror.refresh()
 
 
-def test_a_server_that_stops_waits_for_no_other(mirror: Mirror) -> None:
+def test_server_that_stops_waits_for_no_other(mirror: Mirror) -> None:
     with (mirror.folder / module._LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         mirror.stop()
@@ -477,32 +464,24 @@ def test_a_server_that_stops_waits_for_no_other(mirror: Mirror) -> None:
             mirror.refresh()
 
 
-def test_a_server_that_stops_fetches_nothing_more(
-    mirror: Mirror, bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+def test_server_that_stops_fetches_nothing_more(
+    mirror: Mirror, other: Path, location: Location, proxy: Proxy
 ) -> None:
-    push(bundle, location)
-    read = manifest.read
-
-    def stop(folder: Path) -> manifest.Manifest:
-        mirror.stop()
-        return read(folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.link", lambda *_: 1 / 0)
-        patch.setattr(module, "_linked", lambda *_: False)
-        patch.setattr(manifest, "read", stop)
-        mirror.refresh()
-    assert here(mirror) == ["repeat/1"]
-    push(bundle, location)
+    publish(other, location)
+    proxy.asked.clear()
+    proxy.before = lambda asked: mirror.stop() if "manifest" in asked else None
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
+    assert proxy.gets() == ["2/manifest.json"]
+    mirror.refresh()
+    assert proxy.gets() == ["2/manifest.json"]
 
 
-def test_an_interrupt_breaks_off_what_is_fetched(
+def test_interrupt_breaks_off_what_is_fetched(
     bundle: Path, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("sea", "sky"):
-        push(bundle, location, name=name)
+        publish(bundle, location, name=name)
     mirror, begun, ended = Mirror(location, tmp_path / "cache"), Event(), []
 
     def read(_: Location, path: str) -> Iterator[bytes]:
@@ -519,22 +498,21 @@ def test_an_interrupt_breaks_off_what_is_fetched(
     with pytest.raises(KeyboardInterrupt):
         mirror.refresh()
     assert not ended
-    assert here(mirror) == []
+    assert not list(mirror.folder.glob("[!.]*"))
 
 
-def test_what_was_chosen_is_fetched(
+def test_versions_that_were_chosen_are_fetched(
     mirror: Mirror, bundle: Path, location: Location, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        push(bundle, location)
+        publish(bundle, location)
     newest = Mirror(location, tmp_path / "other", lambda _, found: [max(found)])
     newest.refresh()
     assert here(newest) == ["repeat/3"]
-    newest.refresh("repeat", "1")
-    newest.refresh("repeat", "9")
-    newest.refresh("repeat")
+    for version in ("1", "9", None):
+        newest.refresh("repeat", version)
     # What is in storage still stays, as it may be served.
-    push(bundle, location)
+    publish(bundle, location)
     newest.refresh()
     assert here(newest) == ["repeat/1", "repeat/3", "repeat/4"]
 

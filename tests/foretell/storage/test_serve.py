@@ -12,9 +12,10 @@ import obstore
 import pytest
 from click.testing import CliRunner
 
+from foretell.bundle import layout, manifest
 from foretell.commands.serve import command
 from foretell.storage.location import open_location
-from foretell.storage.push import push
+from foretell.storage.repository import publish
 from tests.foretell.storage.proxy import Proxy
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
@@ -34,13 +35,13 @@ def refused(server: Server) -> str:
     return str(httpx.get(f"{server.url}/readyz").json()["models"].get("repeat@3"))
 
 
-def test_a_new_version_is_served_after_one_look(
+def test_new_version_is_served_after_one_look(
     bucket: str, s3: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Within one interval of the watch, then, and what it takes to fetch and load it."""
     location = open_location(f"{bucket}/models")
     bundle = write_bundle(tmp_path / "models", Spec())
-    push(bundle, location)
+    publish(bundle, location)
     looks, served = count(), Event()
 
     def hold_all_but_one(asked: str) -> None:
@@ -51,7 +52,7 @@ def test_a_new_version_is_served_after_one_look(
         environment.setenv("AWS_ENDPOINT_URL", proxy.url)
         given = {"watch_seconds": 0.05, "cache": tmp_path / "cache", "workers": 2}
         with Server(location.url, tmp_path / "log", **given) as server:
-            push(bundle, location)
+            publish(bundle, location)
             proxy.before = hold_all_but_one
             try:
                 until(lambda: ask(server) == "2")
@@ -60,24 +61,25 @@ def test_a_new_version_is_served_after_one_look(
             assert server.stop() == 0
 
 
-def test_no_fault_changes_what_is_served(
+def test_faults_of_storage_change_nothing_that_is_served(
     bucket: str, s3: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     location = open_location(f"{bucket}/models")
     bundle = write_bundle(tmp_path / "models", Spec())
-    push(bundle, location)
+    publish(bundle, location)
     with Proxy(s3) as proxy:
         environment.setenv("AWS_ENDPOINT_URL", proxy.url)
         given = {"watch_seconds": 0.05, "cache": tmp_path / "cache", "workers": 2}
         with Server(location.url, tmp_path / "log", **given) as server:
             assert ask(server) == "1"
             assert abs(server.metric(READ) - time.time()) < 3600
-            push(bundle, location)
+            publish(bundle, location)
             until(lambda: ask(server) == "2")
             # Another file than the ones that are here.
             other = write_bundle(tmp_path / "other", Spec(channels=("load", "wind")))
-            proxy.faults["GET .*weights"] = "wrong"
-            push(other, location, version="3")
+            wanted = manifest.read(other).files[layout.WEIGHTS]
+            proxy.faults[f"GET .*{wanted}"] = "wrong"
+            publish(other, location, version="3")
             until(lambda: "repeat/3/weights.bin: sha256 differs" in refused(server))
             assert ask(server) == "2"
             assert httpx.get(f"{server.url}/readyz").status_code == 200
@@ -102,7 +104,7 @@ def test_no_fault_changes_what_is_served(
         ("s3://nowhere", "model repository s3://nowhere: NoSuchBucket"),
     ],
 )
-def test_where_there_is_nothing(
+def test_repository_that_cannot_be_read_ends_the_start(
     url: str, message: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.setattr("foretell.service.logs.configure", lambda *_: None)

@@ -112,7 +112,7 @@ def test_the_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
 def test_errors_of_an_empty_repository_name_the_mirror(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path)
     with pytest.raises(
-        StartError, match="repository s3://bucket: no bundle in it; `foretell push`"
+        StartError, match="repository s3://bucket: no bundle in it; `foretell publish`"
     ):
         scene_of(mirror).repository.start()
     mirror.holds["one@1"] = "good"

@@ -139,7 +139,7 @@ def test_a_bundle_under_another_name_is_refused(open_model: Open, tmp_path: Path
     folder = write_bundle(tmp_path, Spec())
     folder = folder.rename(folder.parent / "2")
     with pytest.raises(
-        BundleError, match="the manifest is of repeat version 1; `foretell promote`"
+        BundleError, match="the manifest is of repeat version 1; `foretell publish`"
     ):
         open_model(folder)
     (folder / layout.WEIGHTS).write_bytes(b"damaged")

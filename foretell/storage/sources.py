@@ -24,7 +24,10 @@ def find_bundle(text: str, cache: Path | None = None) -> Path:
     if "://" in text:
         return _fetched(*_split(text), cache)
     path, at, version = text.rpartition("@")
-    folder = Path(path) / layout.check_version(version) if at else layout.newest(Path(text))
+    path, at, version = text.rpartition("@")
+    # A folder above may have the sign in its name.
+    is_version = bool(at) and "/" not in version
+    folder = Path(path) / layout.check_version(version) if is_version else layout.newest(Path(text))
     if not (folder / layout.MANIFEST).is_file():
         raise _missing(text)
     return folder.resolve()
@@ -55,10 +58,10 @@ def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Pa
     # Needs a library that runs with folders do without.
     from foretell.storage.location import open_location
     from foretell.storage.mirror import Mirror, default_cache
-    from foretell.storage.remote import versions
+    from foretell.storage.repository import list_contents
 
     location = open_location(repository)
-    known = [own for found, own in versions(location) if found == name]
+    known = [own for found, own in list_contents(location).versions if found == name]
     if not known or version not in ("", *known):
         raise _missing(location.of("/".join(filter(None, (name, version)))))
     version = version or max(known, key=int)

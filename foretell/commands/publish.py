@@ -1,0 +1,44 @@
+"""`foretell publish`: copy a bundle into a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from foretell.commands.command import Command
+
+
+@click.command("publish", cls=Command, short_help="Copy a bundle into a repository.")
+@click.argument("source")
+@click.argument("destination")
+@click.option("--name", help="The served name; the bundle's own by default.")
+@click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FORETELL_CACHE",
+    help="Where a bundle of object storage is fetched to; ~/.cache/foretell by default.",
+)
+def command(
+    source: str, destination: str, name: str | None, version: str | None, cache: Path | None
+) -> None:
+    """Copy the bundle SOURCE into the repository DESTINATION, as a version of a model.
+
+    SOURCE is a bundle's folder, or that of a model: its newest version, or another one by @VERSION.
+    Both may be in object storage: s3://bucket/prefix, gs://… or az://…. The sums are checked first.
+    Servers see a version whole or not at all, and no version that is there is changed.
+    """
+    from foretell.bundle.placement import publish
+    from foretell.storage.sources import find_bundle
+
+    bundle = find_bundle(source, cache)
+    if "://" in destination:
+        from foretell.storage import repository
+        from foretell.storage.location import open_location
+
+        location = open_location(destination)
+        written = repository.publish(bundle, location, name=name, version=version)
+    else:
+        written = str(publish(bundle, Path(destination), name=name, version=version))
+    click.echo(f"written to {written}")

@@ -1,0 +1,236 @@
+"""A repository of bundles in object storage.
+
+`<name>/<version>/manifest.json` is a version, and `blobs/<sha256>` are the files of all versions. A
+manifest is written after the files that it names, and is never replaced. Only `collect` removes
+files: one that no manifest names goes to `trash/<sha256>`, and is removed from there after `GRACE`.
+If a version that has it is published meanwhile, it is read from the trash, and the next `collect`
+moves it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from foretell.bundle import checksums, layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.placement import manifest_as
+from foretell.storage.location import Location
+
+Version = tuple[str, str]
+GRACE = timedelta(hours=24)
+BLOBS, TRASH = "blobs", "trash"
+_MANIFEST = re.compile(
+    rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
+)
+_BLOB = re.compile(rf"({BLOBS}|{TRASH})/([0-9a-f]{{64}})")
+# S3 takes 5 GB at once, or 10,000 parts.
+_PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
+
+
+class Entry(NamedTuple):
+    """An object of a listing.
+
+    Attributes:
+        tag: Differs when it was written again.
+        at: When it was written.
+        size: Bytes.
+    """
+
+    tag: str
+    at: datetime
+    size: int
+
+
+class Contents(NamedTuple):
+    """What a repository holds.
+
+    Attributes:
+        versions: Manifests, by name and version.
+        blobs: Files, by their sha256.
+        trash: Likewise, those that no manifest named when they were moved.
+    """
+
+    versions: dict[Version, Entry]
+    blobs: dict[str, Entry]
+    trash: dict[str, Entry]
+
+
+class Collected(NamedTuple):
+    """What `collect` has done, in blobs.
+
+    Attributes:
+        removed: Removed for good.
+        moved: Moved to the trash.
+        restored: Moved back, as a manifest names them again.
+    """
+
+    removed: int
+    moved: int
+    restored: int
+
+
+def list_contents(location: Location) -> Contents:
+    """List a repository, at once.
+
+    Raises:
+        StorageError: it cannot be listed whole.
+    """
+    contents = Contents({}, {}, {})
+    places = {BLOBS: contents.blobs, TRASH: contents.trash}
+    with location.told():
+        for some in obstore.list(location.store):
+            for found in some:
+                at, size = found["last_modified"], found["size"]
+                entry = Entry(found["e_tag"] or f"{at.isoformat()} {size}", at, size)
+                if match := _MANIFEST.fullmatch(found["path"]):
+                    contents.versions[match[1], match[2]] = entry
+                elif match := _BLOB.fullmatch(found["path"]):
+                    places[match[1]][match[2]] = entry
+    return contents
+
+
+def manifest_path(name: str, version: str) -> str:
+    """Where the manifest of a version lies."""
+    return f"{name}/{version}/{layout.MANIFEST}"
+
+
+def read_manifest(location: Location, name: str, version: str) -> Manifest:
+    """The manifest of a version.
+
+    Raises:
+        BundleError: it does not keep the contract.
+        StorageError: it cannot be read.
+    """
+    path = manifest_path(name, version)
+    return manifest.parse(b"".join(location.read(path)), location.of(path))
+
+
+def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
+    """A file, in pieces.
+
+    Args:
+        location: The repository.
+        wanted: Its sha256.
+        called: What messages call it.
+
+    Raises:
+        StorageError: it is not there, or breaks off.
+    """
+    with location.told(called):
+        try:
+            found = obstore.get(location.store, f"{BLOBS}/{wanted}")
+        except FileNotFoundError:
+            found = obstore.get(location.store, f"{TRASH}/{wanted}")
+        yield from map(bytes, found)
+
+
+def publish(
+    bundle: Path, location: Location, *, name: str | None = None, version: str | None = None
+) -> str:
+    """Copy a bundle into a repository; servers see it whole or not at all.
+
+    Args:
+        bundle: Its folder.
+        location: The repository.
+        name: The model's name there; its own by default.
+        version: A whole number; the one after the newest by default.
+
+    Returns:
+        Its URL, `<repository>/<name>/<version>`.
+
+    Raises:
+        BundleError: the bundle is damaged, name or version are not allowed, or the version exists.
+        StorageError: the repository cannot be read or written.
+    """
+    about = manifest.read(bundle)
+    checksums.check(bundle, about.files)
+    name = layout.check_name(name or about.name)
+    there = list_contents(location)
+    known = [int(own) for found, own in there.versions if found == name]
+    version = layout.check_version(version or str(max(known, default=0) + 1))
+    place = location.of(f"{name}/{version}")
+    exists = BundleError(f"{place}: exists already; bundles are never changed")
+    if int(version) in known:
+        raise exists
+    for file, wanted in about.files.items():
+        if wanted not in there.blobs:
+            _put_blob(location, bundle / file, wanted)
+    path, content = manifest_path(name, version), manifest_as(bundle, name, version).encode()
+    with location.told(path):
+        try:
+            obstore.put(location.store, path, content, mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            # The client asks again where an answer was lost: it may be this one.
+            if b"".join(location.read(path)) != content:
+                raise exists from None
+    return place
+
+
+def _put_blob(location: Location, file: Path, wanted: str) -> None:
+    """Write a file under its sum, unless it was changed meanwhile."""
+    path, found = f"{BLOBS}/{wanted}", sha256()
+
+    def parts() -> Iterator[bytes]:
+        with file.open("rb") as source:
+            while part := source.read(_PART_BYTES):
+                found.update(part)
+                yield part
+        # The parts are put together after this.
+        checksums.compare(file, found.hexdigest(), wanted)
+
+    with location.told(path):
+        obstore.put(
+            location.store,
+            path,
+            parts(),
+            chunk_size=_PART_BYTES,
+            max_concurrency=_PARTS_AT_A_TIME,
+        )
+
+
+def collect(location: Location) -> Collected:
+    """Remove the files that no manifest has named for `GRACE`.
+
+    Raises:
+        BundleError: a manifest cannot be understood; nothing has changed.
+        StorageError: the repository cannot be read or written.
+    """
+    there = list_contents(location)
+    named: set[str] = set()
+    for key in there.versions:
+        named.update(read_manifest(location, *key).files.values())
+    until = datetime.now(UTC) - GRACE
+    removed = moved = restored = 0
+    for own, entry in there.trash.items():
+        if own in named and own not in there.blobs:
+            _move(location, TRASH, BLOBS, own)
+            restored += 1
+        elif entry.at < until:
+            _remove(location, f"{TRASH}/{own}")
+            removed += 1
+    for own, entry in there.blobs.items():
+        # What lies in both places is moved by the next run: this one may remove it from the trash.
+        if own not in named and own not in there.trash and entry.at < until:
+            _move(location, BLOBS, TRASH, own)
+            moved += 1
+    return Collected(removed, moved, restored)
+
+
+def _move(location: Location, source: str, target: str, own: str) -> None:
+    with location.told(f"{source}/{own}"):
+        obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
+    _remove(location, f"{source}/{own}")
+
+
+def _remove(location: Location, path: str) -> None:
+    with location.told(path):
+        obstore.delete(location.store, [path])

@@ -1,0 +1,275 @@
+"""`foretell publish`, into a folder and into object storage; `foretell list` and `foretell gc`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import obstore
+import pytest
+from click.testing import CliRunner, Result
+
+from foretell.bundle import checksums, layout, manifest
+from foretell.bundle.errors import BundleError
+from foretell.commands.gc import command as gc
+from foretell.commands.list import command as list_
+from foretell.commands.publish import command
+from foretell.commands.verify import command as verify
+from foretell.storage import repository
+from foretell.storage.errors import StorageError
+from foretell.storage.location import Location, open_location
+from foretell.storage.repository import list_contents, publish, read_blob, read_manifest
+from tests.foretell.storage.proxy import Proxy
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write_bundle(tmp_path / "written", Spec()).rename(tmp_path / "staging")
+
+
+@pytest.fixture
+def location(bucket: str) -> Location:
+    return open_location(f"{bucket}/models")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def destination(request: pytest.FixtureRequest, bucket: str, tmp_path: Path) -> str:
+    return f"{bucket}/models" if request.param == "bucket" else str(tmp_path / "models")
+
+
+def keys(location: Location) -> list[str]:
+    return sorted(entry["path"] for some in obstore.list(location.store) for entry in some)
+
+
+def run(used: object, *words: object) -> Result:
+    return CliRunner().invoke(used, [str(word) for word in words])  # type: ignore[arg-type]
+
+
+def listed(place: object) -> list[list[str]]:
+    """Cells of the table that `foretell list` prints."""
+    result = run(list_, place)
+    assert result.exit_code == 0, result.stderr
+    rows = [line for line in result.stdout.splitlines() if "│" in line]
+    return [[word for word in row.split() if word != "│"] for row in rows]
+
+
+def test_bundle_becomes_the_next_version(bundle: Path, destination: str) -> None:
+    for words, written in (
+        ([], "repeat/1"),
+        ([], "repeat/2"),
+        (["--name=sea", "--version=10"], "sea/10"),
+        (["--name=sea"], "sea/11"),
+    ):
+        result = run(command, bundle, destination, *words)
+        assert (result.exit_code, result.stdout) == (0, f"written to {destination}/{written}\n")
+    expected = [["repeat", "1"], ["repeat", "2"], ["sea", "10"], ["sea", "11"]]
+    assert [row[:2] for row in listed(destination)] == expected
+
+
+def test_published_folder_is_verified(bundle: Path, tmp_path: Path) -> None:
+    assert run(command, bundle, tmp_path / "models").exit_code == 0
+    verified = run(verify, tmp_path / "models" / "repeat" / "1")
+    assert verified.stdout.endswith("repeat@1: verified\n")
+    assert "no server" not in verified.stdout
+
+
+def test_what_is_refused(bundle: Path, destination: str, tmp_path: Path) -> None:
+    assert run(command, bundle, destination, "--name=sea", "--version=2").exit_code == 0
+    before = listed(destination)
+    (tmp_path / "empty").mkdir()
+    for words, message in (
+        ([bundle, destination, "--name=sea", "--version=2"], "sea/2: exists already"),
+        ([bundle, destination, "--version=two"], "version 'two': expected a whole number"),
+        ([tmp_path / "empty", destination], "empty: there is no bundle"),
+        ([bundle, "s3://nowhere"], "s3://nowhere: NoSuchBucket"),
+        ([bundle, "ftp://host"], "ftp://host: expected s3://bucket/prefix"),
+    ):
+        result = run(command, *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("foretell publish: ")
+        assert message in result.stderr
+    (bundle / layout.WEIGHTS).write_bytes(b"damaged")
+    assert "weights.bin: sha256 differs" in run(command, bundle, destination).stderr
+    assert listed(destination) == before
+
+
+def test_bundles_are_copied_between_repositories(bundle: Path, bucket: str, tmp_path: Path) -> None:
+    source, cache = f"{bucket}/staging", ("--cache", tmp_path / "cache")
+    for _ in range(2):
+        assert run(command, bundle, source).exit_code == 0
+    for text, destination, written in (
+        (f"{source}/repeat", f"{bucket}/production", "repeat/1"),
+        (f"{source}/repeat@1", tmp_path / "models", "repeat/1"),
+        (tmp_path / "models" / "repeat", f"{bucket}/production", "repeat/2"),
+    ):
+        result = run(command, text, destination, *cache)
+        assert result.stdout == f"written to {destination}/{written}\n", result.stderr
+    found = manifest.read(tmp_path / "models" / "repeat" / "1")
+    checksums.check(tmp_path / "models" / "repeat" / "1", found.files)
+    assert found.files == read_manifest(open_location(f"{bucket}/production"), "repeat", "2").files
+
+
+def test_server_that_watches_takes_it(bundle: Path, tmp_path: Path) -> None:
+    models = write_bundle(tmp_path / "models", Spec()).parent.parent
+    with Server(models, tmp_path / "log", watch_seconds=0.01) as server:
+        assert run(command, bundle, models).exit_code == 0
+        until(lambda: httpx.get(f"{server.url}/models").json()[0]["version"] == "2")
+        assert "refused" not in server.log
+
+
+def test_each_file_is_stored_once(bundle: Path, location: Location) -> None:
+    for name in ("sea", "sky"):
+        publish(bundle, location, name=name)
+    about = read_manifest(location, "sky", "1")
+    assert (about.name, about.version) == ("sky", "1")
+    expected = {f"blobs/{own}" for own in about.files.values()}
+    assert keys(location) == sorted({*expected, "sea/1/manifest.json", "sky/1/manifest.json"})
+    for file, own in about.files.items():
+        assert b"".join(read_blob(location, own, file)) == (bundle / file).read_bytes()
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files go in parts, of which storage takes any."""
+    monkeypatch.setattr(repository, "_PART_BYTES", 50)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1)
+
+
+def uploads(location: Location, s3: str) -> str:
+    """What of files in parts is neither whole nor taken back."""
+    bucket = location.url.removeprefix("s3://").partition("/")[0]
+    return httpx.get(f"{s3}/{bucket}?uploads").raise_for_status().text
+
+
+@pytest.mark.usefixtures("parts")
+def test_publish_that_breaks_off_is_no_version_and_can_be_repeated(
+    bundle: Path, bucket: str, proxy: Proxy, s3: str
+) -> None:
+    location = open_location(f"{bucket}/models")
+    proxy.faults["partNumber=3"] = "500"
+    with pytest.raises(StorageError, match=r"blobs/[0-9a-f]{64}: 500 Internal Server Error"):
+        publish(bundle, location)
+    assert any("partNumber=2" in asked for asked in proxy.asked)
+    assert not list_contents(location).versions
+    assert "<Upload>" not in uploads(location, s3)
+    proxy.faults.clear()
+    publish(bundle, location)
+    for file, own in read_manifest(location, "repeat", "1").files.items():
+        found = obstore.get(location.store, f"blobs/{own}")
+        assert bytes(found.bytes()) == (bundle / file).read_bytes()
+        assert str(found.meta["e_tag"]).endswith(f'-{-(-(bundle / file).stat().st_size // 50)}"')
+
+
+@pytest.mark.usefixtures("parts")
+def test_file_that_changes_while_it_is_sent_is_not_stored(
+    bundle: Path, location: Location, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(folder: Path, files: dict[str, str]) -> None:
+        (folder / layout.FORECAST_GRAPH).write_bytes(b"another")
+
+    monkeypatch.setattr(checksums, "check", check)
+    with pytest.raises(BundleError, match=r"forecast\.onnx: sha256 differs"):
+        publish(bundle, location)
+    wanted = manifest.read(bundle).files[layout.FORECAST_GRAPH]
+    assert f"blobs/{wanted}" not in keys(location)
+    assert "<Upload>" not in uploads(location, s3)
+
+
+def test_one_of_two_that_publish_at_once_is_told(
+    bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other, put = write_bundle(tmp_path / "other", Spec(horizon=3)), obstore.put
+
+    def interrupted(store: object, path: str, *given: object, **named: object) -> object:
+        if path.endswith(layout.MANIFEST):
+            monkeypatch.setattr(obstore, "put", put)
+            publish(other, location)
+        return put(store, path, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(obstore, "put", interrupted)
+    with pytest.raises(BundleError, match="repeat/1: exists already; bundles are never changed"):
+        publish(bundle, location)
+    assert read_manifest(location, "repeat", "1").horizon == 3
+
+
+def test_lost_answer_is_no_other_publish(
+    bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client asks again, and is told that what it asked for is there."""
+    put = obstore.put
+
+    def twice(store: object, path: str, *given: object, **named: object) -> object:
+        if path.endswith(layout.MANIFEST):
+            put(store, path, *given, **named)  # type: ignore[call-overload]
+        return put(store, path, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(obstore, "put", twice)
+    assert publish(bundle, location) == f"{location}/repeat/1"
+
+
+def test_gc_removes_what_no_version_names(
+    bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    publish(bundle, location)
+    publish(write_bundle(tmp_path / "other", Spec(name="wide", channels=("a", "b"))), location)
+    obstore.delete(location.store, "wide/1/manifest.json")
+    named = {f"blobs/{own}" for own in read_manifest(location, "repeat", "1").files.values()}
+    young = run(gc, location)
+    assert young.output == "0 files removed, 0 moved to trash, 0 restored\n"
+    monkeypatch.setattr(repository, "GRACE", timedelta(0))
+    unnamed = len(list_contents(location).blobs) - len(named)
+    assert unnamed > 0
+    assert run(gc, location).output == f"0 files removed, {unnamed} moved to trash, 0 restored\n"
+    assert run(gc, location).output == f"{unnamed} files removed, 0 moved to trash, 0 restored\n"
+    assert keys(location) == sorted({*named, "repeat/1/manifest.json"})
+    obstore.put(location.store, "new/1/manifest.json", b"{}")
+    refused = run(gc, location)
+    assert refused.exit_code == 2
+    assert "foretell gc: " in refused.stderr
+    assert "new/1/manifest.json: " in refused.stderr
+
+
+def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
+    wide = write_bundle(
+        tmp_path / "models",
+        Spec(
+            name="wide", version="12", channels=("a", "b", "c"), targets=("b",), frequency="15min"
+        ),
+    )
+    location = open_location(f"{bucket}/models")
+    for version in ("9", "10"):
+        publish(wide, location, version=version)
+    obstore.put(location.store, "broken/1/manifest.json", b"{}")
+    obstore.put(location.store, "half/1/weights.bin", b"{}")
+    cells = listed(location)
+    assert [row[:2] for row in cells] == [["broken", "1"], ["wide", "9"], ["wide", "10"]]
+    assert cells[1][3:9] == ["1", "of", "3", "8", "4", "15min"]
+    assert "UTC" in cells[1]
+    assert "broken/1/manifest.json: name: Field required" in run(list_, location).stdout
+    # It weighs as much in a folder, where the number of the version is longer.
+    assert listed(tmp_path / "models")[0][9:11] == cells[1][9:11]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("nowhere", "nowhere: no such folder"), ("s3://nowhere", "s3://nowhere: NoSuchBucket")],
+)
+def test_nothing_to_list(place: str, message: str, environment: pytest.MonkeyPatch) -> None:
+    result = run(list_, place)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"foretell list: {message}")
+
+
+def test_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(folder: Path) -> None:
+        # The administrator may read all there is.
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    result = run(list_, tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"foretell list: {tmp_path}: Permission denied\n"
