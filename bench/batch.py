@@ -36,8 +36,8 @@ from pyarrow import dataset, parquet
 
 from bench.page import PAGE, machine, table, write_part
 from foretell.batch.forecaster import Forecaster
-from foretell.batch.preparation import Asked
-from foretell.batch.run import Progress, forecast_table
+from foretell.batch.prepare import Task
+from foretell.batch.run import forecast_table
 from foretell.bundle.layout import FORECAST_GRAPH
 from foretell.service.engine.limits import usable_cpus
 from foretell.service.engine.runtime import Runtime
@@ -288,19 +288,14 @@ def _bind(process: psutil.Process, cpus: set[int]) -> None:
             os.sched_setaffinity(thread.id, cpus)
 
 
-class _Losing(Progress):
+class _Losing:
     """Kills a node after a quarter of the rows."""
 
     def __init__(self, made: Any) -> None:  # noqa: ANN401
         self._cluster = made
-        self._done = self._least = 0
 
-    def divided(self, rows: int, done: int) -> None:  # noqa: ARG002
-        self._least = rows // 4
-
-    def advanced(self, rows: int) -> None:
-        self._done += rows
-        if self._done >= self._least and self._cluster is not None:
+    def __call__(self, done: int, rows: int) -> None:
+        if done >= rows // 4 and self._cluster is not None:
             self._cluster.remove_node(
                 max(self._cluster.worker_nodes, key=str), allow_graceful=False
             )
@@ -312,13 +307,12 @@ def on_ray(source: Path, target: Path, bundle: Path, nodes: int, *, lose: bool =
     from foretell.batch.on_ray import run_parts
 
     with cluster(nodes) as made:
-        progress = _Losing(made) if lose else Progress()
-        asked = Asked(str(source), str(target), bundle, device="cpu")
+        task = Task(str(source), str(target), bundle, device="cpu")
         began = time.perf_counter()
         forecast_table(
-            asked,
+            task,
             lambda work, parts: run_parts(work, parts, None, "auto"),
-            progress,
+            _Losing(made if lose else None),
             workers=nodes,
         )
         return time.perf_counter() - began

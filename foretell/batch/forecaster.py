@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretell.batch.chunks import Chunk
 from foretell.batch.windows import Reader, Rejected, Windows
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.model import Capacity, Model
@@ -37,7 +37,7 @@ class Forecasts(NamedTuple):
     """What came of series of a chunk.
 
     Attributes:
-        series: `[windows]`, the rows of the chunk with which they begin, ascending.
+        series: `[windows]`, their numbers in the chunk, ascending.
         moments: `[windows, horizon]`; None in tables without times.
         layers: `[1 + levels, windows, horizon, targets]` in the user's units, the forecast and its
             quantiles.
@@ -81,11 +81,8 @@ class Forecaster:
         # `asyncio.run` would make and end one for every chunk.
         self._loop = asyncio.new_event_loop()
 
-    def forecast(self, chunk: pa.Table) -> tuple[list[Forecasts], list[Rejected]]:
-        """Forecast the series of a chunk: the forecasts in their order, and who has none.
-
-        Args:
-            chunk: As `Reader.read` takes it.
+    def forecast(self, chunk: Chunk) -> tuple[list[Forecasts], list[Rejected]]:
+        """Forecast the series of a chunk: the forecasts in their order, and those that have none.
 
         Raises:
             InvalidInputError: as `Reader.read`.

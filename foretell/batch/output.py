@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import parquet
 
+from foretell.batch.chunks import Chunk
 from foretell.batch.errors import BatchError
 from foretell.batch.forecaster import Forecasts
 from foretell.batch.places import Place
 from foretell.batch.plan import Part
-from foretell.batch.rows import Rows
-from foretell.batch.tables import Columns, Tables
+from foretell.batch.tables import Table
 from foretell.batch.windows import Rejected
 from foretell.bundle.manifest import Manifest
 from foretell.service.forecast.table import ID, TIME
@@ -26,7 +27,6 @@ from foretell.service.forecast.table import ID, TIME
 FORECASTS, REJECTED = "forecasts", "rejected"
 # What the metadata of a part's forecasts say of it; where Arrow's readers look for types.
 _COUNTS, _ARROW = "foretell", "ARROW:schema"
-_CHANNEL, _UNSURE = "channel", "ill_conditioned"
 
 
 class Counts(NamedTuple):
@@ -42,30 +42,22 @@ class Counts(NamedTuple):
 
 
 def schema_of(
-    columns: Columns, given: pa.Schema, manifest: Manifest, levels: Sequence[float]
+    names: Mapping[str, str], given: pa.Schema, manifest: Manifest, levels: Sequence[float]
 ) -> pa.Schema:
-    """The columns of forecasts.
-
-    Args:
-        columns: What the table calls its own.
-        given: Their types, by our names.
-        manifest: The model's.
-        levels: Of the quantiles.
+    """The columns of forecasts, of a table with these names and types of columns by our names.
 
     Raises:
         BatchError: two would have the same name.
     """
-    found = [(columns.id, given.field(ID).type)]
-    if columns.time is not None:
-        found.append((columns.time, given.field(TIME).type))
+    found = [(names[name], given.field(name).type) for name in (ID, TIME) if name in names]
     found.append(("step", pa.int32()))
     if len(manifest.targets) > 1:
-        found.append((_CHANNEL, pa.string()))
+        found.append(("channel", pa.string()))
     found += [(name, pa.float32()) for name in ("forecast", *(f"q{level:g}" for level in levels))]
-    found += [("model", pa.string()), ("version", pa.string()), (_UNSURE, pa.bool_())]
-    names = [name for name, _ in found]
-    for name in names:
-        if names.count(name) > 1:
+    found += [("model", pa.string()), ("version", pa.string()), ("ill_conditioned", pa.bool_())]
+    every = [name for name, _ in found]
+    for name in every:
+        if every.count(name) > 1:
             raise BatchError(f"forecasts have a column {name!r} of their own; rename the table's")
     # No value is missing: it need not be written which are.
     return pa.schema(pa.field(name, kind, nullable=False) for name, kind in found)
@@ -77,44 +69,43 @@ class Writer:
     Args:
         place: Where.
         part: The part.
-        tables: What it is of.
+        table: What it is of.
         schema: Of the forecasts.
         manifest: The model's.
+
+    Attributes:
+        counts: The series so far.
     """
 
     def __init__(
-        self, place: Place, part: Part, tables: Tables, schema: pa.Schema, manifest: Manifest
+        self, place: Place, part: Part, table: Table, schema: pa.Schema, manifest: Manifest
     ) -> None:
+        self.counts = Counts(0, 0)
         self._place = place
         self._part = part
-        self._tables = tables
+        self._table = table
         self._schema = schema
         self._manifest = manifest
+        # What is the same in many rows is written as dictionaries, which is faster.
+        self._written = pa.schema(
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if index == 0 or pa.types.is_string(field.type)
+            else field
+            for index, field in enumerate(schema)
+        )
         self._stack = ExitStack()
         self._rejects: parquet.ParquetWriter | None = None
-        self._forecast = self._rejected = 0
-
-    @property
-    def counts(self) -> Counts:
-        """The series so far."""
-        return Counts(self._forecast, self._rejected)
 
     def __enter__(self) -> Self:
         # Left last: where there are forecasts the part is whole.
-        path = self._stack.enter_context(self._place.writing(f"{FORECASTS}/{self._part.file}"))
-        written = _repeating(self._schema)
-        self._forecasts = self._stack.enter_context(
-            parquet.ParquetWriter(
-                path,
-                written,
-                # Numbers that repeat with each series are as small and faster without.
-                use_dictionary=[
-                    field.name for field in written if pa.types.is_dictionary(field.type)
-                ],
-                compression="zstd",
-                write_statistics=[written.names[0]],
-                store_schema=False,
-            )
+        repeated = [field.name for field in self._written if pa.types.is_dictionary(field.type)]
+        self._forecasts = self._open(
+            FORECASTS,
+            self._written,
+            # Numbers that repeat with each series are as small and faster without.
+            use_dictionary=repeated,
+            write_statistics=repeated[:1],
+            store_schema=False,
         )
         return self
 
@@ -125,20 +116,28 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            # Whoever reads it has plain columns: dictionaries were only faster to write.
+            # Readers find plain columns.
             plain = base64.b64encode(self._schema.serialize().to_pybytes())
             counts = json.dumps(self.counts._asdict())
             self._forecasts.add_key_value_metadata({_ARROW: plain, _COUNTS: counts})
         self._stack.__exit__(kind, error, trace)
 
-    def add(self, chunk: Rows, forecasts: Forecasts) -> None:
+    def _open(self, folder: str, schema: pa.Schema, **options: object) -> parquet.ParquetWriter:
+        path = self._stack.enter_context(self._place.writing(f"{folder}/{self._part.file}"))
+        writer = parquet.ParquetWriter(
+            path, schema, filesystem=self._place.system, compression="zstd", **options
+        )
+        return self._stack.enter_context(writer)
+
+    def add(self, chunk: Chunk, forecasts: Forecasts) -> None:
         """Write forecasts of series of a chunk."""
         _, windows, horizon, targets = forecasts.layers.shape
-        about = self._manifest
-        ids = chunk.table.column(ID).chunk(0).take(pa.array(forecasts.series))
-        if pa.types.is_dictionary(ids.type):
-            ids = ids.dictionary_decode()
-        columns = [_repeated(ids, np.repeat(np.arange(windows, dtype=np.int32), targets * horizon))]
+        each, rows = np.arange(windows, dtype=np.int32), windows * targets * horizon
+        columns = [
+            _repeated(
+                chunk.names.take(pa.array(forecasts.series)), np.repeat(each, targets * horizon)
+            )
+        ]
         if forecasts.moments is not None:
             kind = self._schema.field(len(columns)).type
             columns.append(_times(np.repeat(forecasts.moments, targets, axis=0).ravel(), kind))
@@ -147,29 +146,25 @@ class Writer:
         )
         if targets > 1:
             channel = np.tile(np.repeat(np.arange(targets, dtype=np.int32), horizon), windows)
-            columns.append(_repeated(pa.array(about.targets), channel))
+            columns.append(_repeated(pa.array(self._manifest.targets), channel))
         columns += [pa.array(layer.transpose(0, 2, 1).ravel()) for layer in forecasts.layers]
-        rows = windows * targets * horizon
-        for text in (about.name, about.version):
+        for text in (self._manifest.name, self._manifest.version):
             columns.append(_repeated(pa.array([text]), np.zeros(rows, np.int32)))
         columns.append(pa.array(np.repeat(forecasts.ill_conditioned, targets * horizon)))
-        self._forecasts.write_table(pa.table(columns, schema=_repeating(self._schema)))
-        self._forecast += windows
+        self._forecasts.write_table(pa.table(columns, schema=self._written))
+        self.counts = Counts(self.counts.forecast + windows, self.counts.rejected)
 
-    def reject(self, chunk: Rows, rejected: Sequence[Rejected]) -> None:
-        """Write who has no forecast of a chunk, why, and where that shows."""
+    def reject(self, chunk: Chunk, rejected: Sequence[Rejected]) -> None:
+        """Write the series of a chunk that have no forecast, why, and where that shows."""
         if not rejected:
             return
-        ordered = sorted(rejected)
-        ids = chunk.table.column(ID).chunk(0).take(pa.array([each.series for each in ordered]))
-        names = self._tables.names
-        places = [
-            self._part.place(chunk.number(each.series if each.row is None else each.row))
-            for each in ordered
-        ]
+        ordered = sorted(rejected, key=lambda each: each.series)
+        rows = [chunk.begins[each.series] if each.row is None else each.row for each in ordered]
+        places = [self._part.place(chunk.row + int(row)) for row in rows]
+        names = self._table.names
         table = pa.table(
             {
-                self._tables.columns.id: ids.cast(self._schema.field(0).type),
+                names[ID]: chunk.names.take(pa.array([each.series for each in ordered])),
                 "reason": [each.reason for each in ordered],
                 "file": [file for file, _ in places],
                 "row": pa.array([row for _, row in places], pa.int64()),
@@ -177,35 +172,28 @@ class Writer:
             }
         )
         if self._rejects is None:
-            path = self._stack.enter_context(self._place.writing(f"{REJECTED}/{self._part.file}"))
-            writer = parquet.ParquetWriter(path, table.schema, compression="zstd")
-            self._rejects = self._stack.enter_context(writer)
+            self._rejects = self._open(REJECTED, table.schema)
         self._rejects.write_table(table)
-        self._rejected += len(ordered)
+        self.counts = Counts(self.counts.forecast, self.counts.rejected + len(ordered))
 
 
 def read_counts(place: Place, part: Part) -> Counts:
-    """The series of a part that was written."""
-    with place.open(f"{FORECASTS}/{part.file}") as source:
-        about = parquet.ParquetFile(source).metadata.metadata
+    """The series of a part that was written.
+
+    Raises:
+        BatchError: it cannot be read.
+    """
+    name = f"{FORECASTS}/{part.file}"
+    with place.told(name):
+        about = parquet.read_metadata(place.path(name), filesystem=place.system).metadata
     return Counts(**json.loads(about[_COUNTS.encode()]))
 
 
-def _repeating(schema: pa.Schema) -> pa.Schema:
-    """As it is written: what is the same in many rows as dictionaries."""
-    return pa.schema(
-        field.with_type(pa.dictionary(pa.int32(), field.type))
-        if index == 0 or pa.types.is_string(field.type)
-        else field
-        for index, field in enumerate(schema)
-    )
-
-
-def _repeated(values: pa.Array, places: np.ndarray) -> pa.Array:
+def _repeated(values: pa.Array, places: NDArray[np.int32]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(places, values, safe=False)
 
 
-def _times(moments: np.ndarray, kind: pa.DataType) -> pa.Array:
+def _times(moments: NDArray[np.datetime64], kind: pa.DataType) -> pa.Array:
     """Moments as the column of times has them.
 
     Raises:

@@ -1,154 +1,169 @@
-"""Where tables lie: what is read of them, and what appears there whole or not at all."""
+"""Folders of tables and forecasts, on this machine or in object storage."""
 
 from __future__ import annotations
 
-import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
+from pyarrow import fs
 
 from foretell.batch.errors import BatchError
 
-_LOCK = ".lock"
-_ENDINGS = (".parquet", ".csv", ".csv.gz")
-
 
 @dataclass(frozen=True)
-class File:
-    """A file of a place.
+class Place:
+    """A folder or a file; it need not be there yet.
 
     Attributes:
-        name: Its path there; empty where the place is the file.
-        stamp: Its size and what differs when it was written anew.
+        text: Its absolute path or URL.
     """
 
-    name: str
-    stamp: str
+    text: str
 
+    def __str__(self) -> str:
+        return self.text
 
-class Place(Protocol):
-    """A folder, a file, or a prefix of a bucket; it need not be there yet."""
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        with self.told(""):
+            return _open(self.text)
+
+    @property
+    def system(self) -> fs.FileSystem:
+        """The file system that it lies in."""
+        return self._opened[0]
+
+    def path(self, name: str) -> str:
+        """The path of a file in the file system; an empty name is the place itself."""
+        return f"{self._opened[1]}/{name}" if name else self._opened[1]
 
     def of(self, name: str) -> str:
-        """What a file is called in messages."""
+        """What messages call a file."""
+        return f"{self.text}/{name}" if name else self.text
 
-    def files(self, folder: str = "") -> list[File]:
-        """All files below, but for hidden ones, by name."""
-
-    def open(self, name: str) -> pa.NativeFile:
-        """A file to read from, at any place of it."""
-
-    def read(self, name: str) -> bytes | None:
-        """What a file holds; None if there is none."""
-
-    def writing(self, name: str) -> AbstractContextManager[Path]:
-        """A local file to fill, which becomes the one of that name unless an error is raised."""
-
-    def claimed(self) -> AbstractContextManager[None]:
-        """Keep others from writing here meanwhile, as far as they can be told, and tidy up.
+    def files(self, folder: str = "") -> list[fs.FileInfo]:
+        """All files below, but for hidden ones, by path.
 
         Raises:
-            BatchError: another one does.
+            BatchError: they cannot be listed.
         """
+        root = self.path(folder)
+        with self.told(folder):
+            if self.system.get_file_info(root).is_file:
+                return [self.system.get_file_info(root)]
+            found = self.system.get_file_info(
+                fs.FileSelector(root, recursive=True, allow_not_found=True)
+            )
+        return sorted(
+            (
+                each
+                for each in found
+                if each.is_file
+                and not any(part[0] in "._" for part in each.path[len(root) + 1 :].split("/"))
+            ),
+            key=lambda each: each.path,
+        )
 
-
-class LocalPlace:
-    """A folder or a file of this machine; see `Place`.
-
-    Args:
-        root: Its path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def of(self, name: str) -> str:
-        """See `Place.of`."""
-        return str(self._root / name)
-
-    def files(self, folder: str = "") -> list[File]:
-        """See `Place.files`."""
-        root = self._root / folder
-        found = [root] if root.is_file() else sorted(root.rglob("*"))
-        return [self._file(path) for path in found if path.is_file() and not self._hidden(path)]
-
-    def _hidden(self, path: Path) -> bool:
-        return any(part[0] in "._" for part in path.relative_to(self._root).parts)
-
-    def _file(self, path: Path) -> File:
-        about = path.stat()
-        name = path.relative_to(self._root).as_posix()
-        return File("" if name == "." else name, f"{about.st_size}-{about.st_mtime_ns}")
-
-    def open(self, name: str) -> pa.NativeFile:
-        """See `Place.open`."""
-        return pa.OSFile(self.of(name))
+    def name(self, file: fs.FileInfo) -> str:
+        """The name of a file here, which is empty where the place is the file."""
+        return str(file.path)[len(self.path("")) + 1 :]
 
     def read(self, name: str) -> bytes | None:
-        """See `Place.read`."""
-        try:
-            return (self._root / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        """What a file holds; None if there is none.
+
+        Raises:
+            BatchError: it cannot be read.
+        """
+        with self.told(name):
+            try:
+                with self.system.open_input_stream(self.path(name)) as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[Path]:
-        """See `Place.writing`."""
-        target = self._root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Nobody takes for a table what is hidden.
-        path = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
-        try:
-            yield path
-            path.replace(target)
-        finally:
-            path.unlink(missing_ok=True)
+    def writing(self, name: str) -> Iterator[str]:
+        """A path to write to, whose file becomes the one of that name unless an error is raised.
+
+        Raises:
+            BatchError: it cannot be written.
+        """
+        folder, _, own = self.path(name).rpartition("/")
+        # Hidden files are no tables; what a killed run has left is removed at the end of the next.
+        hidden = f"{folder}/.{own}.{uuid4().hex[:8]}"
+        with self.told(name):
+            self.system.create_dir(folder)
+            try:
+                yield hidden
+                with suppress(FileNotFoundError):
+                    # Another run has written the same, and removed this one.
+                    self.system.move(hidden, f"{folder}/{own}")
+            except BaseException:
+                with suppress(OSError):
+                    self.system.delete_file(hidden)
+                raise
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all.
+
+        Raises:
+            BatchError: it cannot be written.
+        """
+        with self.writing(name) as path, self.system.open_output_stream(path) as file:
+            file.write(content)
+
+    def tidy(self, folder: str) -> None:
+        """Remove what was begun in a folder and not finished."""
+        with self.told(folder):
+            selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+            for file in self.system.get_file_info(selector):
+                if file.base_name.startswith("."):
+                    self.system.delete_file(file.path)
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """See `Place.claimed`."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        # Whoever is killed lets go of it.
-        with (self._root / _LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BatchError(f"{self._root}: another run is writing it") from None
-            self._tidy()
-            try:
-                yield
-            finally:
-                self._tidy()
+    def told(self, name: str) -> Iterator[None]:
+        """Name a file in errors of Arrow.
 
-    def _tidy(self) -> None:
-        """Remove what workers that were killed had begun."""
-        for left in self._root.glob("*/.*.????????"):
-            left.unlink(missing_ok=True)
+        Raises:
+            BatchError: instead of them.
+        """
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            said = str(error).partition("\n")[0]
+            raise BatchError(f"{self.of(name)}: {said}") from None
 
 
-def absolute(text: str) -> str:
-    """A path or URL as it is from any folder."""
-    return text if "://" in text else str(Path(text).absolute())
+def place_of(text: str) -> Place:
+    """The place with a path or URL, as it is from any folder."""
+    return Place(text.rstrip("/") if "://" in text else str(Path(text).absolute()))
 
 
-def is_table(name: str) -> bool:
-    """Whether a file is one that is read, by its name."""
-    return name.endswith(_ENDINGS)
-
-
-def open_place(text: str) -> Place:
-    """The place of that path or URL.
-
-    Raises:
-        StorageError: the URL names none.
-    """
-    if "://" not in text:
-        return LocalPlace(Path(text))
-    from foretell.batch.buckets import BucketPlace
-
-    return BucketPlace(text, is_file=is_table(text))
+def _open(text: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URL, and the path in it."""
+    scheme, is_url, path = text.partition("://")
+    if not is_url:
+        return fs.LocalFileSystem(), text
+    if scheme == "s3":
+        given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        endpoint = urlsplit(given)
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        system = fs.S3FileSystem(
+            scheme=endpoint.scheme or "https",
+            endpoint_override=endpoint.netloc or None,
+            region=region or ("us-east-1" if given else None),
+        )
+        return system, path
+    if scheme == "az":
+        account, key = (os.environ.get(f"AZURE_STORAGE_ACCOUNT_{name}") for name in ("NAME", "KEY"))
+        return fs.AzureFileSystem(account_name=account, account_key=key), path
+    if scheme == "gs":
+        return fs.GcsFileSystem(), path
+    raise BatchError(f"{text}: expected s3://bucket/prefix, gs://… or az://…")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretell.batch.plan import starts_of
+from foretell.batch.chunks import Chunk
 from foretell.batch.texts import WRONG
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.registry import Model
@@ -38,7 +38,7 @@ class Windows(NamedTuple):
     """Series that are to be forecast.
 
     Attributes:
-        series: `[windows]`, the rows of the chunk with which they begin, ascending.
+        series: `[windows]`, their numbers in the chunk, ascending.
         history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
             missing that the model is told of.
         calendar: `[windows, context + passes * horizon, features]`, of models that read them.
@@ -62,10 +62,10 @@ class Rejected(NamedTuple):
     """A series that has no forecast.
 
     Attributes:
-        series: The row of the chunk with which it begins.
+        series: Its number in the chunk.
         reason: Why.
         column: Where that shows, if anywhere: one of our names.
-        row: The row of the chunk.
+        row: The row of the chunk; its first if None.
     """
 
     series: int
@@ -91,55 +91,49 @@ class Reader:
         self._options = options
         self._settings = settings
         self._checked = checked
-        self._steps = _Steps(model.manifest)
+        self._microseconds = _microseconds(model.manifest)
 
-    def read(self, chunk: pa.Table) -> tuple[Windows, list[Rejected]]:
+    def read(self, chunk: Chunk) -> tuple[Windows, list[Rejected]]:
         """What of a chunk is to be forecast, and what is not.
-
-        Args:
-            chunk: Whole series, as `Rows.table` has them, in one piece of memory.
 
         Raises:
             InvalidInputError: a column is not of the type that it should be.
         """
-        starts = starts_of(chunk.column(ID).chunk(0))
-        ends = np.append(starts[1:], len(chunk))
-        found = [self._regular(chunk, starts, ends)]
-        others = ~np.isin(starts, found[0].series, assume_unique=True)
+        found = [self._regular(chunk)]
         rejected: list[Rejected] = []
-        rows = [np.arange(*each) for each in zip(starts[others], ends[others], strict=True)]
-        if WRONG in chunk.column_names:
-            chunk, rows = _without_wrong(chunk, rows, rejected)
-        if rows:
-            self._one_by_one(chunk, rows, found, rejected)
+        others = np.setdiff1d(np.arange(len(chunk.begins)), found[0].series, assume_unique=True)
+        if WRONG in chunk.table.column_names:
+            chunk, others = _without_wrong(chunk, others, rejected)
+        if len(others):
+            self._one_by_one(chunk, others, found, rejected)
         return _joined(found), rejected
 
-    def _regular(
-        self, chunk: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> Windows:
+    def _regular(self, chunk: Chunk) -> Windows:
         """The series with nothing to look into."""
         manifest = self._model.manifest
         context, channels = manifest.context, manifest.channels
-        is_long = ends - starts >= context
-        series, ends = starts[is_long], ends[is_long]
+        series = np.flatnonzero(chunk.ends - chunk.begins >= context)
+        ends = chunk.ends[series]
         history = np.empty((len(series), context, len(channels)), np.float32)
         none = Windows(series, history, None, _NO_TIMES).of(slice(0))
         try:
-            times = read_times(chunk, manifest.step)
+            times = read_times(chunk.table, manifest.step)
         except InvalidInputError:
-            # Of a moment of whom, those who look at each of them tell.
+            # Each series is looked at by itself, for the one with the wrong time.
             return none
         for column, name in enumerate(channels):
-            values = chunk.column(name).chunk(0).to_numpy(zero_copy_only=False)
+            values = chunk.table.column(name).chunk(0).to_numpy(zero_copy_only=False)
             with np.errstate(over="ignore", invalid="ignore"):
                 history[:, :, column] = _latest(values, ends, context)
         is_good = self._are_good(history)
         if times is None:
             return Windows(series, history, None, None).of(_some(is_good))
-        if not self._steps.are_even(times):
+        clock = times.clock
+        by_clock = isinstance(clock, FixedClock) or (isinstance(clock, ZoneClock) and clock.in_utc)
+        if not (self._microseconds and by_clock):
             return none
         steps = _latest(times.steps.view(np.int64), ends, context)
-        is_good &= self._steps.follow(steps)
+        is_good &= _follow(steps, self._microseconds)
         if not is_good.any():
             return none
         good = _some(is_good)
@@ -148,9 +142,9 @@ class Reader:
         except TimestampError:
             # Likewise.
             return none
-        moments = self._steps.after(steps[good, -1], 1, self._checked.horizon)
-        if isinstance(times.clock, FixedClock) and times.clock.offset:
-            moments = moments - np.timedelta64(times.clock.offset)
+        moments = self._after(steps[good, -1], 1, self._checked.horizon)
+        if isinstance(clock, FixedClock) and clock.offset:
+            moments = moments - np.timedelta64(clock.offset)
         return Windows(series[good], history[good], calendar, moments)
 
     def _are_good(self, history: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -169,7 +163,7 @@ class Reader:
         """
         manifest, passes = self._model.manifest, self._checked.passes
         ends, which = np.unique(last, return_inverse=True)
-        steps = self._steps.after(ends, 1 - manifest.context, passes * manifest.horizon)
+        steps = self._after(ends, 1 - manifest.context, passes * manifest.horizon)
         walls = steps.ravel()
         check_years(walls)
         if isinstance(times.clock, ZoneClock):
@@ -178,10 +172,15 @@ class Reader:
             return None
         return manifest.calendar.encode(walls).reshape(*steps.shape, -1)[which]
 
+    def _after(self, last: NDArray[np.int64], first: int, end: int) -> Timestamps:
+        """Steps `[times, end - first + 1]`, the `first`, … and `end` after each of some times."""
+        found = last[:, None] + self._microseconds * np.arange(first, end + 1)
+        return found.view("M8[us]")
+
     def _one_by_one(
         self,
-        chunk: pa.Table,
-        rows: list[NDArray[np.int64]],
+        chunk: Chunk,
+        series: NDArray[np.int64],
         found: list[Windows],
         rejected: list[Rejected],
     ) -> None:
@@ -189,31 +188,33 @@ class Reader:
 
         Args:
             chunk: The chunk.
-            rows: Of each of them.
+            series: Their numbers.
             found: Takes those that are to be forecast.
             rejected: Takes those that are not.
         """
-        every = np.concatenate(rows)
-        table = chunk.take(pa.array(every))
+        lengths = chunk.ends[series] - chunk.begins[series]
+        every = np.concatenate([np.arange(chunk.begins[one], chunk.ends[one]) for one in series])
+        names = chunk.names.take(pa.array(np.repeat(series, lengths)))
+        table = chunk.table.take(pa.array(every)).append_column(ID, names)
         try:
             job, _, kind = read_request(
                 table, FORECASTING, self._options, self._model, self._settings
             )
         except InvalidInputError as error:
             # Of one of them: requests have all or none of what is too large for their numbers.
-            if len(rows) == 1:
-                rejected.append(_rejected(int(every[0]), error, every))
+            if len(series) == 1:
+                rejected.append(_rejected(int(series[0]), error, every))
                 return
-            for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            for half in np.array_split(series, 2):
                 self._one_by_one(chunk, half, found, rejected)
             return
         good: list[int] = []
         moments: list[Timestamps] = []
-        for at, entry in zip([int(own[0]) for own in rows], job.entries, strict=True):
+        for number, entry in zip(series.tolist(), job.entries, strict=True):
             if isinstance(entry, ServiceError):
-                rejected.append(_rejected(at, entry, every))
+                rejected.append(_rejected(number, entry, every))
                 continue
-            good.append(at)
+            good.append(number)
             if entry.timeline is not None and kind is not None:
                 moments.append(moments_of(entry.timeline, self._checked.horizon, kind))
         if good:
@@ -221,66 +222,48 @@ class Reader:
             found.append(Windows(np.array(good), job.history, job.calendar, stacked))
 
 
-class _Steps:
-    """The steps of a model, of which so many always take as long.
+def _microseconds(manifest: Manifest) -> int:
+    """Those of one step of a model; 0 where they are not of one length."""
+    frequency = manifest.step
+    if frequency.unit not in MICROSECONDS_IN or frequency.anchor is not None:
+        return 0
+    first = frequency.steps_from(np.datetime64(0, "us"), 2)
+    return int((first[1] - first[0]).astype(np.int64))
 
-    Args:
-        manifest: The model's.
 
-    Attributes:
-        microseconds: Of one step; 0 where they are not of one length.
-    """
-
-    def __init__(self, manifest: Manifest) -> None:
-        frequency = manifest.step
-        self.microseconds = 0
-        if frequency.unit in MICROSECONDS_IN and frequency.anchor is None:
-            first = frequency.steps_from(np.datetime64(0, "us"), 2)
-            self.microseconds = int((first[1] - first[0]).astype(np.int64))
-
-    def are_even(self, times: Times) -> bool:
-        """Whether they are, by the clock of a table."""
-        clock = times.clock
-        by_clock = isinstance(clock, FixedClock) or (isinstance(clock, ZoneClock) and clock.in_utc)
-        return bool(self.microseconds) and by_clock
-
-    def follow(self, steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of the times `[series, rows]` is a step after the one before it."""
-        if len(steps) and (steps == steps[0]).all():
-            # As in most tables: it is enough to look at one of them.
-            steps = steps[:1]
-        even = (np.diff(steps, axis=1) == self.microseconds).all(axis=1)
-        return np.asarray(even & (steps[:, -1] != _NOT_A_TIME))
-
-    def after(self, last: NDArray[np.int64], first: int, end: int) -> Timestamps:
-        """Steps `[times, end - first + 1]`, the `first`, … and `end` after each of some times."""
-        found = last[:, None] + self.microseconds * np.arange(first, end + 1)
-        return found.view("M8[us]")
+def _follow(steps: NDArray[np.int64], microseconds: int) -> NDArray[np.bool_]:
+    """Whether each of the times `[series, rows]` is a step after the one before it."""
+    if len(steps) and (steps == steps[0]).all():
+        # As in most tables: it is enough to look at one of them.
+        steps = steps[:1]
+    even = (np.diff(steps, axis=1) == microseconds).all(axis=1)
+    return np.asarray(even & (steps[:, -1] != _NOT_A_TIME))
 
 
 def _without_wrong(
-    chunk: pa.Table, rows: list[NDArray[np.int64]], rejected: list[Rejected]
-) -> tuple[pa.Table, list[NDArray[np.int64]]]:
+    chunk: Chunk, series: NDArray[np.int64], rejected: list[Rejected]
+) -> tuple[Chunk, NDArray[np.int64]]:
     """A chunk of texts without that column, and of some series those of which nothing is wrong.
 
     Args:
         chunk: The chunk.
-        rows: Of each of them.
+        series: Their numbers.
         rejected: Takes the others.
     """
-    wrong = chunk.column(WRONG)
+    wrong = chunk.table.column(WRONG)
     places = np.flatnonzero(wrong.is_valid().to_numpy())
     good = []
-    for own in rows:
-        first = places[np.searchsorted(places, own[0]) :][:1]
-        if not len(first) or first[0] > own[-1]:
-            good.append(own)
+    for number in series.tolist():
+        first = places[np.searchsorted(places, chunk.begins[number]) :][:1].tolist()
+        if not first or first[0] >= chunk.ends[number]:
+            good.append(number)
             continue
-        told = wrong[int(first[0])].as_py()
+        told = wrong[first[0]].as_py()
         kind = "a time like those of other rows" if told["column"] == TIME else "a number"
         reason = f"expected {kind}, got {shown(told['text'])}"
-        rejected.append(Rejected(int(own[0]), reason, told["column"], int(first[0])))
-    return chunk.drop_columns([WRONG]), good
+        rejected.append(Rejected(number, reason, told["column"], first[0]))
+    without = chunk._replace(table=chunk.table.drop_columns([WRONG]))
+    return without, np.array(good, np.int64)
 
 
 def _latest(values: NDArray[Any], ends: NDArray[np.int64], count: int) -> NDArray[Any]:
@@ -317,7 +300,7 @@ def _rejected(series: int, error: ServiceError, rows: NDArray[np.int64]) -> Reje
     """Where of a table an error is, as where of the chunk.
 
     Args:
-        series: The row of the chunk with which it begins.
+        series: Its number in the chunk.
         error: It names a row of the table, or a column, or neither.
         rows: Of the chunk, that the table has.
     """

@@ -5,27 +5,46 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from importlib import metadata
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
+from multiprocessing.context import BaseContext
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretell.batch import processes
-from foretell.batch.errors import BatchError
-from foretell.batch.parts import Done, Work, Worker
-from foretell.batch.plan import Part
-from foretell.service.engine.limits import usable_cpus
-from foretell.service.settings import DeviceChoice
+if TYPE_CHECKING:
+    from foretell.batch.plan import Part
+    from foretell.batch.work import Done, Work, Worker
+    from foretell.service.settings import DeviceChoice
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Times in a row that processes may be killed without a part done in between.
 _DEATHS = 3
+
+
+def begin() -> BaseContext:
+    """Begin the process that workers are forked from, unless it has begun.
+
+    It imports what they need while this process goes on. They have the environment of now.
+    """
+    # Arrow would give freed memory back to the system at once, and need as much for the next rows.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
+    if sys.platform != "linux":
+        # Elsewhere a process that has loaded the system's frameworks cannot fork.
+        return multiprocessing.get_context("spawn")
+    # Modules of the folder that the command runs in are none of its own.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["foretell.batch.work"])
+    forkserver.ensure_running()
+    return context
 
 
 def gpus_of(device: DeviceChoice) -> list[str]:
@@ -45,6 +64,8 @@ def gpus_of(device: DeviceChoice) -> list[str]:
 
 def workers_of(device: DeviceChoice, workers: int | None) -> int:
     """How many processes forecast at a time: as many as are asked for, one a GPU or one a core."""
+    from foretell.service.engine.limits import usable_cpus
+
     return workers or len(gpus_of(device)) or usable_cpus()
 
 
@@ -59,6 +80,8 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
     Raises:
         BatchError: a part cannot be forecast, or processes are killed again and again.
     """
+    from foretell.batch.errors import BatchError
+
     gpus = gpus_of(work.device)
     count = min(workers_of(work.device, workers), len(parts))
     left = {part.number: part for part in parts}
@@ -80,17 +103,13 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
 
 def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
     """Forecast parts on processes that all end where one is killed."""
-    context = processes.begin()
+    context = begin()
     stopped, turns = context.Event(), context.SimpleQueue()
     for number in range(count):
         turns.put(gpus[number % len(gpus)] if gpus else None)
     pool = ProcessPoolExecutor(count, context, _begin, (work, stopped, turns))
     try:
-        try:
-            futures = [pool.submit(_part, part) for part in parts]
-        except (EOFError, OSError) as error:
-            raise BrokenProcessPool("no process begins") from error
-        for future in as_completed(futures):
+        for future in as_completed([pool.submit(_part, part) for part in parts]):
             yield future.result()
     finally:
         stopped.set()
@@ -106,7 +125,7 @@ class _Process:
 
 
 def _begin(work: Work, stopped: Event, turns: SimpleQueue[str | None]) -> None:
-    # Who interrupts the command is answered by it; and nothing goes on when it is killed.
+    # The command answers an interrupt; when it is killed, nothing goes on.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if (gpu := turns.get()) is not None:
@@ -122,6 +141,8 @@ def _end_with_parent() -> None:
 
 
 def _part(part: Part) -> Done:
+    from foretell.batch.work import Worker
+
     if _Process.worker is None:
         # Here, and not when the process begins: what it raises comes to the command.
         _Process.worker = Worker(_Process.work)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from foretell.commands.command import Command
 from foretell.commands.options import levels_option
@@ -95,7 +99,7 @@ def command(
     forecast go to OUTPUT/rejected, with the reason. The same command goes on where it was
     interrupted.
     """
-    from foretell.batch import processes
+    from foretell.batch import workers as processes
 
     # As an interrupt: what is begun is tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -103,14 +107,12 @@ def command(
         # First of all: what workers import takes as long as what this process does.
         processes.begin()
 
-    from foretell.batch.preparation import Asked
-    from foretell.batch.progress import ConsoleProgress
+    from foretell.batch.prepare import Task
     from foretell.batch.run import forecast_table
-    from foretell.batch.workers import run_parts, workers_of
     from foretell.storage.sources import find_bundle, pinned
 
     bundle = find_bundle(model, cache)
-    asked = Asked(
+    task = Task(
         source=source,
         target=target,
         bundle=bundle,
@@ -118,17 +120,29 @@ def command(
         time_column=time_column,
         **options,
     )
-    with ConsoleProgress() as progress:
-        execute = partial(run_parts, workers=workers)
-        most = workers_of(asked.device, workers)
-        if ray is not None:
-            from foretell.batch import on_ray
+    execute = partial(processes.run_parts, workers=workers)
+    if ray is not None:
+        from foretell.batch import on_ray
 
-            there = pinned(model, bundle)
-            find = partial(find_bundle, there, cache and cache.absolute()) if there else None
-            execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
-        summary = forecast_table(asked, execute, progress, part_rows, most)
+        there = pinned(model, bundle)
+        find = partial(find_bundle, there, cache and cache.absolute()) if there else None
+        execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
+    with _bar() as progress:
+        most = processes.workers_of(task.device, workers)
+        summary = forecast_table(task, execute, progress, part_rows, most)
     click.echo(_told(summary, target))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar of rows with the time left, on stderr where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        bar = bars.add_task("rows", total=None)
+        yield lambda done, rows: bars.update(bar, completed=done, total=rows)
 
 
 def _told(summary: Summary, target: str) -> str:

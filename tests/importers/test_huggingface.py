@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import Tensor
 
+from foretell.batch.chunks import Chunk
 from foretell.batch.forecaster import Forecaster
 from foretell.bundle.manifest import read
 from foretell.commands.import_ import command
@@ -339,8 +340,9 @@ def test_tables_have_the_quantiles_of_distributions(client: Client) -> None:
     rows = windows()[5].double().numpy()
     columns = {name: rows[:, at] for at, name in enumerate(CHANNELS)}
     times = np.datetime64("2026-01-01", "us") + np.timedelta64(1, "h") * np.arange(CONTEXT)
-    chunk = {"unique_id": ["a"] * CONTEXT, "ds": times, **columns, "row": np.arange(CONTEXT)}
-    [found], rejected = forecaster.forecast(pa.table(chunk))
+    table, bounds = pa.table({"ds": times, **columns}), np.array([0, CONTEXT])
+    chunk = Chunk(table, pa.array(["a"]), bounds[:1], bounds[1:], 0)
+    [found], rejected = forecaster.forecast(chunk)
     forecaster.close()
     assert not rejected
     told = client.first(asked("classed", windows()[5:6], quantiles=[0.1, 0.9]))["quantiles"]

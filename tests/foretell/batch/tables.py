@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import dataset, parquet
 
-from foretell.batch.parts import Done, Work, Worker
 from foretell.batch.plan import Part
-from foretell.batch.preparation import Asked
-from foretell.batch.run import Progress, Summary, forecast_table
+from foretell.batch.prepare import Task
+from foretell.batch.run import Summary, forecast_table
+from foretell.batch.work import Done, Work, Worker
 
 START = np.datetime64("2024-01-01", "us")
 HOUR = np.timedelta64(1, "h")
@@ -51,16 +51,21 @@ def here(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         worker.close()
 
 
+def task(path: object, folder: Path, bundle: Path, **options: Any) -> Task:
+    """One that forecasts into `folder/out`."""
+    return Task(str(path), str(folder / "out"), bundle, device="cpu", **options)
+
+
 def run(
-    given: pa.Table | Path, bundle: Path, folder: Path, *, part_rows: int = 100, **asked: Any
+    given: pa.Table | Path, bundle: Path, folder: Path, *, part_rows: int = 100, **options: Any
 ) -> Summary:
     """Forecast a table into `folder/out`."""
     path = given
     if not isinstance(given, Path):
+        folder.mkdir(exist_ok=True)
         path = folder / "given.parquet"
-        parquet.write_table(given, path, row_group_size=asked.pop("group", 64))
-    about = Asked(str(path), str(folder / "out"), bundle, device="cpu", **asked)
-    return forecast_table(about, here, Progress(), part_rows)
+        parquet.write_table(given, path, row_group_size=64)
+    return forecast_table(task(path, folder, bundle, **options), here, part_rows=part_rows)
 
 
 def forecasts(folder: Path) -> pa.Table:

@@ -14,7 +14,6 @@ import pytest
 from pyarrow import ipc
 
 from foretell.batch import windows
-from foretell.batch.errors import BatchError
 from tests.foretell.batch.tables import (
     HOUR,
     START,
@@ -94,7 +93,7 @@ ALONE = {"huge", "infinite"}
 
 @pytest.mark.parametrize("model", ["calibrated", "calendar"])
 @pytest.mark.parametrize("missing", ["error", "interpolate", "ffill"])
-def test_every_series_is_answered_as_by_a_server(
+def test_forecasts_and_rejections_are_those_of_a_server(
     client: Client, models: Path, tmp_path: Path, model: str, missing: str
 ) -> None:
     given = messes()
@@ -121,7 +120,7 @@ def test_every_series_is_answered_as_by_a_server(
     assert summary.counts == (len(found) // 6, len(bad))
 
 
-def test_what_is_left_out_is_as_by_a_server(tmp_path: Path) -> None:
+def test_missing_values_are_masked_as_by_a_server(tmp_path: Path) -> None:
     folder = write_bundle(tmp_path / "models", Spec("gaps", observed_steps=4, calibrated=2))
     end = wave(12, 9)
     end[5:] = NAN
@@ -143,12 +142,7 @@ def test_what_is_left_out_is_as_by_a_server(tmp_path: Path) -> None:
     assert summary.counts == (len(found) // 6, len(bad))
 
 
-def test_what_reads_no_gaps_is_not_asked_to(models: Path, tmp_path: Path) -> None:
-    with pytest.raises(BatchError, match="--missing: repeat reads no missing values"):
-        run(messes(), models / "repeat" / "1", tmp_path, missing="mask")
-
-
-def test_places_of_what_is_wrong(models: Path, tmp_path: Path) -> None:
+def test_rejections_name_the_place(models: Path, tmp_path: Path) -> None:
     given = messes()
     run(given, models / "calibrated" / "1", tmp_path)
     rows, ids = given["load"].to_pylist(), given["unique_id"].to_pylist()
@@ -181,7 +175,7 @@ def test_times_of_every_kind(client: Client, models: Path, tmp_path: Path, kind:
     assert found["forecast"].to_pylist() == answer["load"].to_pylist()
 
 
-def test_what_is_regular_is_not_looked_into(
+def test_regular_series_are_not_read_one_by_one(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(windows, "read_request")
@@ -192,7 +186,6 @@ def test_what_is_regular_is_not_looked_into(
     folder = write_bundle(tmp_path / "models", Spec("gaps", observed_steps=4))
     gap = wave(0, 8)
     gap[2] = NAN
-    (tmp_path / "gaps").mkdir()
     assert run(table({"gap": gap}), folder, tmp_path / "gaps", missing="mask").counts == (1, 0)
 
 
@@ -208,14 +201,14 @@ def test_rows_are_in_order_of_the_series(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["repeat", "calendar"])
-def test_where_no_series_can_be_forecast(models: Path, tmp_path: Path, model: str) -> None:
+def test_table_of_which_no_series_can_be_forecast(models: Path, tmp_path: Path, model: str) -> None:
     given = table({"short": wave(0, 3), "gap": np.full(8, NAN)})
     assert run(given, models / model / "1", tmp_path).counts == (0, 2)
     assert rejected(tmp_path).keys() == {"short", "gap"}
     assert len(forecasts(tmp_path)) == 0
 
 
-def test_a_time_that_cannot_be_read_is_of_one_series(models: Path, tmp_path: Path) -> None:
+def test_time_that_cannot_be_read_is_of_one_series(models: Path, tmp_path: Path) -> None:
     given = many(3)
     times = given["ds"].cast(pa.timestamp("ns")).to_numpy().copy()
     times[10] += np.timedelta64(1, "ns")

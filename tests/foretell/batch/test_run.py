@@ -13,27 +13,15 @@ import pytest
 from pyarrow import csv, parquet
 
 from foretell.batch.errors import BatchError
-from foretell.batch.parts import Done, Work, Worker
-from foretell.batch.places import LocalPlace
 from foretell.batch.plan import Part
-from foretell.batch.preparation import Asked
-from foretell.batch.run import Progress, forecast_table
-from tests.foretell.batch.tables import forecasts, here, many, rejected, run, table, wave
+from foretell.batch.prepare import Task
+from foretell.batch.run import forecast_table
+from foretell.batch.work import Done, Work, Worker
+from tests.foretell.batch.tables import forecasts, here, many, rejected, run, table, task, wave
 from tests.support.bundles import Spec, write_bundle
 
 
-class Watched(Progress):
-    def __init__(self) -> None:
-        self.told: list[tuple[int, ...]] = []
-
-    def divided(self, rows: int, done: int) -> None:
-        self.told.append((rows, done))
-
-    def advanced(self, rows: int) -> None:
-        self.told.append((rows,))
-
-
-def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
+def test_run_goes_on_where_it_was_interrupted(models: Path, tmp_path: Path) -> None:
     given = pa.concat_tables([many(100), table({"t0": wave(0, 3), "z": wave(1, 8)})])
     given_path = tmp_path / "given.parquet"
     parquet.write_table(given, given_path, row_group_size=64)
@@ -47,60 +35,35 @@ def test_a_run_goes_on_where_it_was(models: Path, tmp_path: Path) -> None:
 
         return execute
 
-    asked = Asked(str(given_path), str(tmp_path / "out"), bundle, device="cpu")
-    first = Watched()
+    asked = task(given_path, tmp_path, bundle)
+    progress: list[tuple[int, int]] = []
+
+    def told(done: int, rows: int) -> None:
+        progress.append((done, rows))
+
     with pytest.raises(KeyboardInterrupt):
-        forecast_table(asked, until(3), first, 100)
-    assert first.told == [(811, 0), (128,), (128,), (128,)]
+        forecast_table(asked, until(3), told, 100)
+    assert progress == [(0, 811), (128, 811), (256, 811), (384, 811)]
     out = tmp_path / "out"
     written = {file.name: file.stat().st_mtime_ns for file in (out / "forecasts").iterdir()}
     assert sorted(written) == [f"part-0000{number}.parquet" for number in range(3)]
     assert not (out / "_SUCCESS").exists()
-    second = Watched()
-    summary = forecast_table(asked, until(99), second, 100)
-    assert second.told[0] == (811, 384)
+    progress.clear()
+    summary = forecast_table(asked, until(99), told, 100)
+    assert (progress[0], progress[-1]) == ((384, 811), (811, 811))
     assert (summary.counts, summary.before) == ((101, 1), 48)
     assert (out / "_SUCCESS").exists()
     for name, time in written.items():
         assert (out / "forecasts" / name).stat().st_mtime_ns == time
-    undisturbed = tmp_path / "undisturbed"
-    undisturbed.mkdir()
-    run(given_path, bundle, undisturbed)
-    assert forecasts(tmp_path).equals(forecasts(undisturbed))
+    run(given_path, bundle, tmp_path / "undisturbed")
+    assert forecasts(tmp_path).equals(forecasts(tmp_path / "undisturbed"))
     assert rejected(tmp_path).keys() == {"t0"}
     # Nothing is left to do.
-    third = forecast_table(asked, until(0), Watched(), 100)
+    third = forecast_table(asked, until(0), told, 100)
     assert (third.counts, third.before) == ((101, 1), 102)
 
 
-@pytest.mark.parametrize(
-    ("groups", "name", "row"),
-    [
-        (["aba"], "a", 4),
-        (["abab"], "a", 4),
-        (["ab", "bcb"], "b", 8),
-        (["ba", "bc"], "b", 4),
-        (["a", "abb", "bb", "bc", "cdc"], "c", 20),
-    ],
-)
-@pytest.mark.parametrize("part_rows", [1, 100])
-def test_a_series_that_begins_again_where_names_ascend(
-    models: Path, tmp_path: Path, groups: list[str], name: str, row: int, part_rows: int
-) -> None:
-    """From one group of rows to the next, so that only those who forecast them read them all."""
-    path = tmp_path / "given.parquet"
-    with parquet.ParquetWriter(path, many(1).schema) as writer:
-        for group in groups:
-            writer.write_table(pa.concat_tables([table({each: wave(0, 2)}) for each in group]))
-    with pytest.raises(BatchError) as told:
-        run(path, models / "repeat" / "1", tmp_path, part_rows=part_rows)
-    assert str(told.value) == (
-        f"{path}: the rows of series {name!r} do not follow each other: it begins again at row "
-        f"{row} (from 0); sort the table by unique_id and time"
-    )
-
-
-def test_a_part_that_fails_leaves_nothing(
+def test_part_that_fails_leaves_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: object, *_: object) -> None:
@@ -112,7 +75,7 @@ def test_a_part_that_fails_leaves_nothing(
         with pytest.raises(MemoryError):
             run(given, models / "repeat" / "1", tmp_path)
     files = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert sorted(files) == [".lock", "_foretell.json"]
+    assert files == ["_foretell.json"]
 
 
 @pytest.mark.parametrize(
@@ -123,26 +86,23 @@ def test_a_part_that_fails_leaves_nothing(
         ({"quantiles": (0.1,)}, r"is of other options: quantiles None, not \[0.1\]"),
         ({"bundle": "calibrated/2"}, r"is of model calibrated@1 \(\w+\), not calibrated@2"),
         ({"given": many(21)}, "is of another table, or its files were written since"),
+        ({"changed": True}, "is of model"),
     ],
 )
-def test_something_else_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_run_of_something_else_is_refused(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
     for version in ("1", "2"):
         write_bundle(tmp_path, Spec(name="calibrated", version=version, calibrated=1))
     given = many(20)
     run(given, tmp_path / "calibrated" / "1", tmp_path)
     asked = {"given": tmp_path / "given.parquet", "bundle": "calibrated/1"} | change
     bundle = tmp_path / asked.pop("bundle")
+    if asked.pop("changed", False):
+        about = json.loads((bundle / "manifest.json").read_bytes())
+        (bundle / "manifest.json").write_text(json.dumps(about | {"parameters": 7}))
     with pytest.raises(BatchError, match=told):
         run(asked.pop("given"), bundle, tmp_path, **asked)
-
-
-def test_a_model_that_was_exchanged_is_refused(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path, Spec())
-    run(many(3), bundle, tmp_path)
-    about = json.loads((bundle / "manifest.json").read_bytes())
-    (bundle / "manifest.json").write_text(json.dumps(about | {"parameters": 7}))
-    with pytest.raises(BatchError, match="is of model"):
-        run(tmp_path / "given.parquet", bundle, tmp_path)
 
 
 def test_folders_of_others_are_left_alone(models: Path, tmp_path: Path) -> None:
@@ -157,13 +117,30 @@ def test_folders_of_others_are_left_alone(models: Path, tmp_path: Path) -> None:
         run(many(3), models / "repeat" / "1", tmp_path)
 
 
-def test_two_do_not_write_at_a_time(models: Path, tmp_path: Path) -> None:
-    with LocalPlace(tmp_path / "out").claimed(), pytest.raises(BatchError, match="another run"):
-        run(many(3), models / "repeat" / "1", tmp_path)
-    assert run(many(3), models / "repeat" / "1", tmp_path).counts == (3, 0)
+def test_two_runs_at_a_time_write_the_same(models: Path, tmp_path: Path) -> None:
+    bundle, path = models / "repeat" / "1", tmp_path / "given.parquet"
+    parquet.write_table(many(60), path, row_group_size=64)
+    asked = task(path, tmp_path, bundle)
+
+    def beside(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+        worker = Worker(work)
+        stopped = iter([True])
+
+        def go_on() -> bool:
+            # Another run does all there is while this one is within a part.
+            if next(stopped, None):
+                assert forecast_table(asked, here, part_rows=100).counts == (60, 0)
+            return True
+
+        yield from (worker.run(part, go_on) for part in parts)
+        worker.close()
+
+    assert forecast_table(asked, beside, part_rows=100).counts == (60, 0)
+    run(path, bundle, tmp_path / "alone")
+    assert forecasts(tmp_path).equals(forecasts(tmp_path / "alone"))
 
 
-def test_what_killed_workers_had_begun_is_removed(models: Path, tmp_path: Path) -> None:
+def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out" / "forecasts"
     folder.mkdir(parents=True)
     (folder / ".part-00000.parquet.0a1b2c3d").touch()
@@ -180,9 +157,10 @@ def test_what_killed_workers_had_begun_is_removed(models: Path, tmp_path: Path) 
         ({"id_column": "name"}, "expected one column 'name'; the table has unique_id, ds, load"),
         ({"id_column": "load"}, "column 'load': expected strings or integers, got double"),
         ({"time_column": "unique_id"}, "column 'unique_id': expected timestamps or dates"),
+        ({"missing": "mask"}, "--missing: repeat reads no missing values"),
     ],
 )
-def test_what_does_not_fit_is_told_before_anything_is_written(
+def test_options_that_do_not_fit_are_refused_before_anything_is_written(
     models: Path, tmp_path: Path, asked: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(BatchError, match=told):
@@ -213,7 +191,7 @@ def test_tables_that_do_not_fit(models: Path, tmp_path: Path) -> None:
         run(folder, models / "repeat" / "1", tmp_path)
 
 
-def test_a_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
+def test_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
     path = tmp_path / "given.parquet"
     parquet.write_table(many(300), path, compression="none", use_dictionary=False)
     content = bytearray(path.read_bytes())
@@ -226,9 +204,9 @@ def test_a_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
 def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(3), tmp_path / "given.parquet")
     for target in (tmp_path / "out", tmp_path):
-        asked = Asked(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
+        asked = Task(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
         with pytest.raises(BatchError, match="of which all files are read"):
-            forecast_table(asked, here, Progress())
+            forecast_table(asked, here)
 
 
 def test_places_are_the_same_from_other_folders(
@@ -236,19 +214,19 @@ def test_places_are_the_same_from_other_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     parquet.write_table(many(3), "given.parquet")
-    asked = Asked("given.parquet", "out", models / "repeat" / "1", device="cpu")
+    asked = Task("given.parquet", "out", models / "repeat" / "1", device="cpu")
 
     def elsewhere(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
-        assert (work.source, work.target) == (f"{tmp_path}/given.parquet", f"{tmp_path}/out")
+        assert str(work.table.place) == f"{tmp_path}/given.parquet"
+        assert str(work.target) == f"{tmp_path}/out"
         yield from here(work, parts)
 
-    forecast_table(asked, elsewhere, Progress())
+    forecast_table(asked, elsewhere)
 
 
-def test_parts_that_are_not_there_are_told(models: Path, tmp_path: Path) -> None:
+def test_parts_that_are_not_there_are_named(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(30), tmp_path / "given.parquet", row_group_size=64)
-    bundle = models / "repeat" / "1"
-    asked = Asked(str(tmp_path / "given.parquet"), str(tmp_path / "out"), bundle, device="cpu")
+    asked = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
 
     def lost(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         for done in here(work, parts):
@@ -257,9 +235,9 @@ def test_parts_that_are_not_there_are_told(models: Path, tmp_path: Path) -> None
             yield done
 
     with pytest.raises(BatchError, match=r"part-00001.parquet: was written by a worker, and is no"):
-        forecast_table(asked, lost, Progress(), 100)
+        forecast_table(asked, lost, part_rows=100)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
-    assert forecast_table(asked, here, Progress(), 100).counts == (30, 0)
+    assert forecast_table(asked, here, part_rows=100).counts == (30, 0)
 
 
 def test_columns_by_other_names(models: Path, tmp_path: Path) -> None:
@@ -275,7 +253,7 @@ def test_columns_by_other_names(models: Path, tmp_path: Path) -> None:
         run(given, models / "repeat" / "1", tmp_path, id_column="model", time_column="hour")
 
 
-def test_text(models: Path, tmp_path: Path) -> None:
+def test_csv_files_zipped_or_not(models: Path, tmp_path: Path) -> None:
     given = many(40)
     names = [f"{int(name[1:]):04d}" for name in given["unique_id"].to_pylist()]
     given = given.set_column(0, "unique_id", pa.array(names))
@@ -286,15 +264,15 @@ def test_text(models: Path, tmp_path: Path) -> None:
         csv.write_csv(given.slice(100), file)
     assert run(folder, models / "calendar" / "1", tmp_path).counts == (40, 0)
     text = forecasts(tmp_path).sort_by([("unique_id", "ascending"), ("step", "ascending")])
-    other = tmp_path / "other"
-    other.mkdir()
-    run(given, models / "calendar" / "1", other)
-    same = forecasts(other).sort_by([("unique_id", "ascending"), ("step", "ascending")])
+    run(given, models / "calendar" / "1", tmp_path / "other")
+    same = forecasts(tmp_path / "other").sort_by(
+        [("unique_id", "ascending"), ("step", "ascending")]
+    )
     assert text["forecast"].to_pylist() == same["forecast"].to_pylist()
     assert text["unique_id"].to_pylist()[::4] == [f"{number:04d}" for number in range(40)]
 
 
-def test_numbers_as_names(models: Path, tmp_path: Path) -> None:
+def test_names_that_are_numbers(models: Path, tmp_path: Path) -> None:
     given = many(9).set_column(0, "unique_id", pa.array(np.repeat(np.arange(9), 8)))
     run(given, models / "repeat" / "1", tmp_path)
     found = forecasts(tmp_path)["unique_id"]
@@ -308,7 +286,7 @@ def test_only_the_latest_rows_are_read(models: Path, tmp_path: Path) -> None:
     assert run(table({"a": values}), models / "repeat" / "1", tmp_path).counts == (1, 0)
 
 
-def test_what_a_sound_model_fails_with_is_rejected(tmp_path: Path) -> None:
+def test_series_with_which_a_sound_model_fails_is_rejected(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(fails=True))
     series = {f"s{number:02d}": np.full(8, 0.5) for number in range(20)}
     series["s07"] = np.full(8, 2.0)
@@ -322,14 +300,14 @@ def test_ill_conditioned_series_are_marked(tmp_path: Path) -> None:
     assert forecasts(tmp_path)["ill_conditioned"].to_pylist() == [True] * 4 + [False] * 4
 
 
-def test_a_forecast_that_is_not_finite_is_rejected(tmp_path: Path) -> None:
+def test_forecast_that_is_not_finite_is_rejected(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(calibrated=1))
     series = {"a": np.ones(8), "b": np.append(np.full(7, -3e38), 3e38), "c": np.ones(8)}
     assert run(table(series), bundle, tmp_path, quantiles=(0.9,)).counts == (2, 1)
     assert "is not finite" in rejected(tmp_path)["b"]["reason"]
 
 
-def test_a_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> None:
+def test_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> None:
     def stopped(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         worker = Worker(work)
         try:
@@ -338,8 +316,7 @@ def test_a_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> No
             worker.close()
 
     parquet.write_table(many(3), tmp_path / "given.parquet")
-    bundle = models / "repeat" / "1"
-    asked = Asked(str(tmp_path / "given.parquet"), str(tmp_path / "out"), bundle, device="cpu")
+    asked = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
     with pytest.raises(BatchError, match="stopped"):
-        forecast_table(asked, stopped, Progress())
+        forecast_table(asked, stopped)
     assert not list((tmp_path / "out" / "forecasts").iterdir())

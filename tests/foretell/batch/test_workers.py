@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from pyarrow import parquet
 from foretell.batch import workers
 from foretell.batch.errors import BatchError
 from foretell.batch.output import Counts
-from foretell.batch.parts import Done
 from foretell.batch.plan import Part
+from foretell.batch.work import Done
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
 from tests.support.bundles import Spec, write_bundle
 
@@ -36,7 +37,7 @@ def until(condition: Callable[[], Any], patience: float = 90) -> Any:
     return found
 
 
-def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:
+def test_killed_and_run_again_it_forecasts_every_series_once(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(burn=10))
     given = pa.concat_tables([many(PARTS * 32), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
@@ -51,7 +52,7 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     until(lambda: whole(1) or first.poll() is not None)
     about = psutil.Process(first.pid)
-    # The others of multiprocessing forecast nothing.
+    # The other processes of multiprocessing forecast nothing.
     forks = [one for one in about.children() if "forkserver" in " ".join(one.cmdline())]
     children = [child for one in forks for child in one.children()]
     # What Arrow frees, it keeps for a while.
@@ -61,22 +62,20 @@ def test_killed_at_any_time_nothing_is_lost_and_nothing_twice(tmp_path: Path) ->
     children = about.children(recursive=True)
     os.kill(first.pid, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
-    # Nobody goes on writing.
+    # No worker goes on writing.
     assert not psutil.wait_procs(children, 30)[1]
     before = len(list(folder.glob("part-*")))
     assert 6 <= before < PARTS
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{PARTS * 32:,} series forecast in {tmp_path}/out, 1 in" in done.stdout
     assert f"; {before * 32:,} of them before; " in done.stdout
-    other = tmp_path / "other"
-    other.mkdir()
-    run(path, bundle, other, part_rows=256)
-    assert forecasts(tmp_path).equals(forecasts(other))
-    assert rejected(tmp_path) == rejected(other)
+    run(path, bundle, tmp_path / "other", part_rows=256)
+    assert forecasts(tmp_path).equals(forecasts(tmp_path / "other"))
+    assert rejected(tmp_path) == rejected(tmp_path / "other")
     assert not list((tmp_path / "out").glob("*/.part*"))
 
 
-def test_ended_it_tidies_up_and_another_folders_modules_are_not_its(tmp_path: Path) -> None:
+def test_terminated_it_tidies_up_and_reads_no_modules_of_its_folder(tmp_path: Path) -> None:
     bundle, path = write_bundle(tmp_path, Spec(burn=10)), tmp_path / "given.parquet"
     parquet.write_table(many(PARTS * 32), path, row_group_size=256)
     command = [Path(sys.executable).parent / "foretell", "batch", path, tmp_path / "out"]
@@ -97,7 +96,7 @@ def test_ended_it_tidies_up_and_another_folders_modules_are_not_its(tmp_path: Pa
 
 
 def _parts(count: int) -> list[Part]:
-    return [Part(number, 1, ()) for number in range(count)]
+    return [Part(number, ()) for number in range(count)]
 
 
 def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,19 +117,28 @@ def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPat
     assert given == [[0, 1, 2, 3]] * 3 + [[1, 2, 3]] + [[2, 3]] * 2
 
 
-@pytest.mark.parametrize("error", [EOFError, ConnectionResetError])
-def test_processes_that_never_begin(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
-    given = []
+@pytest.mark.parametrize(("platform", "method"), [("linux", "forkserver"), ("darwin", "spawn")])
+def test_how_workers_begin(monkeypatch: pytest.MonkeyPatch, platform: str, method: str) -> None:
+    monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "5")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert workers.begin().get_start_method() == method
+    assert os.environ["MIMALLOC_PURGE_DELAY"] == "5"
 
-    def refuse(*_: Any) -> None:
-        given.append(error)
-        raise error
 
-    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", refuse)
-    work: Any = type("Work", (), {"device": "cpu"})
-    with pytest.raises(BatchError, match="killed 3 times in a row"):
-        next(workers.run_parts(work, _parts(2), 1))
-    assert len(given) == 3
+def _tell(pipe: Connection) -> None:
+    pipe.send([name in sys.modules for name in ("foretell.batch.work", "onnxruntime")])
+
+
+def test_forked_workers_have_their_modules_but_onnxruntime() -> None:
+    context = workers.begin()
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_tell, args=(theirs,))  # type: ignore[attr-defined]
+    child.start()
+    assert ours.poll(60)
+    # onnxruntime and the GPUs that it finds are each worker's own.
+    assert ours.recv() == [True, False]
+    child.join(60)
 
 
 def test_one_process_a_gpu_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

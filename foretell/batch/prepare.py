@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from foretell.batch.errors import BatchError
 from foretell.batch.forecaster import unlimited
 from foretell.batch.output import schema_of
-from foretell.batch.parts import Work
-from foretell.batch.places import File, absolute, is_table, open_place
-from foretell.batch.tables import Tables, columns_of, read_schema
+from foretell.batch.places import place_of
+from foretell.batch.plan import Part
+from foretell.batch.tables import Table, open_table
+from foretell.batch.work import Work
 from foretell.bundle import calibration, manifest
+from foretell.bundle.layout import MANIFEST
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import Model
@@ -31,7 +34,7 @@ from foretell.timeaxis.gaps import Missing
 _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
 
-class Asked(NamedTuple):
+class Task(NamedTuple):
     """What is to be done.
 
     Attributes:
@@ -57,77 +60,72 @@ class Asked(NamedTuple):
     device: DeviceChoice = "auto"
 
 
-class Prepared(NamedTuple):
-    """What was found to fit.
+class Record(BaseModel):
+    """What forecasts are of; a run goes on only with the same.
 
     Attributes:
-        work: For workers.
-        tables: The table.
-        files: Its files.
-        manifest: The model's.
-        said: The options, as they are told apart from others.
+        model: Name, version, and the sum of the manifest, which has those of all files.
+        options: Of the forecasts.
+        input: Sum over names, sizes and times of the table's files.
+        parts: How the table is divided.
     """
 
-    work: Work
-    tables: Tables
-    files: list[File]
-    manifest: Manifest
-    said: dict[str, Any]
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    options: dict[str, Any]
+    input: str
+    parts: list[Part] = []
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(task: Task) -> tuple[Work, Record]:
     """Look at everything but the rows.
 
     Raises:
-        BatchError: something does not fit.
+        BatchError: something does not fit, or cannot be read.
         BundleError: the bundle does not keep the contract.
-        StorageError: a place in object storage cannot be read.
     """
-    about = manifest.read(asked.bundle)
+    about = manifest.read(task.bundle)
     said = {
-        "horizon": asked.horizon or about.horizon,
-        "quantiles": list(asked.quantiles) or None,
-        "missing": asked.missing,
+        "horizon": task.horizon or about.horizon,
+        "quantiles": list(task.quantiles) or None,
+        "missing": task.missing,
     }
     try:
         options = validate(ForecastOptions, said, "options")
-        _check(options, asked.bundle, about)
+        _check(options, task.bundle, about)
     except ServiceError as error:
         option = (error.param or "options").removeprefix("options.").partition("[")[0]
         raise BatchError(f"--{option}: {error.message}") from None
-    inside, around = (absolute(each).rstrip("/") + "/" for each in (asked.target, asked.source))
-    if inside.startswith(around):
+    source, target = place_of(task.source), place_of(task.target)
+    if f"{target}/".startswith(f"{source}/"):
         raise BatchError(
-            f"{asked.target}: lies in {asked.source}, of which all files are read; write to "
+            f"{task.target}: lies in {task.source}, of which all files are read; write to "
             "another place"
         )
-    source = open_place(asked.source)
-    files = [file for file in source.files() if is_table(source.of(file.name))]
-    if not files:
-        raise BatchError(f"{asked.source}: there is no file that ends with .parquet or .csv")
-    tables = _tables(asked, files, about)
-    given = tables.schema(files[0].name)
-    for file in files:
-        if (other := tables.schema(file.name)) != given:
-            raise BatchError(
-                f"{source.of(file.name)}: its columns are {_shown(other)}, and those of "
-                f"{source.of(files[0].name)} are {_shown(given)}"
-            )
-    _check_types(tables, given, about, source.of(files[0].name))
+    table = open_table(source, task.id_column, task.time_column, about.channels)
+    _check_types(table, about)
     # Rows before those that the model reads help to fill these in.
-    helps = asked.missing in ("interpolate", "ffill")
-    last = 2 * about.context if helps else about.context
+    helps = task.missing in ("interpolate", "ffill")
     work = Work(
-        absolute(asked.source),
-        tables.columns,
-        asked.bundle,
+        table,
+        task.bundle,
         options,
-        last,
-        asked.device,
-        absolute(asked.target),
-        schema_of(tables.columns, given, about, asked.quantiles),
+        2 * about.context if helps else about.context,
+        task.device,
+        target,
+        schema_of(table.names, table.schema, about, task.quantiles),
     )
-    return Prepared(work, tables, files, about, said | {"columns": tables.columns})
+    sums = hashlib.sha256((task.bundle / MANIFEST).read_bytes()).hexdigest()
+    stamps = {source.name(file): (file.size, file.mtime_ns) for file in source.files()}
+    files = [(name, *stamps.get(name, ())) for name in table.files]
+    record = Record(
+        model=f"{about.name}@{about.version} ({sums[:16]})",
+        options=said | {"columns": table.names},
+        input=hashlib.sha256(repr(files).encode()).hexdigest(),
+    )
+    # As JSON reads them.
+    return work, Record.model_validate_json(record.model_dump_json())
 
 
 def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:
@@ -142,32 +140,22 @@ def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:
     FORECASTING.read_options(options, 1, cast("Model", described), unlimited(bundle))
 
 
-def _tables(asked: Asked, files: Sequence[File], about: Manifest) -> Tables:
-    place = open_place(asked.source)
-    names = read_schema(place, files[0].name, None).names
-    columns = columns_of(names, asked.id_column, asked.time_column, about.channels)
-    return Tables(place, columns, about.channels)
-
-
-def _check_types(tables: Tables, given: pa.Schema, about: Manifest, place: str) -> None:
+def _check_types(table: Table, about: Manifest) -> None:
     """Whether columns are of types that are read, which a table without rows tells."""
-    kind = given.field(ID).type
+    place, kind = table.place.of(table.files[0]), table.schema.field(ID).type
     if not any(is_it(kind) for is_it in _NAMES):
-        name = tables.columns.id
-        raise BatchError(f"{place}: column {name!r}: expected strings or integers, got {kind}")
-    if tables.columns.time is None and about.calendar is not None:
+        raise BatchError(
+            f"{place}: column {table.names[ID]!r}: expected strings or integers, got {kind}"
+        )
+    if TIME not in table.names and about.calendar is not None:
         raise BatchError(
             f"{place}: a column of times is required: {about.name} uses calendar features"
         )
-    table = given.empty_table()
+    empty = table.schema.empty_table()
     try:
-        read_times(table, about.step)
-        deque(read_values(table, about.channels), maxlen=0)
+        read_times(empty, about.step)
+        deque(read_values(empty, about.channels), maxlen=0)
     except ServiceError as error:
         raise BatchError(
-            f"{place}: column {tables.names[error.param or ID]!r}: {error.message}"
+            f"{place}: column {table.names[error.param or ID]!r}: {error.message}"
         ) from None
-
-
-def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

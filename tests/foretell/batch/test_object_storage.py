@@ -1,0 +1,74 @@
+"""Tables, forecasts and models in a bucket, of a server of S3 on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import obstore
+import pytest
+from click.testing import CliRunner
+from pyarrow import csv, dataset, parquet
+
+from foretell.batch import workers
+from foretell.batch.errors import BatchError
+from foretell.batch.places import place_of
+from foretell.batch.prepare import Task
+from foretell.batch.run import forecast_table
+from foretell.commands.batch import command
+from foretell.storage.location import open_location
+from foretell.storage.repository import publish
+from tests.foretell.batch.tables import forecasts, here, many, run
+from tests.foretell.storage.conftest import bucket, environment, s3
+from tests.support.bundles import Spec, write_bundle
+
+__all__ = ["bucket", "environment", "s3"]
+
+
+def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) -> None:
+    store = open_location(bucket).store
+    parquet.write_table(many(40), tmp_path / "a.parquet", row_group_size=64)
+    csv.write_csv(many(40), tmp_path / "a.csv")
+    for name in ("a.parquet", "a.csv"):
+        obstore.put(store, f"{name[2:]}/given/{name}", tmp_path / name)
+    obstore.put(store, "parquet/given/_note.csv", b"not read")
+    bundle = models / "repeat" / "1"
+    run(many(40), bundle, tmp_path / "other")
+    expected = forecasts(tmp_path / "other")
+    for number, source in enumerate(
+        ("parquet/given", "parquet/given/a.parquet", "csv/given/a.csv")
+    ):
+        out = f"{bucket}/out-{number}"
+        task = Task(f"{bucket}/{source}", out, bundle, device="cpu")
+        for before in (0, 40):
+            summary = forecast_table(task, here, part_rows=100)
+            assert (summary.counts, summary.before) == ((40, 0), before)
+        place = place_of(f"{out}/forecasts")
+        found = dataset.dataset(place.path(""), filesystem=place.system).to_table()
+        assert found["forecast"].equals(expected["forecast"])
+        names = {entry["path"] for entry in obstore.list(open_location(out).store).collect()}
+        assert {"_SUCCESS", "_foretell.json"} <= names
+        assert not any("/." in name for name in names)
+
+
+@pytest.mark.parametrize("url", ["s3://nowhere/table", "ftp://host/table"])
+def test_table_that_cannot_be_read(
+    url: str, environment: pytest.MonkeyPatch, models: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BatchError, match=f"^{url}: "):
+        forecast_table(Task(url, str(tmp_path), models / "repeat" / "1", device="cpu"), here)
+
+
+def test_model_of_a_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(write_bundle(tmp_path / "models", Spec()), open_location(bucket), version="10")
+    monkeypatch.setattr(workers, "run_parts", lambda work, parts, workers: here(work, parts))
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    parquet.write_table(many(3), tmp_path / "given.parquet")
+    words = [str(tmp_path / "given.parquet"), str(tmp_path / "out"), "--device", "cpu"]
+    done = CliRunner().invoke(command, [*words, "--model", f"{bucket}/repeat"])
+    assert done.exit_code == 0, done.output
+    assert set(forecasts(tmp_path)["version"].to_pylist()) == {"10"}
+    assert list((tmp_path / "cache").rglob("manifest.json"))
+    done = CliRunner().invoke(command, [*words, "--model", f"{bucket}/nothing"])
+    assert done.exit_code == 2
+    assert "foretell batch: " in done.output
+    assert "/nothing: there is no bundle" in done.output

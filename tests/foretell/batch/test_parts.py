@@ -1,0 +1,159 @@
+"""How tables are divided and read: in whole series, and every row once."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import csv, parquet
+
+from foretell.batch import tables
+from foretell.batch.chunks import read_chunks
+from foretell.batch.errors import BatchError
+from foretell.batch.places import place_of
+from foretell.batch.plan import divide
+from foretell.batch.tables import Table, open_table
+
+# Stretches of rows of one series each, by the number of the series.
+STRETCHES = st.lists(st.tuples(st.integers(-2, 12), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+def write(folder: Path, names: list[Any], per_file: int, group: int, *, text: bool) -> list[str]:
+    """Files of so many rows, which hold their numbers in it; the first and the last are empty."""
+    starts = [0, *range(0, len(names), per_file), len(names)]
+    for number, start in enumerate(starts):
+        some = names[start : start + per_file] if 0 < number < len(starts) - 1 else []
+        rows = pa.table(
+            {
+                "unique_id": pa.array(
+                    some, pa.string() if isinstance(names[0], str) else pa.int64()
+                ),
+                "y": pa.array(range(len(some)), pa.float64()),
+            }
+        )
+        if text:
+            csv.write_csv(rows, folder / f"{number:03d}.csv")
+        else:
+            parquet.write_table(rows, folder / f"{number:03d}.parquet", row_group_size=group)
+    return sorted(path.name for path in folder.iterdir())
+
+
+def table_in(folder: object) -> Table:
+    return open_table(place_of(str(folder)), "unique_id", "ds", ("y",))
+
+
+def place_of_row(files: list[str], row: int, per_file: int) -> tuple[str, int]:
+    return files[1 + row // per_file], row % per_file
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    stretches=STRETCHES,
+    distinct=st.booleans(),
+    kind=st.sampled_from(["texts", "numbers", "csv"]),
+    per_file=st.integers(1, 40),
+    group=st.integers(1, 12),
+    batch=st.integers(1, 24),
+    rows=st.sampled_from([1, 6, 13, 1000]),
+    last=st.sampled_from([1, 4, 20]),
+)
+def test_parts_and_chunks_are_whole_series(
+    stretches: list[tuple[int, int]],
+    distinct: bool,
+    kind: str,
+    per_file: int,
+    group: int,
+    batch: int,
+    rows: int,
+    last: int,
+) -> None:
+    if distinct:
+        stretches = list({name: (name, length) for name, length in stretches}.values())
+    numbered = [name for name, length in stretches for _ in range(length)]
+    names: list[Any] = numbered if kind == "numbers" else [f"s{number}" for number in numbered]
+    series = [(name, len(list(own))) for name, own in groupby(names)]
+    with TemporaryDirectory() as folder, mock.patch.object(tables, "_CELLS", batch):
+        files = write(Path(folder), names, per_file, group, text=kind == "csv")
+        table = table_in(folder)
+        known: set[Any] = set()
+        begin = 0
+        for name, length in series:
+            if name in known:
+                file, row = place_of_row(files, begin, per_file)
+                with pytest.raises(BatchError) as told:
+                    divide(table, rows, 3, 2)
+                assert str(told.value) == (
+                    f"{folder}/{file}: the rows of series {name!r} do not follow each other: it "
+                    f"begins again at row {row} (from 0); sort the table by unique_id and time"
+                )
+                return
+            known.add(name)
+            begin += length
+        left, found = len(names), []
+        parts = divide(table, rows, 3, 2)
+        for number, part in enumerate(parts):
+            assert part.number == number
+            if part is not parts[-1]:
+                # Of what is left, each of two has two parts at least; a quarter is small enough.
+                assert part.rows >= min(rows, max(rows // 4, left // 4))
+            first = len(names) - left
+            left -= part.rows
+            for chunk in read_chunks(table, part, last):
+                for own, low, high in zip(
+                    chunk.names.to_pylist(), chunk.begins, chunk.ends, strict=True
+                ):
+                    kept = chunk.table.column("y").to_pylist()[low:high]
+                    places = [part.place(chunk.row + row) for row in range(low, high)]
+                    assert [row for _, row in places] == kept
+                    expected = range(first + chunk.row + low, first + chunk.row + high)
+                    assert places == [place_of_row(files, row, per_file) for row in expected]
+                    found.append((own, len(kept)))
+        assert left == 0
+        assert found == [(name, min(length, last)) for name, length in series]
+        if (rows, group, per_file) == (1, 1, 1):
+            assert len(parts) == len(series)
+
+
+def test_last_parts_are_smaller(tmp_path: Path) -> None:
+    """So that none of two workers is long at work when the other has nothing left."""
+    write(tmp_path, [f"s{at:02d}" for at in range(96)], 96, 1, text=False)
+    parts = divide(table_in(tmp_path), 16, 3, 2)
+    assert [part.rows for part in parts] == [16, 16, 16, 12, 9, 6, 5, 4, 4, 4, 4]
+
+
+def test_row_without_a_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_CELLS", 2)
+    write(tmp_path, [*"abcdefghijklmno", None], 8, 4, text=False)
+    with pytest.raises(BatchError, match=r"002.parquet: row 7 \(from 0\): it has no name of its"):
+        divide(table_in(tmp_path), 5, 3, 2)
+
+
+def test_little_of_a_long_series_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_CELLS", 20)
+    write(tmp_path, ["a"] * 1000, 1000, 1000, text=False)
+    table = table_in(tmp_path)
+    [part] = divide(table, 1, 1, 1)
+    rows, most = Table.rows, [0]
+
+    def watched(*given: Any) -> Any:
+        for found in rows(*given):
+            yield found.combine_chunks()
+
+    concat = pa.concat_tables
+
+    def joined(some: list[pa.Table]) -> pa.Table:
+        most.append(sum(map(len, some)))
+        return concat(some)
+
+    monkeypatch.setattr(Table, "rows", watched)
+    monkeypatch.setattr(pa, "concat_tables", joined)
+    [chunk] = read_chunks(table, part, 4)
+    assert chunk.table.column("y").to_pylist()[-4:] == [996, 997, 998, 999]
+    assert 0 < max(most) <= 14
