@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
 from foretell.bundle.part import Part
@@ -18,14 +19,13 @@ from foretell.data.cells import ArrowFrame, Cells, of_frame
 from foretell.data.columns import choose_channels, read_ids
 from foretell.data.errors import DataError
 from foretell.data.files import read_file
-from foretell.data.moments import read_timestamps
+from foretell.data.moments import Moments, read_timestamps
 from foretell.data.numbers import Mark
 from foretell.data.panel import Panel, Source
 from foretell.data.parts import assemble
 from foretell.data.regular import made_regular
 from foretell.data.roles import IDS, Roles, find_roles
 from foretell.data.series import Assembly, Rows
-from foretell.data.tail import cut
 from foretell.data.wide import refuse_wide
 from foretell.timeaxis.errors import TimestampError
 from foretell.timeaxis.frequency import Frequency
@@ -190,7 +190,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
         raise DataError(f"column {time_column!r}: {error}") from None
     cells.notes += moments.notes
     if last is not None:
-        moments = cut(cells, moments, roles, reading.channels, last)
+        moments = _cut(cells, moments, roles, reading.channels, last)
         frame = cells.frame
     labels = frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
@@ -204,6 +204,42 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
         raise DataError(f"column {time_column!r} repeats its times: {told}")
     channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)
+
+
+def _cut(
+    cells: Cells, moments: Moments, roles: Roles, channels: tuple[str, ...] | None, last: int
+) -> Moments:
+    """Leave out all rows but those of the last times of their series; notes tell what was wrong."""
+    kept = _at_the_end(moments, cells.frame, roles.ids, last)
+    earlier = Cells(cells.frame[~kept], cells.decimal, cells.problems.of_the_same_file())
+    labels = cells.frame.index.to_numpy(np.int64)
+    for problem, wrong in moments.wrong:
+        if len(before := wrong[~kept[wrong]]):
+            earlier.problems.add(problem, labels[before], ",".join(roles.times))
+    try:
+        if len(earlier.frame):
+            choose_channels(earlier, roles, channels, moments.walls[~kept])
+    except DataError as error:
+        earlier.problems.add(str(error))
+    cells.notes += [f"before the rows that are read: {one}" for one in earlier.problems.found]
+    cells.frame = cells.frame[kept]
+    return moments.of_rows(kept)
+
+
+def _at_the_end(
+    moments: Moments, frame: pd.DataFrame, ids: tuple[str, ...], last: int
+) -> NDArray[np.bool_]:
+    """Which rows stay; one without a time is as late as its neighbour."""
+    offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
+    times = pd.Series(moments.walls - offsets)
+    series = (
+        frame.groupby(list(ids), dropna=False, sort=False).ngroup().to_numpy()
+        if ids
+        else np.zeros(len(frame), np.int64)
+    )
+    times = times.groupby(series).ffill().groupby(series).bfill()
+    ranks = times.groupby(series).rank(method="dense", ascending=False)
+    return np.asarray(~(ranks > last))
 
 
 def _zone(name: str | None) -> ZoneInfo | None:

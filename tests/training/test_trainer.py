@@ -300,31 +300,31 @@ def test_seeds_every_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("device", "precision", "on_gpu", "without"),
     [
-        ({"device": "cuda"}, "device: cuda was asked for"),
-        ({"device": "auto", "precision": "float16"}, "precision: float16 needs a GPU"),
-        ({"device": "cpu", "precision": "float16"}, "precision: float16 needs a GPU"),
+        ("cpu", "auto", "cpu", "cpu"),
+        ("auto", "auto", "cuda", "cpu"),
+        ("auto", "float16", "cuda", "precision: float16 needs a GPU"),
+        ("cuda", "auto", "cuda", "device: cuda was asked for"),
+        ("cpu", "float16", "precision: float16 needs a GPU", "precision: float16 needs a GPU"),
     ],
 )
-def test_what_a_machine_without_gpu_cannot_do(
+def test_device(
     settings: TrainingConfig,
     monkeypatch: pytest.MonkeyPatch,
-    values: dict[str, str],
-    message: str,
+    device: str,
+    precision: str,
+    on_gpu: str,
+    without: str,
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(TrainingError, match=message):
-        choose_device(settings.model_copy(update=values))
-
-
-def test_auto_takes_a_gpu_if_there_is_one(
-    settings: TrainingConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    automatic = settings.model_copy(update={"device": "auto", "precision": "float16"})
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_device(automatic).type == "cuda"
-    assert choose_device(settings).type == "cpu"
+    asked = settings.model_copy(update={"device": device, "precision": precision})
+    for has_gpu, expected in ((True, on_gpu), (False, without)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
+        if ":" in expected:
+            with pytest.raises(TrainingError, match=expected):
+                choose_device(asked)
+        else:
+            assert choose_device(asked).type == expected
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_auto_takes_a_gpu_if_there_is_one(
         ("float16", "cuda", True, "float16"),
     ],
 )
-def test_auto_takes_bfloat16_on_a_gpu_that_has_it(
+def test_precision(
     settings: TrainingConfig,
     monkeypatch: pytest.MonkeyPatch,
     asked: str,
