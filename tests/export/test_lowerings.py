@@ -60,9 +60,16 @@ CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], set[str]]] = {
     "asinh": (lambda x, _: (9 * x).asinh(), {"Log"}),
     "sinh": (lambda x, _: (3 * x).sinh(), {"Exp"}),
     "prelu": (lambda x, w: functional.prelu(x, w[0, 0, :1]), set()),
-    "where": (lambda x, _: torch.where(x == 0, 1.0, x), {"Where"}),
+    "greater": (lambda x, _: torch.where(x > 0, x, 1.0), {"Where"}),
+    "less": (lambda x, _: torch.where(x < 0.1, 1.0, x), {"Where"}),
     "own length": (lambda x, _: x[..., None].expand(-1, -1, -1, 4) * 1.5, {"Expand"}),
     "batch of another": (lambda x, w: torch.cat([x, w.expand(x.shape[0], -1, -1)], 1), {"Add"}),
+    "indices": (
+        lambda x, _: x.gather(1, x.topk(1, dim=1).indices.expand(*x.shape)),
+        {"Expand"},
+    ),
+    "full like": (lambda x, _: torch.full_like(x, 0.5) * x, {"Add"}),
+    "ones like": (lambda x, _: torch.cat([x, torch.ones_like(x[:, :1])], 1), {"Add"}),
     "zeros like": (lambda x, _: torch.cat([x, torch.zeros_like(x[:, :1])], 1), {"Add"}),
     "flattened": (
         lambda x, w: torch.cat(
