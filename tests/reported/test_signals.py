@@ -28,6 +28,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name)
 def test_a_signal_that_ends_a_server_loses_no_request(
@@ -45,23 +46,28 @@ def test_a_signal_that_ends_a_server_loses_no_request(
             assert f"stops: {number.name}" in server.log
 
 
-# Sends a signal to itself when it comes to import a module, or to every process that it starts.
+# Sends signals to itself when it comes to import a module, or to every process that it starts.
 _SIGNALLED = """
 import os, signal, sys
 from multiprocessing.context import SpawnProcess
 
-number, place = signal.Signals[os.environ["NUMBER"]], os.environ["PLACE"]
+numbers = [signal.Signals[name] for name in os.environ["NUMBERS"].split()]
+place = os.environ["PLACE"]
+
+def send(process):
+    for number in numbers:
+        os.kill(process, number)
 
 class Finder:
     def find_spec(self, name, path, target=None):
         if name == place:
-            os.kill(os.getpid(), number)
+            send(os.getpid())
 
 start = SpawnProcess.start
 
 def start_and_signal(process):
     start(process)
-    os.kill(process.pid, number)
+    send(process.pid)
 
 sys.meta_path.insert(0, Finder())
 if place == "process":
@@ -72,17 +78,18 @@ main()
 _PLACES = ["foretell.service.settings", "foretell.service.start", "foretell.service.logs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [*_PLACES, "foretell.service.server"])
-@pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2"])
 def test_a_server_that_begins_ignores_signals_of_log_rotation(
-    number: str, place: str, slow: Path, tmp_path: Path
+    place: str, slow: Path, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "NUMBER": number, "PLACE": place}
+    environment = {**os.environ, "NUMBERS": "SIGUSR1 SIGUSR2", "PLACE": place}
     with Server(slow, tmp_path / "log", code=_SIGNALLED, environment=environment) as server:
         assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
 def test_a_server_that_begins_ends_as_it_does_later(
@@ -91,18 +98,18 @@ def test_a_server_that_begins_ends_as_it_does_later(
     done = subprocess.run(
         [sys.executable, "-c", _SIGNALLED, "serve", "--models", slow, "--port", "0"],
         cwd=ROOT,
-        env={**os.environ, "NUMBER": number, "PLACE": place},
+        env={**os.environ, "NUMBERS": number, "PLACE": place},
         stderr=subprocess.PIPE,
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
 def test_a_process_that_begins_leaves_signals_to_the_one_that_watches(
-    number: str, slow: Path, tmp_path: Path
+    slow: Path, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "NUMBER": number, "PLACE": "process"}
+    numbers = "SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2"
+    environment = {**os.environ, "NUMBERS": numbers, "PLACE": "process"}
     settings = {"threads": 1, "workers": 2}
     log = tmp_path / "log"
     with Server(slow, log, code=_SIGNALLED, environment=environment, **settings) as server:

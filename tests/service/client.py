@@ -8,12 +8,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import pyarrow as pa
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.loading import load
 from foretell.service.engine.repository import Repository
+from foretell.service.forecast.arrow import write_table
+from foretell.service.forecast.routes import ARROW
 from foretell.service.metrics import BATCH_WINDOWS, Metrics
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
@@ -27,6 +31,11 @@ def request_of(query: str = "", *, model: str = "", **headers: str) -> Request:
     return Request(scope | {"path_params": {"model": model}})
 
 
+def connect(app: ASGIApp) -> httpx.AsyncClient:
+    """What sends requests to an application from a test's own loop."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")
+
+
 class Client:
     """Sends requests; whatever a forecast route answers must parse with KServe's own classes."""
 
@@ -37,9 +46,7 @@ class Client:
         self.engine = LocalEngine(self.repository, self.metrics)
         self.app = create_app(self.settings, self.engine, tracer=tracer)
         self._runner = asyncio.Runner()
-        self._http = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app), base_url="http://server"
-        )
+        self._http = connect(self.app)
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +78,11 @@ class Client:
     def send(self, content: bytes, **headers: str) -> httpx.Response:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("POST", "/forecast", content=content, headers=names)
+
+    def send_table(self, table: pa.Table, target: str) -> httpx.Response:
+        """A table in Arrow's streaming format, to a path and its query."""
+        headers = {"Content-Type": ARROW}
+        return self.request("POST", target, content=write_table(table), headers=headers)
 
     def error(self, body: Any, **headers: str) -> dict[str, Any]:
         """The error object of a refused request."""

@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import ipc
 
 from foretell.bundle import layout
 from foretell.service.forecast.answers import ForecastResponse
-from foretell.service.forecast.arrow import write_table
-from foretell.service.forecast.routes import ARROW
 from tests.service.client import Client
 from tests.support.bundles import (
     Spec,
@@ -166,20 +162,6 @@ def test_its_maps_as_tensors(server: Client) -> None:
     np.testing.assert_allclose(
         np.reshape(weights["data"], (2, 3, 3)), by_channel(HISTORY), rtol=1e-4
     )
-
-
-def test_its_forecasts_as_a_table(server: Client) -> None:
-    hours = np.datetime64("2024-01-01", "us") + np.arange(8) * np.timedelta64(1, "h")
-    columns = {"unique_id": ["x"] * 8, "ds": hours} | dict(zip("abc", HISTORY.T, strict=True))
-    answer = server.request(
-        "POST",
-        "/forecast?model=tomorrow",
-        content=write_table(pa.table(columns)),
-        headers={"Content-Type": ARROW},
-    )
-    assert answer.status_code == 200, answer.text
-    forecast = ipc.open_stream(answer.content).read_all()
-    np.testing.assert_allclose(forecast["c"], [3 * HISTORY[-1, 2]] * 4, rtol=1e-5)
 
 
 def test_a_bundle_of_the_format_before(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import ipc
 
 from foretell.service.forecast.answers import ForecastResponse
-from foretell.service.forecast.arrow import write_table
-from foretell.service.forecast.routes import ARROW
 from foretell.service.forecast.warnings import AnswerWarning
 from tests.service.client import Client
+from tests.service.forecast.bodies import notes_of, table_of
 from tests.service.inference.bodies import infer, request, tensor
 
 START = "2024-01-01T00:00:00"
@@ -183,10 +181,8 @@ def send_table(
     path: str = "/forecast",
     metadata: dict[str, str] | None = None,
 ) -> Any:
-    body = write_table(pa.table(columns).replace_schema_metadata(metadata))
-    return client.request(
-        "POST", f"{path}?model=repeat{query}", content=body, headers={"Content-Type": ARROW}
-    )
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    return client.send_table(table, f"{path}?model=repeat{query}")
 
 
 @pytest.mark.parametrize("path", ["/forecast", "/backtest"])
@@ -228,9 +224,7 @@ def table(**columns: Any) -> dict[str, Any]:
 
 
 def notes(answer: Any) -> list[AnswerWarning]:
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = json.loads(ipc.open_stream(answer.content).schema.metadata[b"foretell"])
-    warnings: list[AnswerWarning] = found.get("warnings", [])
+    warnings: list[AnswerWarning] = notes_of(table_of(answer)).get("warnings", [])
     return warnings
 
 

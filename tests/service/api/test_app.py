@@ -24,7 +24,7 @@ from foretell.service.forecast.parse import JsonCodec
 from foretell.service.http.body import MemoryBudget
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
-from tests.service.client import Client
+from tests.service.client import Client, connect
 from tests.support.bundles import Spec, softmax_stage, write_bundle
 
 BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -107,8 +107,7 @@ def test_the_port_of_operators_names_its_own_paths(client: Client) -> None:
     app = create_operations_app(client.engine)
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+        async with connect(app) as http:
             return await http.get("/ready")
 
     answer = asyncio.run(ask())

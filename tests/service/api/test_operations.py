@@ -15,7 +15,7 @@ from foretell.service.engine.model import Model
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.metrics import REJECTED
-from tests.service.client import Client
+from tests.service.client import Client, connect
 from tests.support.bundles import Spec, write_bundle
 
 
@@ -146,8 +146,7 @@ def test_operators_ports_are_for_operators(tmp_path: Path) -> None:
         app = create_operations_app(client.engine)
 
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+            async with connect(app) as http:
                 return await http.get("/readyz")
 
         assert "sha256 differs" in asyncio.run(ask()).text

@@ -206,33 +206,45 @@ def before_reads(
 
 
 @on_loop
-async def test_only_new_models_are_sent(
+async def test_updates_hold_what_has_changed_alone(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(8):
         write_bundle(models, Spec(name=f"other-{number}"))
     halves = Halves(models, tmp_path / "engine")
     sent: list[int] = []
-    before_reads(
-        monkeypatch,
-        lambda frames: sent.extend(len(ipc.decode(frame.data)[1]) for frame in frames),
-    )
+    changed: set[str] = set()
+
+    def note(frames: Sequence[np.ndarray]) -> None:
+        for frame in frames:
+            changes, manifests = ipc.decode(frame.data)
+            assert isinstance(changes, ipc.Changes)
+            sent.append(len(manifests))
+            changed.update(name for name, *_ in (*changes.changed, *changes.removed))
+
+    before_reads(monkeypatch, note)
     async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
         assert sent == [9, 9]
+        sent.clear()
+        changed.clear()
+        before = two.registry
         write_bundle(models, Spec(name="new"))
         await one.load("new", None)
         await until(lambda: "new" in two.registry.defaults)
         # It may be sent as it is loading, too.
-        assert sum(sent[2:]) == 2
+        assert sum(sent) == 2
         sent.clear()
         await two.unload("other-3", None)
         await until(lambda: one.registry.loaded("other-3") == [])
         assert sum(sent) == 0
+        assert changed == {"new", "other-3"}
         expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
         for worker in (one, two):
-            assert {model.name for model in worker.registry.models} == expected
-            assert worker.registry.defaults.keys() == engine.registry.defaults.keys()
+            registry = await worker.updated()
+            assert {model.name for model in registry.models} == expected
+            assert [*registry.defaults] == [*engine.registry.defaults]
             assert worker.status.models == engine.repository.snapshot.report
+        assert two.registry.versions["other-5"] is before.versions["other-5"]
 
 
 @on_loop
@@ -837,35 +849,6 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_publishes(
         # One change.
         assert len(published) == 1
         assert max(tasks) <= 2
-
-
-@on_loop
-async def test_an_update_holds_what_has_changed_alone(
-    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(8):
-        write_bundle(models, Spec(name=f"other-{number}"))
-    halves = Halves(models, tmp_path / "engine")
-    changed: set[str] = set()
-
-    def note(frames: Sequence[np.ndarray]) -> None:
-        for frame in frames:
-            changes, _ = ipc.decode(frame.data)
-            assert isinstance(changes, ipc.Changes)
-            changed.update(name for name, *_ in (*changes.changed, *changes.removed))
-
-    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
-        before = two.registry
-        before_reads(monkeypatch, note)
-        write_bundle(models, Spec(version="2"))
-        await one.load("repeat", "2")
-        await one.unload("other-3", None)
-        registry = await two.updated()
-        assert changed == {"repeat", "other-3"}
-        assert registry.versions["other-5"] is before.versions["other-5"]
-        assert [*registry.defaults] == [*engine.registry.defaults]
-        assert registry.defaults["repeat"].version == "2"
-        assert two.status.models == engine.status.models
 
 
 @on_loop

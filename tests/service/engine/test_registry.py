@@ -181,9 +181,6 @@ def test_snapshots_do_not_change() -> None:
     assert not list(after.with_version("one", "1", None))
 
 
-PRESENT = ["9", "10", "2"]
-
-
 def test_what_is_there(tmp_path: Path) -> None:
     for name, version in (("two", "1"), ("one", "10"), ("one", "9"), (".hidden", "1")):
         place(tmp_path, name, version)

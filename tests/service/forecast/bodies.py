@@ -1,8 +1,13 @@
-"""Requests for forecasts as JSON."""
+"""Requests for forecasts, and what is answered to tables."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import httpx
+import pyarrow as pa
+from pyarrow import ipc
 
 EIGHT = [float(n) for n in range(8)]
 PAIRS = [[float(n), 2.0 - n] for n in range(8)]
@@ -10,3 +15,15 @@ PAIRS = [[float(n), 2.0 - n] for n in range(8)]
 
 def body(*inputs: dict[str, Any], model: str = "repeat", **options: Any) -> dict[str, Any]:
     return {"model": model, "inputs": list(inputs) or [{"series": EIGHT}], "options": options}
+
+
+def table_of(answer: httpx.Response) -> pa.Table:
+    """The table of an answer in Arrow's streaming format."""
+    assert answer.status_code == 200, answer.text
+    return ipc.open_stream(answer.content).read_all()
+
+
+def notes_of(table: pa.Table) -> dict[str, Any]:
+    """What a table says besides."""
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"foretell"])
+    return found

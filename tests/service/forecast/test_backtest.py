@@ -12,8 +12,6 @@ import pytest
 from foretell.service.forecast import backtest
 from foretell.service.forecast import options as reading
 from foretell.service.forecast.answers import BacktestResponse
-from foretell.service.forecast.arrow import write_table
-from foretell.service.forecast.routes import ARROW
 from foretell.service.metrics import BACKTESTED, HELD
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
@@ -428,13 +426,8 @@ def test_a_table(client: Client) -> None:
     rows = values(2)
     hours = np.datetime64(START, "us") + np.arange(ROWS) * np.timedelta64(1, "h")
     columns = {"unique_id": ["a"] * ROWS, "ds": hours, "load": rows[:, 0], "wind": rows[:, 1]}
-    body = write_table(pa.table(columns))
-    answer = client.request(
-        "POST",
-        "/backtest?model=multi&horizon=3&stride=2&origins=9",
-        content=body,
-        headers={"Content-Type": ARROW},
-    )
+    path = "/backtest?model=multi&horizon=3&stride=2&origins=9"
+    answer = client.send_table(pa.table(columns), path)
     assert answer.headers["content-type"] == "application/json"
     (output,) = answer.json()["outputs"]
     options = {"horizon": 3, "stride": 2, "origins": 9}
@@ -443,11 +436,8 @@ def test_a_table(client: Client) -> None:
         first(client, {"model": "multi", "inputs": [entry], "options": options})
     ]
     one = pa.table({"unique_id": ["a"] * ROWS, "ds": hours, "y": values()[:, 0]})
-    corrected = client.request(
-        "POST",
-        "/backtest?model=calibrated&quantiles=0.1,0.9&calibration=history",
-        content=write_table(one),
-        headers={"Content-Type": ARROW},
+    corrected = client.send_table(
+        one, "/backtest?model=calibrated&quantiles=0.1,0.9&calibration=history"
     )
     options = {"quantiles": [0.1, 0.9], "calibration": "history"}
     body = {"inputs": [{"name": "a", **series("calibrated")}], "options": options}
@@ -456,12 +446,7 @@ def test_a_table(client: Client) -> None:
     ]
     rows[3, 0] = np.nan
     columns["load"] = rows[:, 0]
-    refused = client.request(
-        "POST",
-        "/backtest?model=multi",
-        content=write_table(pa.table(columns)),
-        headers={"Content-Type": ARROW},
-    )
+    refused = client.send_table(pa.table(columns), "/backtest?model=multi")
     assert refused.json()["error"]["param"] == "load[3]"
 
 
@@ -489,12 +474,7 @@ def test_histories_far_from_the_training_and_filled_values(client: Client) -> No
         ("forecast_outside_training_range", place),
     ]
     columns = {"unique_id": ["a"] * 40, "load": far}
-    table = client.request(
-        "POST",
-        "/backtest?model=repeat",
-        content=write_table(pa.table(columns)),
-        headers={"Content-Type": ARROW},
-    )
+    table = client.send_table(pa.table(columns), "/backtest?model=repeat")
     assert {each["param"] for each in table.json()["warnings"]} == {"unique_id=a"}
     # The first row, which no window reads, and what comes after the last origin are not filled.
     gaps = [None, 1.0, None, None, *rows[:14], None, 1.0]

@@ -20,13 +20,12 @@ from foretell.service.forecast.series import fill
 from foretell.service.forecast.warnings import outside
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE, UNIVARIATE
-from tests.service.forecast.bodies import EIGHT, body
+from tests.service.forecast.bodies import EIGHT, body, notes_of
 from tests.service.forecast.test_backtest import error as refused_backtest
 from tests.service.forecast.test_backtest import first as backtest
 from tests.service.forecast.test_backtest import one_by_one
 from tests.service.forecast.test_tables import error as refused_table
 from tests.service.forecast.test_tables import forecast as forecast_table
-from tests.service.forecast.test_tables import notes
 from tests.support.bundles import Spec, write_bundle
 
 NAN, CONTEXT, NEEDED = np.nan, 8, 3
@@ -223,7 +222,7 @@ def test_tables_are_answered_as_json(client: Client) -> None:
         np.stack([found["load_q0.1"], found["wind_q0.1"]], axis=1),
         np.float32(told["quantiles"]["0.1"]),
     )
-    assert notes(found)["masked"] == {"x": told["masked"]}
+    assert notes_of(found)["masked"] == {"x": told["masked"]}
 
 
 def long_rows() -> np.ndarray:

@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import ipc
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import DeadlineExceededError
-from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.job import decode
 from foretell.service.forecast.parse import parse
-from foretell.service.forecast.routes import ARROW
 from tests.service.client import Client
-from tests.service.forecast.bodies import EIGHT, body
+from tests.service.forecast.bodies import EIGHT, body, notes_of, table_of
 from tests.service.loops import on_loop
 from tests.support.bundles import Spec, softmax_stage, write_bundle
 from tests.support.waiting import until
@@ -79,15 +76,12 @@ def test_the_same_as_by_requests_of_its_own(client: Client) -> None:
 def test_in_a_table(client: Client) -> None:
     rows = drift()
     columns = {"unique_id": ["a"] * ROWS + ["b"] * 20, "load": rows + rows[:20]}
-    answer = client.request(
-        "POST",
+    answer = client.send_table(
+        pa.table(columns),
         "/forecast?model=calibrated&horizon=6&quantiles=0.1,0.5,0.9&calibration=history",
-        content=write_table(pa.table(columns)),
-        headers={"Content-Type": ARROW},
     )
-    assert answer.status_code == 200, answer.text
-    table = ipc.open_stream(answer.content).read_all()
-    notes = json.loads(table.schema.metadata[b"foretell"])
+    table = table_of(answer)
+    notes = notes_of(table)
     assert notes["calibration"] == {"method": "history", "origins": {"a": 16, "b": 3}}
     inputs = [{"series": rows}, {"series": rows[:20]}]
     outputs = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()["outputs"]
@@ -101,14 +95,9 @@ def test_in_a_table_one_that_is_too_short_leaves_nothing(client: Client) -> None
     gap = [*rows[:12], np.nan, *rows[13:18]]
     columns = {"unique_id": ["a"] * 18 + ["b"] * ROWS, "load": gap + rows}
     query = "?model=calibrated&horizon=6&quantiles=0.5&calibration=history&missing=interpolate"
-    answer = client.request(
-        "POST",
-        f"/forecast{query}",
-        content=write_table(pa.table(columns)),
-        headers={"Content-Type": ARROW},
-    )
-    table = ipc.open_stream(answer.content).read_all()
-    notes = json.loads(table.schema.metadata[b"foretell"])
+    answer = client.send_table(pa.table(columns), f"/forecast{query}")
+    table = table_of(answer)
+    notes = notes_of(table)
     assert [each["unique_id"] for each in notes["errors"]] == ["a"]
     assert notes["calibration"]["origins"] == {"b": 16}
     assert table["load"].to_pylist() == pytest.approx([rows[-1]] * 6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,12 +14,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyarrow import ipc
 
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.routes import ARROW, ArrowCodec
 from tests.service.client import Client, request_of
+from tests.service.forecast.bodies import notes_of, table_of
 
 START = datetime(2024, 1, 1)
 HOURS = [START + timedelta(hours=hour) for hour in range(8)]
@@ -32,19 +31,13 @@ def post(client: Client, body: bytes, query: str = "", **headers: str) -> Any:
 
 
 def forecast(client: Client, table: pa.Table, query: str = "") -> pa.Table:
-    answer = post(client, write_table(table), query)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == ARROW
-    return ipc.open_stream(answer.content).read_all()
-
-
-def notes(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(table.schema.metadata[b"foretell"])
-    return found
+    answer = client.send_table(table, f"/forecast{query}")
+    assert answer.headers["content-type"] == ARROW, answer.text
+    return table_of(answer)
 
 
 def error(client: Client, table: pa.Table, query: str) -> dict[str, Any]:
-    answer = post(client, write_table(table), query)
+    answer = client.send_table(table, f"/forecast{query}")
     assert answer.status_code == 422, answer.text
     found: dict[str, Any] = answer.json()["error"]
     return found
@@ -80,7 +73,7 @@ def test_the_same_forecasts_as_json(client: Client) -> None:
     )
     stamps = [moment.isoformat() for moment in found["ds"].to_pylist()]
     assert stamps == expected[0]["timestamps"] + expected[1]["timestamps"]
-    told = notes(found)
+    told = notes_of(found)
     assert [warning["type"] for warning in told.pop("warnings")] == ["rolled"]
     assert told == {
         "model": "multi",
@@ -201,7 +194,7 @@ def test_missing_values(client: Client) -> None:
     assert refused["param"] == "load[4]"
     found = forecast(client, table, "?model=repeat&missing=interpolate")
     assert found["load"].to_pylist() == [6.0] * 4
-    assert notes(found)["filled"] == {"x": {"load": 2}}
+    assert notes_of(found)["filled"] == {"x": {"load": 2}}
     # As in JSON, a longer history is looked at as a whole.
     longer = pa.table({"unique_id": ["x"] * 9, "y": [None, *range(8)]})
     assert error(client, longer, "?model=repeat")["param"] == "load[0]"
@@ -213,7 +206,7 @@ def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
     table = pa.table({"unique_id": [1] * 8 + [2] * 7, "y": np.arange(15.0)})
     found = forecast(client, table, "?model=repeat")
     assert found["unique_id"].to_pylist() == [1] * 4
-    said = notes(found)
+    said = notes_of(found)
     assert said["status"] == "partial"
     (why,) = said["errors"]
     assert (why["unique_id"], why["param"]) == (2, "unique_id[8]")

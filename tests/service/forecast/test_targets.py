@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import ipc
 
 from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Scaler
-from foretell.service.forecast.arrow import write_table
-from foretell.service.forecast.routes import ARROW
 from foretell.service.inference.wire import describe
 from tests.service.client import Client
+from tests.service.forecast.bodies import notes_of, table_of
 from tests.support.bundles import Spec, write_bundle
 
 CHANNELS, TARGETS, COLUMNS = ("load", "wind", "sun"), ("wind", "sun"), [1, 2]
@@ -91,15 +88,11 @@ def test_tables(client: Client) -> None:
     found = {}
     for model in ("some", "whole"):
         path = f"/forecast?model={model}&quantiles=0.1,0.9&calibration=history"
-        headers = {"Content-Type": ARROW}
-        answer = client.request("POST", path, content=write_table(table), headers=headers)
-        assert answer.status_code == 200, answer.text
-        found[model] = ipc.open_stream(answer.content).read_all()
+        found[model] = table_of(client.send_table(table, path))
     columns = ["wind", "sun", "wind_q0.1", "sun_q0.1", "wind_q0.9", "sun_q0.9"]
     assert found["some"].column_names == ["unique_id", "ds", *columns]
     assert found["some"].select(columns).equals(found["whole"].select(columns))
-    notes = [json.loads(each.schema.metadata[b"foretell"]) for each in found.values()]
-    assert notes[0]["calibration"] == notes[1]["calibration"]
+    assert notes_of(found["some"])["calibration"] == notes_of(found["whole"])["calibration"]
 
 
 @pytest.mark.parametrize("calibration", ["stored", "history"])

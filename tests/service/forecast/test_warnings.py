@@ -8,23 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from pyarrow import ipc
 
 from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.answers import ForecastResponse
-from foretell.service.forecast.arrow import write_table
-from foretell.service.forecast.routes import ARROW
 from foretell.service.forecast.warnings import AnswerWarning, outside
 from tests import golden
 from tests.service.client import Client
+from tests.service.forecast.bodies import notes_of, table_of
 from tests.service.inference.bodies import infer, request, tensor
 
 EIGHT = [0.1 * n for n in range(8)]
-
-
 START = "2024-01-01T00:00:00"
-
-
 # Rows of ETT's published split: the months that are trained on, and those of the test.
 TRAIN, TEST = slice(0, 8640), slice(11520, 14400)
 
@@ -45,23 +39,6 @@ def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:
 
 def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
     return {"model": model, "inputs": list(inputs), **rest}
-
-
-def table(**columns: Any) -> dict[str, Any]:
-    return {"unique_id": ["x"] * 8, "load": EIGHT, **columns}
-
-
-def send(client: Client, columns: dict[str, Any], metadata: dict[str, str] | None = None) -> Any:
-    body = write_table(pa.table(columns).replace_schema_metadata(metadata))
-    path = "/forecast?model=repeat"
-    return client.request("POST", path, content=body, headers={"Content-Type": ARROW})
-
-
-def notes(answer: Any) -> list[AnswerWarning]:
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = json.loads(ipc.open_stream(answer.content).schema.metadata[b"foretell"])
-    warnings: list[AnswerWarning] = found.get("warnings", [])
-    return warnings
 
 
 ONE = np.full((1, 1, 1), 1e6, np.float32)
@@ -99,9 +76,8 @@ def test_a_history_in_another_unit(client: Client) -> None:
         "unique_id": ["a"] * 8 + ["b"] * 8,
         **{name: histories[:, :, at].ravel() for at, name in enumerate(("load", "wind"))},
     }
-    body, path = write_table(pa.table(columns)), "/forecast?model=multi"
-    sent = client.request("POST", path, content=body, headers={"Content-Type": ARROW})
-    assert [notice["param"] for notice in notes(sent)] == ["unique_id=b"] * 2
+    sent = table_of(client.send_table(pa.table(columns), "/forecast?model=multi"))
+    assert [notice["param"] for notice in notes_of(sent)["warnings"]] == ["unique_id=b"] * 2
 
 
 def test_the_place_is_that_of_the_input_however_many_are_wrong(client: Client) -> None:

@@ -14,7 +14,7 @@ from foretell.service.engine.model import Model
 from foretell.service.errors import ForbiddenError, ServiceError, StartError, UnauthorizedError
 from foretell.service.http.auth import Keys
 from foretell.service.settings import Settings
-from tests.service.client import Client
+from tests.service.client import Client, connect
 from tests.support.process import Server
 from tests.support.waiting import until
 
@@ -186,10 +186,9 @@ def test_keys_are_followed_while_the_server_runs(
     with Client(models, api_keys_file=file) as client:
 
         async def scene() -> None:
-            transport = httpx.ASGITransport(client.app)
             async with (
                 client.app.router.lifespan_context(client.app),
-                httpx.AsyncClient(transport=transport, base_url="http://server") as http,
+                connect(client.app) as http,
             ):
                 assert (await http.get("/models", headers=bearer("two"))).status_code == 401
                 file.write_text("two\n")

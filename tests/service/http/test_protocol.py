@@ -131,14 +131,6 @@ def test_a_connection_between_requests_is_kept(connect: Connect) -> None:
             silent.close()
 
 
-def test_headers_without_end(server: Server, connect: Connect) -> None:
-    before = cut_off(server, "headers")
-    endless = connect()
-    endless.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-    until(lambda: not takes(endless, b"A: " + b"x" * 50_000 + b"\r\n"))
-    until(lambda: cut_off(server, "headers") == before + 1)
-
-
 @pytest.mark.parametrize(
     ("begin", "kind"),
     [

@@ -14,7 +14,7 @@ import pytest
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.model import Model
-from tests.service.client import Client
+from tests.service.client import Client, connect
 from tests.service.conftest import MULTIVARIATE
 from tests.service.inference.bodies import (
     HEADER,
@@ -162,8 +162,7 @@ def test_the_body_is_counted_until_it_was_run(
         return pending
 
     async def scene(client: Client) -> list[httpx.Response]:
-        transport = httpx.ASGITransport(client.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+        async with connect(client.app) as http:
             first = asyncio.create_task(http.post(path, content=body, headers=headers))
             await submitted.wait()
             second = await http.post(path, content=body, headers=headers)

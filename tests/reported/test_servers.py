@@ -1,0 +1,350 @@
+"""Servers, as their callers and operators found others to be.
+
+A process that may open few files (encode/uvicorn#1030).
+
+Probes by HEAD (Kludex/fastapi-health#18).
+
+One server for IPv4 and IPv6 (vllm-project/vllm#22816, kserve/kserve#4558, litellm#9563).
+
+Tensors of BF16 in the Open Inference Protocol (triton-inference-server/client#897).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from foretell.service.errors import InvalidInputError, StartError
+from foretell.service.http.sockets import Acceptor, accept_all, listen, reserve
+from foretell.service.inference import tensors
+from foretell.service.metrics import Metrics
+from tests.deploy.test_compose import PROBES
+from tests.service.client import Client
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import Server
+from tests.support.waiting import until
+
+_FEW = 64
+_CALLERS = 100
+_MODELS = 60
+
+
+def test_callers_beyond_the_files_are_answered(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    limited = ("bash", "-c", f'ulimit -n {_FEW}; exec "$@"', "-", sys.executable, "-m", "foretell")
+    with (
+        Server(tmp_path / "models", tmp_path / "log", program=limited, threads=1) as server,
+        httpx.Client(base_url=server.url) as client,
+        ExitStack() as stack,
+    ):
+        assert client.get("/healthz").status_code == 200
+        url = httpx.URL(server.url)
+        callers = [
+            stack.enter_context(socket.create_connection((url.host, url.port or 80), timeout=60))
+            for _ in range(_CALLERS)
+        ]
+        refused = kept = 0
+        for caller in callers:
+            caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = caller.recv(1000)
+            refused += answer.startswith(b"HTTP/1.1 503 ")
+            kept += answer.startswith(b"HTTP/1.1 200 ")
+        assert refused + kept == _CALLERS
+        assert min(refused, kept) > 0
+        counted = 'foretell_connections_cut_off_total{reason="too_many"}'
+        found = [line for line in client.get("/metrics").text.splitlines() if counted in line]
+        assert found == [f"{counted} {float(refused)}"]
+        assert f"may open {_FEW} files; raise the hard limit" in server.log
+        assert server.stop() == 0
+
+
+def test_every_process_may_open_what_the_system_allows(tmp_path: Path) -> None:
+    """From the start: models are loaded before the first connection comes."""
+    for number in range(_MODELS):
+        write_bundle(tmp_path / "models", Spec(name=f"m{number}"))
+    limited = ("bash", "-c", f'ulimit -Sn {_FEW}; exec "$@"', "-", sys.executable, "-m", "foretell")
+    with Server(
+        tmp_path / "models", tmp_path / "log", program=limited, threads=1, workers=2
+    ) as server:
+        answer = httpx.get(f"{server.url}/readyz")
+        assert answer.json()["models"] == {f"m{number}@1": "ready" for number in range(_MODELS)}
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for name in ("supervisor", "worker-0", "worker-1", "engine"):
+            line = f'process_max_fds{{process="{name}"}}'
+            until(lambda line=line: server.metric(line) == hard)
+        assert server.metric('process_open_fds{process="engine"}') < _MODELS
+        assert server.stop() == 0
+
+
+class _Full:
+    """A listener of a process that has no file left."""
+
+    def __init__(self, listener: socket.socket, error: int) -> None:
+        self._listener = listener
+        self._error = error
+        self.asked = 0
+
+    def accept(self) -> None:
+        self.asked += 1
+        raise OSError(self._error, "full")
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_an_acceptor_pauses_while_there_is_no_file(
+    error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    timers = []
+
+    class Loop:
+        readers = 0
+
+        def add_reader(self, *_: object) -> None:
+            self.readers += 1
+
+        def remove_reader(self, *_: object) -> None:
+            self.readers -= 1
+
+        def call_later(self, seconds: float, *call: object) -> None:
+            timers.append((seconds, call))
+
+    [listener] = listen("127.0.0.1", 0)
+    with listener, caplog.at_level(logging.WARNING):
+        full = _Full(listener, error)
+        acceptor = Acceptor.__new__(Acceptor)
+        acceptor._loop, acceptor._metrics = Loop(), Metrics()
+        acceptor._listeners, acceptor._connecting = [full], set()
+        acceptor._begin(full)
+        acceptor._accept(full)
+        assert (acceptor._loop.readers, full.asked) == (0, 1)
+        [(seconds, (begin, *arguments))] = timers
+        assert seconds == 1.0
+        begin(*arguments)
+        assert acceptor._loop.readers == 1
+    assert "accepts no connections for 1 s: full" in caplog.text
+
+
+def test_a_listener_that_has_ended_is_no_shortage() -> None:
+    [listener] = listen("127.0.0.1", 0)
+    with listener:
+        listener.setblocking(False)
+        listener.shutdown(socket.SHUT_RDWR)
+        assert list(accept_all(listener)) == []
+
+
+_OTHERS = ("/docs", "/", "/openapi.json", "/page/style.css", "/models/none", "/nowhere")
+
+
+def test_every_route_of_get_answers_head(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec())
+    with (
+        Server(tmp_path / "models", tmp_path / "log", threads=1) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        document = client.get("/openapi.json").json()
+        paths = {
+            path.format(model="repeat", name="repeat", model_name="repeat", version="1", id="1")
+            for path, operations in document["paths"].items()
+            if "get" in operations
+        }
+        assert len(paths) > 10
+        for path in sorted(paths | set(_OTHERS)):
+            got, head = client.get(path), client.head(path)
+            assert (head.status_code, head.content) == (got.status_code, b""), path
+            assert head.headers["content-type"] == got.headers["content-type"], path
+        for path in ("/v2/health/ready", "/v2/health/live", "/readyz", "/healthz"):
+            assert client.head(path).status_code == 200
+        assert client.head("/forecast").status_code == 405
+    assert '"method":"HEAD"' in (tmp_path / "log").read_text()
+
+
+_LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
+
+
+def reached(port: int) -> set[socket.AddressFamily]:
+    """The protocols by which a port of this machine takes connections."""
+    found = set()
+    for family, host in _LOOPBACK.items():
+        with socket.socket(family) as caller:
+            caller.settimeout(10)
+            if caller.connect_ex((host, port)) == 0:
+                found.add(family)
+    return found
+
+
+@needs_ipv6
+@pytest.mark.parametrize(
+    ("host", "families"),
+    [
+        ("", {socket.AF_INET, socket.AF_INET6}),
+        ("*", {socket.AF_INET, socket.AF_INET6}),
+        ("::", {socket.AF_INET, socket.AF_INET6}),
+        ("[::]", {socket.AF_INET, socket.AF_INET6}),
+        ("::0", {socket.AF_INET, socket.AF_INET6}),
+        ("0::", {socket.AF_INET, socket.AF_INET6}),
+        ("[0:0:0:0:0:0:0:0]", {socket.AF_INET, socket.AF_INET6}),
+        ("::0.0.0.0", {socket.AF_INET, socket.AF_INET6}),
+        ("0", {socket.AF_INET}),
+        ("::ffff:0.0.0.0", {socket.AF_INET}),
+        ("::ffff:127.0.0.1", {socket.AF_INET}),
+        ("0.0.0.0", {socket.AF_INET}),
+        ("127.0.0.1", {socket.AF_INET}),
+        ("::1", {socket.AF_INET6}),
+        ("[::1]", {socket.AF_INET6}),
+    ],
+)
+def test_a_host_is_reached_by_the_protocols_it_names(
+    host: str, families: set[socket.AddressFamily]
+) -> None:
+    for groups in ([listen(host, 0)], reserve(host, 0, 2)):
+        with ExitStack() as stack:
+            for one in [one for group in groups for one in group]:
+                stack.enter_context(one).listen()
+            assert reached(groups[0][0].getsockname()[1]) == families
+
+
+@needs_ipv6
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_name_of_two_addresses_has_one_port(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(family, 1, 6, "", (host, 0)) for family, host in _LOOPBACK.items()]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with ExitStack() as stack:
+        groups = reserve("both.test", 0, count)
+        every = [stack.enter_context(one) for group in groups for one in group]
+        assert [len(group) for group in groups] == [2] * count
+        [port] = {one.getsockname()[1] for one in every}
+        for one in every:
+            one.listen()
+        assert reached(port) == {socket.AF_INET, socket.AF_INET6}
+
+
+def test_a_name_is_served_without_the_address_that_this_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lacking = (socket.AF_INET, 1, 6, "", ("192.0.2.1", 0))
+    own = (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lacking, own])
+    [one] = listen("half.test", 0)
+    with one:
+        assert one.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["::", "[::0]", ""])
+def test_without_ipv6_every_address_is_of_ipv4(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    [one] = listen(host, 0)
+    with one:
+        assert one.family == socket.AF_INET
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(StartError, match=r"^cannot listen on nowhere\.invalid:80: "):
+        listen("nowhere.invalid", 80)
+
+
+@pytest.mark.parametrize("host", [f"{'a' * 64}.test", "a..test", ".test", "\udcff.test"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_no_host_is_called_is_refused(host: str, count: int) -> None:
+    with pytest.raises(StartError, match=r"^cannot listen on .*\.test:80: no host can have"):
+        reserve(host, 80, count)
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "[::0]", "0::", "0", "*", ""])
+def test_the_health_check_of_the_image_asks_the_host_that_is_listened_on(host: str) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    [listener] = listen(host, 0)
+    with listener, HTTPServer(("", 0), Handler, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket = listener
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        subprocess.run(
+            [sys.executable, "-c", PROBES[0][-1]],
+            env={"FORETELL_HOST": host, "FORETELL_PORT": str(listener.getsockname()[1])},
+            check=True,
+        )
+        thread.join()
+    assert asked == ["/healthz"]
+
+
+_VALUES = np.array([1.0, -2.5, 0.0078125, 3.0e38], dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, Spec())
+    with Client(folder) as client:
+        yield client
+
+
+def test_binary_values_are_the_upper_halves_of_float32() -> None:
+    raw = (_VALUES.view(np.uint32) >> 16).astype("<u2").tobytes()
+    assert tensors.binary_size("BF16", (2, 2)) == len(raw)
+    found = tensors.from_binary(memoryview(raw), "BF16", (2, 2), "history")
+    expected = (_VALUES.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    np.testing.assert_array_equal(found, expected.reshape(2, 2))
+
+
+def test_infinity_is_refused_in_its_place() -> None:
+    raw = np.array([0x3F80, 0x7F80], "<u2").tobytes()
+    with pytest.raises(InvalidInputError, match="expected finite numbers") as refused:
+        tensors.from_binary(memoryview(raw), "BF16", (1, 2), "history")
+    assert refused.value.param == "history"
+
+
+def test_tritonclient_sends_bfloat16(client: Client) -> None:
+    history = np.arange(8, dtype=np.float32).reshape(1, 8, 1)
+    tensor = triton.InferInput("history", list(history.shape), "BF16")
+    tensor.set_data_from_numpy(history)
+    body, size = triton.InferenceServerClient.generate_request_body(
+        [tensor], outputs=[triton.InferRequestedOutput("forecast", binary_data=False)]
+    )
+    headers = {"Inference-Header-Content-Length": str(size)}
+    answer = client.request("POST", "/v2/models/repeat/infer", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    [output] = answer.json()["outputs"]
+    np.testing.assert_allclose(output["data"], Spec().forecast(history).ravel())
+
+
+def test_json_numbers_of_bfloat16_are_read(client: Client) -> None:
+    data = [float(value) for value in range(8)]
+    tensor = {"name": "history", "shape": [1, 8, 1], "datatype": "BF16", "data": data}
+    answer = client.request("POST", "/v2/models/repeat/infer", json={"inputs": [tensor]})
+    assert answer.status_code == 200, answer.text
