@@ -30,12 +30,7 @@ _COUNTS, _ARROW = "foretell", "ARROW:schema"
 
 
 class Counts(NamedTuple):
-    """Series of a part.
-
-    Attributes:
-        forecast: Those that have a forecast.
-        rejected: Those that have none.
-    """
+    """Series with a forecast, and without."""
 
     forecast: int
     rejected: int
@@ -72,9 +67,6 @@ class Writer:
         table: What it is of.
         schema: Of the forecasts.
         manifest: The model's.
-
-    Attributes:
-        counts: The series so far.
     """
 
     def __init__(

@@ -23,13 +23,7 @@ _SMALLEST = 4
 
 
 class Span(NamedTuple):
-    """Rows of a piece.
-
-    Attributes:
-        piece: The piece.
-        skipped: Its rows before them.
-        rows: How many they are.
-    """
+    """Rows of a piece: so many, after others that are skipped."""
 
     piece: Piece
     skipped: int
@@ -37,12 +31,7 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Whole series that are forecast together, into one file.
-
-    Attributes:
-        number: From 0, in the order of the table.
-        spans: Their rows.
-    """
+    """Whole series that are forecast together, into one file; numbered in the table's order."""
 
     number: int
     spans: tuple[Span, ...]

@@ -35,19 +35,7 @@ _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
 
 class Task(NamedTuple):
-    """What is to be done.
-
-    Attributes:
-        source: Path or URL of the table, a file or a folder.
-        target: Path or URL of what is written.
-        bundle: Folder of the model.
-        horizon: Steps ahead; the model's if None.
-        quantiles: Their levels.
-        missing: What becomes of missing values.
-        id_column: Of the names of series.
-        time_column: Of the times.
-        device: Where the model runs.
-    """
+    """What is to be done: the options of `foretell batch`."""
 
     source: str
     target: str

@@ -23,13 +23,7 @@ Execute = Callable[[Work, Sequence[Part]], Iterator[Done]]
 
 
 class Summary(NamedTuple):
-    """What came of a run.
-
-    Attributes:
-        counts: Series of the table.
-        before: Those that runs before this one had done.
-        seconds: What it took.
-    """
+    """Series of the table, those that earlier runs had done, and the seconds of this one."""
 
     counts: Counts
     before: int

@@ -32,13 +32,7 @@ _WIDTHS = re.compile(r"Expected \d+ columns, got \d+")
 
 
 class Piece(NamedTuple):
-    """What of a file is read by itself.
-
-    Attributes:
-        file: Its name.
-        group: The row group of a Parquet file; None of a CSV file, which is read whole.
-        row: Which row of the file its first is.
-    """
+    """A row group of a Parquet file, or a CSV file; `row` is its first row in the file."""
 
     file: str
     group: int | None = None

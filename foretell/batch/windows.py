@@ -75,14 +75,7 @@ class Rejected(NamedTuple):
 
 
 class Reader:
-    """Reads chunks.
-
-    Args:
-        model: Who forecasts.
-        options: What of every series.
-        settings: Limits, of which none is met.
-        checked: The options, checked.
-    """
+    """Reads chunks for a model, by options as they are asked for and as they are checked."""
 
     def __init__(
         self, model: Model, options: ForecastOptions, settings: Settings, checked: Options
@@ -156,11 +149,7 @@ class Reader:
         return np.asarray(~hollow & ~np.isinf(history).any(axis=(1, 2)))
 
     def _calendar(self, last: NDArray[np.int64], times: Times) -> NDArray[np.float32] | None:
-        """Features of histories that end there; those that end together have the same.
-
-        Raises:
-            TimestampError: a time lies outside the years that can be written.
-        """
+        """Features of histories that end there; those that end together have the same."""
         manifest, passes = self._model.manifest, self._checked.passes
         ends, which = np.unique(last, return_inverse=True)
         steps = self._after(ends, 1 - manifest.context, passes * manifest.horizon)
@@ -184,14 +173,7 @@ class Reader:
         found: list[Windows],
         rejected: list[Rejected],
     ) -> None:
-        """Read series as requests are read.
-
-        Args:
-            chunk: The chunk.
-            series: Their numbers.
-            found: Takes those that are to be forecast.
-            rejected: Takes those that are not.
-        """
+        """Read series as requests are read; `found` and `rejected` take them."""
         lengths = chunk.ends[series] - chunk.begins[series]
         every = np.concatenate([np.arange(chunk.begins[one], chunk.ends[one]) for one in series])
         names = chunk.names.take(pa.array(np.repeat(series, lengths)))
@@ -243,13 +225,7 @@ def _follow(steps: NDArray[np.int64], microseconds: int) -> NDArray[np.bool_]:
 def _without_wrong(
     chunk: Chunk, series: NDArray[np.int64], rejected: list[Rejected]
 ) -> tuple[Chunk, NDArray[np.int64]]:
-    """A chunk of texts without that column, and of some series those of which nothing is wrong.
-
-    Args:
-        chunk: The chunk.
-        series: Their numbers.
-        rejected: Takes the others.
-    """
+    """A chunk of texts without that column, and of some series those of which nothing is wrong."""
     wrong = chunk.table.column(WRONG)
     places = np.flatnonzero(wrong.is_valid().to_numpy())
     good = []
@@ -297,13 +273,7 @@ def _joined(found: list[Windows]) -> Windows:
 
 
 def _rejected(series: int, error: ServiceError, rows: NDArray[np.int64]) -> Rejected:
-    """Where of a table an error is, as where of the chunk.
-
-    Args:
-        series: Its number in the chunk.
-        error: It names a row of the table, or a column, or neither.
-        rows: Of the chunk, that the table has.
-    """
+    """A series with an error, whose place is one of some rows of the chunk, a column, or none."""
     place = _PLACE.fullmatch(error.param or "")
     if place is None:
         return Rejected(series, error.message, error.param)

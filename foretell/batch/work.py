@@ -27,12 +27,7 @@ class Work:
     """What is forecast, with what and to where; for another process.
 
     Attributes:
-        table: The table.
-        bundle: Folder of the model.
-        options: What is forecast of every series.
         last: Rows that are read of a series, the latest.
-        device: Where the model runs.
-        target: Where the forecasts are written.
         schema: Of the forecasts.
     """
 
@@ -46,12 +41,7 @@ class Work:
 
 
 class Done(NamedTuple):
-    """A part that is written.
-
-    Attributes:
-        part: Its number.
-        counts: Its series.
-    """
+    """A part that is written, by its number."""
 
     part: int
     counts: Counts

@@ -35,14 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
 
 
 class _Failed(NamedTuple):
-    """A version that could not be fetched.
-
-    Attributes:
-        tag: As it was in storage.
-        said: Why.
-        pause: Seconds until it is tried again, but on request.
-        again: When that is.
-    """
+    """A version that could not be fetched, why, and when it is tried again but on request."""
 
     tag: str
     said: str
@@ -196,13 +189,7 @@ class Mirror:
         return True
 
     def _fetch(self, key: Version, tag: str, locks: dict[str, threading.Lock]) -> None:
-        """Fetch a version.
-
-        Args:
-            key: Its name and version.
-            tag: Of its manifest.
-            locks: By the sums of files: a version waits for a file that another one fetches.
-        """
+        """Fetch a version, which waits for files that others fetch, with locks by their sums."""
         target, folder = self.folder.joinpath(*key), self._unused()
         folder.mkdir()
         path = manifest_path(*key)
@@ -229,11 +216,7 @@ class Mirror:
         self._checked.add(key)
 
     def _blob(self, wanted: str, called: str) -> Path:
-        """The file with a sum, fetched unless it is here.
-
-        Raises:
-            BundleError: what was fetched has another sum.
-        """
+        """The file with a sum, fetched unless it is here."""
         blob, new = self.folder / _BLOBS / wanted, self._unused()
         if not blob.exists() or checksums.sha256(blob) != wanted:
             found = self._download(read_blob(self.location, wanted, called), new)

@@ -37,13 +37,7 @@ _PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
 
 
 class Entry(NamedTuple):
-    """An object of a listing.
-
-    Attributes:
-        tag: Differs when it was written again.
-        at: When it was written.
-        size: Bytes.
-    """
+    """An object of a listing; the tag differs when it was written again."""
 
     tag: str
     at: datetime
@@ -51,13 +45,7 @@ class Entry(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a repository holds.
-
-    Attributes:
-        versions: Manifests, by name and version.
-        blobs: Files, by their sha256.
-        trash: Likewise, those that no manifest named when they were moved.
-    """
+    """The manifests of a repository by name and version, and its files by their sha256."""
 
     versions: dict[Version, Entry]
     blobs: dict[str, Entry]
@@ -65,13 +53,7 @@ class Contents(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What `collect` has done, in blobs.
-
-    Attributes:
-        removed: Removed for good.
-        moved: Moved to the trash.
-        restored: Moved back, as a manifest names them again.
-    """
+    """Files that were removed for good, moved to the trash, and moved back."""
 
     removed: int
     moved: int
