@@ -39,11 +39,14 @@ def begin() -> BaseContext:
     if sys.platform != "linux":
         # Elsewhere a process that has loaded the system's frameworks cannot fork.
         return multiprocessing.get_context("spawn")
-    # Modules of the folder that the command runs in are none of its own.
-    os.environ.setdefault("PYTHONSAFEPATH", "1")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["foretell.batch.work"])
+    # Modules of the folder that the command runs in are none of its own.
+    is_safe = "PYTHONSAFEPATH" in os.environ
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     forkserver.ensure_running()
+    if not is_safe:
+        del os.environ["PYTHONSAFEPATH"]
     return context
 
 

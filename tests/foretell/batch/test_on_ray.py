@@ -31,7 +31,7 @@ from foretell.batch.work import Done, Work, Worker
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, task, wave
 from tests.support.bundles import Spec, write_bundle
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ def test_killed_and_run_again_it_forecasts_every_series_once(tmp_path: Path) -> 
     assert not list((tmp_path / "out").glob("*/.part*"))
 
 
+@pytest.mark.slow
 def test_terminated_it_tidies_up_and_reads_no_modules_of_its_folder(tmp_path: Path) -> None:
     bundle, path = write_bundle(tmp_path, Spec(burn=10)), tmp_path / "given.parquet"
     parquet.write_table(many(PARTS * 32), path, row_group_size=256)
@@ -124,6 +125,7 @@ def test_how_workers_begin(monkeypatch: pytest.MonkeyPatch, platform: str, metho
     monkeypatch.setattr(sys, "platform", platform)
     assert workers.begin().get_start_method() == method
     assert os.environ["MIMALLOC_PURGE_DELAY"] == "5"
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 def _tell(pipe: Connection) -> None:
@@ -166,10 +168,9 @@ def test_one_process_a_gpu_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert len(list(workers.run_parts(work, _parts(1), 3))) == 1
     assert counts == [(2, ["3", "GPU-5"]), (1, ["3", "GPU-5"])]
 
-
-def test_without_the_build_for_gpus_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise workers.metadata.PackageNotFoundError
 
+    # Without the build for GPUs there are none.
     monkeypatch.setattr(workers.metadata, "distribution", missing)
     assert workers.gpus_of("auto") == []

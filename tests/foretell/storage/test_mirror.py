@@ -82,15 +82,14 @@ def remove(location: Location, reference: str) -> None:
     obstore.delete(location.store, f"{reference}/manifest.json")
 
 
-def test_bundle_comes_as_it_is(mirror: Mirror, bundle: Path, location: Location) -> None:
+def test_bundle_comes_as_it_is_and_then_looks_are_listings(
+    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
+) -> None:
     for file in manifest.read(bundle).files:
         assert (mirror.folder / "repeat" / "1" / file).read_bytes() == (bundle / file).read_bytes()
     assert str(mirror) == str(location)
     assert mirror.folder.parent.name == "cache"
     assert not mirror.failures
-
-
-def test_look_without_changes_is_one_listing(mirror: Mirror, proxy: Proxy) -> None:
     mirror.refresh()
     [asked] = proxy.asked
     assert "list-type=2" in asked
@@ -293,21 +292,17 @@ def test_version_that_cannot_be_fetched_changes_nothing(
     assert not mirror.failures
 
 
-def test_file_that_is_missing_is_named(mirror: Mirror, other: Path, location: Location) -> None:
+def test_version_without_a_file_or_its_sum_changes_nothing(
+    mirror: Mirror, bundle: Path, other: Path, location: Location
+) -> None:
     publish(other, location)
     obstore.delete(location.store, stored(other))
-    mirror.refresh()
-    assert mirror.failures["repeat", "2"].startswith("repeat/2/weights.bin: NoSuchKey")
-
-
-def test_manifest_without_a_sum_changes_nothing(
-    mirror: Mirror, bundle: Path, location: Location
-) -> None:
     files = dict(manifest.read(bundle).files)
     del files[layout.WEIGHTS]
     rewrite(location, "repeat/1", files=files)
     mirror.refresh()
     assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
+    assert mirror.failures["repeat", "2"].startswith("repeat/2/weights.bin: NoSuchKey")
     assert here(mirror) == ["repeat/1"]
 
 
@@ -454,11 +449,7 @@ def test_another_server_is_waited_for_as_long_as_it_gets_on(
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StorageError, match="another server fills it"):
             mirror.refresh()
-
-
-def test_server_that_stops_waits_for_no_other(mirror: Mirror) -> None:
-    with (mirror.folder / module._LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.undo()
         mirror.stop()
         with pytest.raises(StorageError, match="is stopping"):
             mirror.refresh()
