@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.errors import BundleError
 
+Arrays = dict[str, NDArray[Any]]
 
-def read(path: Path, *needed: str, content: bytes | None = None) -> dict[str, NDArray[Any]]:
+
+class Array(NamedTuple):
+    """What an array of a file is.
+
+    Attributes:
+        dtype: Of its elements; `text` for strings.
+        axes: Names of its axes, of which equal ones have one length.
+        gaps: Whether values may be missing, NaN.
+    """
+
+    dtype: str
+    axes: tuple[str, ...] = ()
+    gaps: bool = False
+
+
+def write(path: Path, spec: Mapping[str, Array], values: object) -> None:
+    """Write attributes of `values` as the arrays that they are by `spec`."""
+    arrays = {
+        name: np.asarray(getattr(values, name), None if array.dtype == "text" else array.dtype)
+        for name, array in spec.items()
+    }
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def load(path: Path, *needed: str, content: bytes | None = None) -> Arrays:
     """All arrays of a file, by name.
 
     Args:
@@ -33,3 +59,41 @@ def read(path: Path, *needed: str, content: bytes | None = None) -> dict[str, ND
     if missing := [name for name in needed if name not in arrays]:
         raise BundleError(f"{path}: cannot be read: it lacks {missing[0]}")
     return arrays
+
+
+def read(
+    path: Path,
+    spec: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    content: bytes | None = None,
+) -> Arrays:
+    """The arrays of a file by name, each as `spec` says, in the order of rows.
+
+    Args:
+        path: The file.
+        spec: What it must hold; the first array with an axis that `sizes` lacks tells its length.
+        sizes: Lengths of axes.
+        content: What it holds, if that was read already.
+
+    Raises:
+        BundleError: it cannot be read, or an array is missing or another than it must be.
+    """
+    arrays, lengths = load(path, *spec, content=content), dict(sizes)
+    for name, array in spec.items():
+        values = arrays[name] = np.asarray(arrays[name], order="C")
+        kind = "text" if values.dtype.kind == "U" else str(values.dtype)
+        for axis, length in zip(array.axes, values.shape, strict=False):
+            lengths.setdefault(axis, length)
+        expected = tuple(lengths.get(axis, axis) for axis in array.axes)
+        if (kind, values.shape) != (array.dtype, expected):
+            raise BundleError(
+                f"{path}: {name}: expected {expected} in {array.dtype}, got {values.shape} in "
+                f"{kind}"
+            )
+        if kind != "text" and (np.isinf if array.gaps else _lacks)(values).any():
+            raise BundleError(f"{path}: {name}: must be finite")
+    return arrays
+
+
+def _lacks(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return ~np.isfinite(values)

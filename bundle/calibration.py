@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle import archives
+from foretell.bundle.archives import Array
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import CALIBRATION
 from foretell.bundle.manifest import Manifest
@@ -31,6 +32,10 @@ LEAST_WINDOWS = 20
 _TAIL = (0.001, 0.0025, 0.005, 0.01, 0.025)
 _MIDDLE = tuple(step / 20 for step in range(1, 20))
 _LEVELS = (*_TAIL, *_MIDDLE, *(1 - level for level in _TAIL))
+_ARRAYS = {
+    "levels": Array("float64", ("levels",)),
+    "offsets": Array("float32", ("levels", "steps", "targets")),
+}
 # Far below the distance of two ranks, far above the rounding of a product.
 _ROUNDING = 1e-9
 
@@ -144,12 +149,7 @@ def known_errors(errors: Floats) -> NDArray[np.int64]:
 
 def write(folder: Path, calibration: Calibration) -> None:
     """Write a bundle's calibration file."""
-    np.savez(
-        folder / CALIBRATION,
-        allow_pickle=False,
-        levels=calibration.levels,
-        offsets=calibration.offsets,
-    )
+    archives.write(folder / CALIBRATION, _ARRAYS, calibration)
 
 
 def read(
@@ -168,23 +168,12 @@ def read(
     Raises:
         BundleError: the file cannot be read, or it does not hold what the manifest says.
     """
-    report = manifest.calibration
-    if report is None:
+    if manifest.calibration is None:
         return None
     path = folder / CALIBRATION
-    found = None if content is None else content(CALIBRATION)
-    arrays = archives.read(path, "levels", "offsets", content=found)
+    sizes = {"steps": manifest.calibration.steps, "targets": len(manifest.targets)}
+    arrays = archives.read(path, _ARRAYS, sizes, content and content(CALIBRATION))
     levels, offsets = arrays["levels"], arrays["offsets"]
-    if levels.dtype != np.float64 or levels.ndim != 1 or len(levels) < 2:
-        raise BundleError(f"{path}: levels: expected at least 2 in float64")
-    expected = (len(levels), report.steps, len(manifest.targets))
-    if offsets.dtype != np.float32 or offsets.shape != expected:
-        raise BundleError(
-            f"{path}: offsets: expected {expected} in float32, got {offsets.shape} in "
-            f"{offsets.dtype}"
-        )
-    if not (np.isfinite(levels).all() and np.isfinite(offsets).all()):
-        raise BundleError(f"{path}: levels and offsets must be finite")
-    if not (np.all(np.diff(levels) > 0) and np.all(np.diff(offsets, axis=0) >= 0)):
-        raise BundleError(f"{path}: levels and offsets must increase")
+    if len(levels) < 2 or (np.diff(levels) <= 0).any() or (np.diff(offsets, axis=0) < 0).any():
+        raise BundleError(f"{path}: levels, of which there are two at least, and offsets increase")
     return Calibration(levels, offsets)

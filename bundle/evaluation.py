@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle import archives
-from foretell.bundle.errors import BundleError
+from foretell.bundle.archives import Array
 from foretell.bundle.layout import EVALUATION
 from foretell.bundle.manifest import Manifest
 
@@ -55,18 +55,20 @@ class Evaluation:
         return np.clip(self.levels[:, None], self.below, self.up_to)
 
 
+_ERRORS, _CURVE = ("forecasters", "horizon", "targets"), ("levels", "targets")
+_ARRAYS = {
+    "forecasters": Array("text", ("forecasters",)),
+    "mse": Array("float32", _ERRORS),
+    "mae": Array("float32", _ERRORS),
+    "levels": Array("float64", ("levels",)),
+    "below": Array("float32", _CURVE),
+    "up_to": Array("float32", _CURVE),
+}
+
+
 def write(folder: Path, found: Evaluation) -> None:
     """Write a bundle's evaluation."""
-    np.savez_compressed(
-        folder / EVALUATION,
-        allow_pickle=False,
-        forecasters=np.array(found.forecasters),
-        mse=found.mse.astype(np.float32),
-        mae=found.mae.astype(np.float32),
-        levels=found.levels,
-        below=found.below.astype(np.float32),
-        up_to=found.up_to.astype(np.float32),
-    )
+    archives.write(folder / EVALUATION, _ARRAYS, found)
 
 
 def read(folder: Path, manifest: Manifest) -> Evaluation | None:
@@ -84,20 +86,7 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
     """
     if EVALUATION not in manifest.files:
         return None
-    path = folder / EVALUATION
-    parts = ("mse", "mae", "levels", "below", "up_to")
-    arrays = archives.read(path, "forecasters", *parts)
-    names = tuple(map(str, arrays["forecasters"].ravel()))
-    found = Evaluation(names, *(arrays[part] for part in parts))
-    targets = len(manifest.targets)
-    errors, curve = (len(names), manifest.horizon, targets), (found.levels.size, targets)
-    for name, values, expected in (
-        ("mse", found.mse, errors),
-        ("mae", found.mae, errors),
-        ("levels", found.levels, curve[:1]),
-        ("below", found.below, curve),
-        ("up_to", found.up_to, curve),
-    ):
-        if values.dtype.kind != "f" or values.shape != expected or not np.isfinite(values).all():
-            raise BundleError(f"{path}: {name}: expected {expected} finite numbers")
-    return found
+    sizes = {"horizon": manifest.horizon, "targets": len(manifest.targets)}
+    arrays = archives.read(folder / EVALUATION, _ARRAYS, sizes)
+    names = tuple(map(str, arrays.pop("forecasters")))
+    return Evaluation(names, **{name: arrays[name] for name in _ARRAYS if name in arrays})

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle import archives
+from foretell.bundle.archives import Array
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import EXAMPLE
 from foretell.bundle.manifest import Manifest
@@ -32,16 +33,17 @@ class Example:
     series: str = ""
 
 
+_ARRAYS = {
+    "timestamps": Array("text", ("rows",)),
+    "history": Array("float64", ("rows", "channels")),
+    "actual": Array("float64", ("horizon", "targets"), gaps=True),
+    "series": Array("text"),
+}
+
+
 def write(folder: Path, example: Example) -> None:
     """Write a bundle's example."""
-    np.savez_compressed(
-        folder / EXAMPLE,
-        allow_pickle=False,
-        history=example.history,
-        timestamps=example.timestamps,
-        actual=example.actual,
-        series=np.array(example.series),
-    )
+    archives.write(folder / EXAMPLE, _ARRAYS, example)
 
 
 def read(
@@ -63,23 +65,10 @@ def read(
     if EXAMPLE not in manifest.files:
         return None
     path = folder / EXAMPLE
-    found = None if content is None else content(EXAMPLE)
-    arrays = archives.read(path, "history", "timestamps", "actual", "series", content=found)
-    # As rows, whatever wrote them: JSON is written of nothing else.
-    history, actual = (np.ascontiguousarray(arrays[name]) for name in ("history", "actual"))
-    timestamps = arrays["timestamps"]
-    rows, targets = timestamps.size, len(manifest.targets)
-    if timestamps.shape != (rows,) or timestamps.dtype.kind != "U" or rows < manifest.context:
-        raise BundleError(f"{path}: timestamps: expected text of {manifest.context} rows or more")
-    for name, values, expected in (
-        ("history", history, (rows, len(manifest.channels))),
-        ("actual", actual, (manifest.horizon, targets)),
-    ):
-        if values.dtype != np.float64 or values.shape != expected:
-            raise BundleError(
-                f"{path}: {name}: expected {expected} in float64, got {values.shape} in "
-                f"{values.dtype}"
-            )
-        if not np.isfinite(values).all() and (name == "history" or np.isinf(values).any()):
-            raise BundleError(f"{path}: {name}: must be finite")
+    targets = len(manifest.targets)
+    sizes = {"channels": len(manifest.channels), "horizon": manifest.horizon, "targets": targets}
+    arrays = archives.read(path, _ARRAYS, sizes, content and content(EXAMPLE))
+    if len(arrays["timestamps"]) < manifest.context:
+        raise BundleError(f"{path}: timestamps: expected {manifest.context} rows or more")
+    history, timestamps, actual = (arrays[name] for name in ("history", "timestamps", "actual"))
     return Example(history, timestamps, actual, str(arrays["series"]))

@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from foretell.bundle import format_1
 from foretell.bundle.attention import AttentionStage, Label, Positive
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.distribution import Distribution
@@ -310,9 +309,7 @@ class Manifest(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_format_1(cls, fields: object) -> object:
-        if isinstance(fields, dict) and fields.get("format") == 1:
-            fields = format_1.upgrade(fields)
+    def _all_are_targets(cls, fields: object) -> object:
         if isinstance(fields, dict) and "targets" not in fields and "channels" in fields:
             return fields | {"targets": fields["channels"]}
         return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,30 +26,70 @@ def check_free(target: Path) -> None:
 
 
 @contextmanager
-def appearing(target: Path) -> Iterator[Path]:
+def appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder to fill, which becomes `target` at the end; an error leaves nothing behind.
+
+    What it holds is on disk before it appears.
+
+    Args:
+        target: Where.
+        replace: Put it in the place of what is there.
 
     Raises:
         BundleError: `target` is there, or has come meanwhile.
     """
-    check_free(target)
+    if not replace:
+        check_free(target)
     made = [folder for folder in target.parents if not folder.exists()]
-    # A leading dot keeps the half-written bundle out of the repository's listing.
-    folder = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+    folder = _hidden(target)
     try:
         folder.mkdir(parents=True)
         yield folder
-        try:
-            folder.rename(target)
-        except OSError:
-            # Another writer may have been faster.
-            check_free(target)
-            raise
+        for path in (*folder.iterdir(), folder):
+            _sync(path)
+        if replace and target.exists():
+            _exchange(folder, target)
+        else:
+            _move(folder, target)
+        _sync(target.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             for empty in made:
                 empty.rmdir()
+
+
+def _hidden(target: Path) -> Path:
+    """Beside it; the leading dot keeps it out of listings."""
+    return target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+
+
+def _move(folder: Path, target: Path) -> None:
+    try:
+        folder.rename(target)
+    except OSError:
+        # Another writer may have been faster.
+        check_free(target)
+        raise
+
+
+def _exchange(folder: Path, target: Path) -> None:
+    retired = _hidden(target)
+    target.rename(retired)
+    try:
+        folder.rename(target)
+    except OSError:
+        retired.rename(target)
+        raise
+    shutil.rmtree(retired)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def misplacement(folder: Path, about: Manifest) -> str:

@@ -5,18 +5,16 @@ One of our own training has its log, too, and where its data are short the error
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from uuid import uuid4
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
@@ -25,6 +23,7 @@ from torch import Tensor
 from foretell.bundle.bounds import Bounds, Floats, Limits
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.part import FrequencyAlias, Part
+from foretell.bundle.placement import appearing
 from foretell.models.forecaster import AnyConfig, Forecaster
 
 WEIGHTS = "model.safetensors"
@@ -58,9 +57,7 @@ class TrainingRecord(Part):
     seed: int
     epochs: int
     best_epoch: int
-    validation_loss: float = Field(
-        validation_alias=AliasChoices("validation_loss", "validation_mse")
-    )
+    validation_loss: float
     loss: str = "mse"
     learning_rate: float
     batch_size: int
@@ -201,25 +198,17 @@ def save(
     folder = folder.resolve()
     check_free(folder, overwrite=overwrite)
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _sibling(folder)
-    temporary.mkdir()
-    try:
-        _write(temporary / WEIGHTS, serialize(weights))
-        _write(temporary / CONFIG, info.model_dump_json(indent=2).encode() + b"\n")
+    with appearing(folder, replace=overwrite) as new:
+        (new / WEIGHTS).write_bytes(serialize(weights))
+        (new / CONFIG).write_text(info.model_dump_json(indent=2) + "\n")
         if log is not None:
-            _write(temporary / LOG, log.read_bytes())
+            shutil.copyfile(log, new / LOG)
         if refits is not None:
             arrays = {
                 name: torch.from_numpy(np.ascontiguousarray(each))
                 for name, each in refits._asdict().items()
             }
-            _write(temporary / REFITS, serialize(arrays))
-        _sync(temporary)
-        _move(temporary, folder)
-        _sync(folder.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            (new / REFITS).write_bytes(serialize(arrays))
 
 
 def load(folder: Path) -> Checkpoint:
@@ -238,19 +227,9 @@ def load(folder: Path) -> Checkpoint:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     model = info.config.build()
-    expected = model.state_dict()
-    weights = {_renamed(name, expected): tensor for name, tensor in weights.items()}
-    _check_weights(path, expected, weights)
+    _check_weights(path, model.state_dict(), weights)
     model.load_state_dict(weights)
     return Checkpoint(info, model.eval())
-
-
-def _renamed(name: str, expected: Mapping[str, Tensor]) -> str:
-    """The name of a weight, where before the norm of the window was a network's own."""
-    if ".instance_norm." not in name:
-        return name
-    renamed = name.replace(".instance_norm.", ".window_norm.")
-    return renamed if renamed in expected else renamed.removeprefix("branches.0.")
 
 
 def load_info(folder: Path) -> CheckpointInfo:
@@ -302,36 +281,3 @@ def _check_weights(path: Path, expected: Mapping[str, Tensor], found: Mapping[st
         listed = "; ".join(problems[:_LISTED])
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
         raise CheckpointError(f"{path}: not the weights of its config: {listed}{more}")
-
-
-def _sibling(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
-
-
-def _move(source: Path, target: Path) -> None:
-    if not target.exists():
-        source.rename(target)
-        return
-    retired = _sibling(target)
-    target.rename(retired)
-    try:
-        source.rename(target)
-    except OSError:
-        retired.rename(target)
-        raise
-    shutil.rmtree(retired)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,8 +21,9 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Evidence, Parts, Single
 from foretell.models.heads import HEADS, MEDIAN, OF_LEVELS, Head, HeadName
-from foretell.models.layers.normalization import InstanceStatistics, WindowNorm
+from foretell.models.layers.scales import InstanceStatistics
 from foretell.models.layers.window_norms import (
+    WindowNorm,
     WindowNormName,
     anchors_by_revin,
     build_window_norm,
@@ -138,15 +139,6 @@ class ForecasterConfig(BaseModel):
     # Whether its networks say `horizon` values of every parameter, one parameter after the other.
     has_heads: ClassVar[bool] = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _rename(cls, fields: object) -> object:
-        """Read the checkpoints of before, where it was of two architectures alone."""
-        if not isinstance(fields, dict) or "instance_norm" not in fields:
-            return fields
-        others = {name: value for name, value in fields.items() if name != "instance_norm"}
-        return {"window_norm": fields["instance_norm"]} | others
-
     @model_validator(mode="after")
     def _check_targets(self) -> Self:
         places = set(self.targets or ())
@@ -200,7 +192,7 @@ class ForecasterConfig(BaseModel):
     def build(self) -> Forecaster:
         """An untrained model."""
 
-    def build_window_norm(self) -> WindowNorm[Any] | None:
+    def build_window_norm(self) -> WindowNorm | None:
         """What normalises each window, if anything does."""
         if self.window_norm is None:
             return None
@@ -373,13 +365,14 @@ class Forecaster(nn.Module, ABC):
             history, statistics = self.window_norm(inputs.history)
             inputs = inputs._replace(history=history)
         found = self.run(inputs, explain=explain)
-        said, anchor = found.forecast, None
-        if head.is_of_values and self.window_norm is not None:
-            said = self.window_norm.reverse_around(said, statistics, head.values)
-        elif head.is_of_values:
+        said, anchor, norm = found.forecast, None, self.window_norm
+        if norm is not None:
+            said, norm, statistics = norm.unwrap(said, statistics)
+        if head.is_of_values:
             said = head.values(said)
-        elif self.window_norm is not None:
-            said, anchor = self.window_norm.anchor(said, statistics)
+            said = said if norm is None else norm.reverse(said, statistics)
+        elif norm is not None:
+            anchor = norm.out(statistics)
         size, config = len(head.described.parameters), self.config
         raw = said.reshape(-1, size, config.horizon, config.channels).permute(0, 2, 3, 1)
         if found.anchor is not None:

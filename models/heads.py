@@ -8,15 +8,15 @@ those of NeuralForecast's `DistributionLoss` (Olivares et al., 2022): `softplus`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, distributions, nn
 from typing_extensions import override
 
 from foretell.bundle.distribution import Distribution, Parametric, check_levels
-from foretell.models.layers.normalization import InstanceStatistics
+from foretell.models.layers.scales import InstanceStatistics
 
 HeadName = Literal[
     "normal",
@@ -32,13 +32,16 @@ HeadName = Literal[
 ]
 
 
+# What NeuralForecast adds to what has to be more than 0, which is at least as much here.
+_TINY = 1e-8
+MEDIAN = 0.5
+
+
 class Head(ABC):
     """What is said of each step; parameters are the last axis, in the order of `described`."""
 
     # Whether its parameters are values, of which norms of windows are undone as of any.
     is_of_values: ClassVar[bool] = False
-    # Whether what is subtracted of windows is added again; a head of counts may scale them alone.
-    adds_centre: ClassVar[bool] = True
     # What it learns by.
     loss_name: ClassVar[str] = "likelihood"
 
@@ -51,6 +54,11 @@ class Head(ABC):
     def is_of_counts(self) -> bool:
         """Whether its values are counts, of which no mean can be subtracted."""
         return self.described.is_of_counts
+
+    @property
+    def adds_centre(self) -> bool:
+        """Whether what is subtracted of windows is added again; counts may be scaled alone."""
+        return True
 
     @property
     def size(self) -> int:
@@ -95,187 +103,116 @@ class Head(ABC):
         """What training makes least, of `[…, parameters]` and `target` `[…]`."""
 
 
-class Family(Head):
-    """A family of distributions."""
+class Family(NamedTuple):
+    """How parameters of a family of distributions are read, each `[…, parameters]`.
 
-    family: ClassVar[Parametric]
+    Attributes:
+        torch: The distributions, as torch has them.
+        mean: Theirs.
+        scaled: Those of the values times a spread plus a centre.
+    """
+
+    torch: Callable[[Tensor], distributions.Distribution]
+    mean: Callable[[Tensor], Tensor]
+    scaled: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _moved(parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+    """Location and scale, which are the last two."""
+    *others, loc, scale = _each(parameters)
+    return torch.stack([*others, loc * spread + centre, scale * spread], dim=-1)
+
+
+def _more_likely(parameters: Tensor, _: Tensor, spread: Tensor) -> Tensor:
+    """The mean alone: what is subtracted of the history is no part of counts."""
+    total_count, logits = _each(parameters)
+    return torch.stack([total_count, logits + spread.log()], dim=-1)
+
+
+def _each(parameters: Tensor) -> list[Tensor]:
+    return [parameters[..., place] for place in range(parameters.shape[-1])]
+
+
+FAMILIES: Mapping[Parametric, Family] = {
+    "normal": Family(
+        lambda given: distributions.Normal(*_each(given), validate_args=False),
+        lambda given: given[..., 0],
+        _moved,
+    ),
+    "student-t": Family(
+        lambda given: distributions.StudentT(*_each(given), validate_args=False),
+        lambda given: given[..., 1],
+        _moved,
+    ),
+    # By `total_count` and the logarithm of the odds of a success.
+    "negative-binomial": Family(
+        lambda given: distributions.NegativeBinomial(
+            given[..., 0], logits=given[..., 1], validate_args=False
+        ),
+        lambda given: given[..., 0] * given[..., 1].exp(),
+        _more_likely,
+    ),
+    "poisson": Family(
+        lambda given: distributions.Poisson(given[..., 0], validate_args=False),
+        lambda given: given[..., 0],
+        lambda given, _, spread: given * spread[..., None],
+    ),
+}
+
+
+class FamilyHead(Head):
+    """Parameters of a family of distributions.
+
+    Args:
+        family: Which.
+        constrain: Parameters of what a network says, both `[…, parameters]`.
+        anchored: The same of windows that were normalised, where that is more than to scale them:
+            of counts, that what is subtracted of windows is added again.
+    """
+
+    def __init__(
+        self,
+        family: Parametric,
+        constrain: Callable[[Tensor], Tensor],
+        anchored: Callable[[Tensor, InstanceStatistics], Tensor] | None = None,
+    ) -> None:
+        self.family = family
+        self.rules = FAMILIES[family]
+        self._constrain, self._anchored = constrain, anchored
 
     @property
     @override
     def described(self) -> Distribution:
         return Distribution.of(self.family)
 
-    @abstractmethod
-    def distribution(self, parameters: Tensor) -> distributions.Distribution:
-        """Of `[…, parameters]`, as torch has it."""
+    @property
+    @override
+    def adds_centre(self) -> bool:
+        return not self.is_of_counts or self._anchored is not None
+
+    @override
+    def constrain(self, raw: Tensor) -> Tensor:
+        return self._constrain(raw)
+
+    @override
+    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
+        if anchor is None or self._anchored is None:
+            return super().anchored(raw, anchor)
+        return self._anchored(raw, anchor)
+
+    @override
+    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+        return self.rules.scaled(parameters, centre, spread)
+
+    @override
+    def mean(self, parameters: Tensor) -> Tensor:
+        return self.rules.mean(parameters)
 
     @override
     def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
         """The mean negative logarithm of the likelihood."""
-        found: Tensor = self.distribution(parameters).log_prob(target)
+        found: Tensor = self.rules.torch(parameters).log_prob(target)
         return -found.mean()
-
-
-class Normal(Family):
-    """Normal distributions, by mean and standard deviation."""
-
-    family = "normal"
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        loc, scale = raw[..., 0], raw[..., 1]
-        return torch.stack([loc, _positive(scale)], dim=-1)
-
-    @override
-    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-        loc, scale = parameters[..., 0], parameters[..., 1]
-        return torch.stack([loc * spread + centre, scale * spread], dim=-1)
-
-    @override
-    def mean(self, parameters: Tensor) -> Tensor:
-        return parameters[..., 0]
-
-    @override
-    def distribution(self, parameters: Tensor) -> distributions.Distribution:
-        loc, scale = parameters[..., 0], parameters[..., 1]
-        return distributions.Normal(loc, scale, validate_args=False)
-
-
-class StudentT(Family):
-    """Student's t of more than two degrees of freedom, by these, location and scale."""
-
-    family = "student-t"
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        df, loc, scale = raw[..., 0], raw[..., 1], raw[..., 2]
-        return torch.stack([2 + _squareplus(df), loc, _positive(scale)], dim=-1)
-
-    @override
-    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-        df, loc, scale = parameters[..., 0], parameters[..., 1], parameters[..., 2]
-        return torch.stack([df, loc * spread + centre, scale * spread], dim=-1)
-
-    @override
-    def mean(self, parameters: Tensor) -> Tensor:
-        return parameters[..., 1]
-
-    @override
-    def distribution(self, parameters: Tensor) -> distributions.Distribution:
-        df, loc, scale = parameters[..., 0], parameters[..., 1], parameters[..., 2]
-        return distributions.StudentT(df, loc, scale, validate_args=False)
-
-
-class NegativeBinomial(Family):
-    """Negative binomials, by `total_count` and the logarithm of the odds of a success."""
-
-    family = "negative-binomial"
-    adds_centre = False
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        total_count, logits = raw[..., 0], raw[..., 1]
-        return torch.stack([_squareplus(total_count), logits], dim=-1)
-
-    @override
-    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-        """Scale the mean; what is subtracted of the history is no part of counts."""
-        total_count, logits = parameters[..., 0], parameters[..., 1]
-        return torch.stack([total_count, logits + spread.log()], dim=-1)
-
-    @override
-    def mean(self, parameters: Tensor) -> Tensor:
-        return parameters[..., 0] * parameters[..., 1].exp()
-
-    @override
-    def distribution(self, parameters: Tensor) -> distributions.Distribution:
-        total_count, logits = parameters[..., 0], parameters[..., 1]
-        return distributions.NegativeBinomial(total_count, logits=logits, validate_args=False)
-
-
-class Poisson(Family):
-    """Poisson's distributions, by their rate."""
-
-    family = "poisson"
-    adds_centre = False
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        return _positive(raw)
-
-    @override
-    def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-        """Scale the rate alone, as of all counts."""
-        return parameters * spread[..., None]
-
-    @override
-    def mean(self, parameters: Tensor) -> Tensor:
-        return parameters[..., 0]
-
-    @override
-    def distribution(self, parameters: Tensor) -> distributions.Distribution:
-        return distributions.Poisson(parameters[..., 0], validate_args=False)
-
-
-class NeuralForecastNormal(Normal):
-    """NeuralForecast's, whose deviation is at least 0.2 of the window's."""
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        loc, scale = raw[..., 0], raw[..., 1]
-        return torch.stack([loc, _softplus(scale) + 0.2], dim=-1)
-
-
-class NeuralForecastStudentT(StudentT):
-    """NeuralForecast's, of at least three degrees of freedom."""
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        df, loc, scale = raw[..., 0], raw[..., 1], raw[..., 2]
-        df, scale = 3 + _softplus(df), _softplus(scale) + 0.1
-        return torch.stack([df, loc, scale], dim=-1)
-
-
-class NeuralForecastNegativeBinomial(NegativeBinomial):
-    """NeuralForecast's, of which a network says the mean and the inverse of `total_count`.
-
-    Both follow the window: the mean is shifted too, and larger windows have larger counts.
-    """
-
-    adds_centre = True
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        return self.anchored(raw, None)
-
-    @override
-    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
-        positive = _softplus(raw)
-        said, inverse = positive[..., 0], positive[..., 1]
-        mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
-        if anchor is not None:
-            # The centre of counts is not below 0, and nothing is lost in their sum.
-            mean = mean + anchor.centre.clamp(min=0)
-        # Sums with a number as small as this would be left out of graphs.
-        mean = mean.clamp(min=_TINY)
-        total_count = (spread + 1) / inverse.clamp(min=_TINY)
-        return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
-
-
-class NeuralForecastPoisson(Poisson):
-    """NeuralForecast's, whose rate is `softplus` of a value in the units of the window."""
-
-    adds_centre = True
-
-    @override
-    def constrain(self, raw: Tensor) -> Tensor:
-        return _softplus(raw).clamp(min=_TINY)
-
-    @override
-    def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
-        if anchor is not None:
-            raw = raw * anchor.spread[..., None] + anchor.centre[..., None]
-        return self.constrain(raw)
 
 
 class Quantiles(Head):
@@ -353,25 +290,6 @@ class ImplicitQuantiles(Quantiles, nn.Module):
         return found.flatten(1, 2)
 
 
-HEADS: Mapping[str, Family] = {
-    "normal": Normal(),
-    "student-t": StudentT(),
-    "negative-binomial": NegativeBinomial(),
-    "poisson": Poisson(),
-    "neuralforecast-normal": NeuralForecastNormal(),
-    "neuralforecast-student-t": NeuralForecastStudentT(),
-    "neuralforecast-negative-binomial": NeuralForecastNegativeBinomial(),
-    "neuralforecast-poisson": NeuralForecastPoisson(),
-}
-OF_LEVELS: Mapping[str, type[Quantiles]] = {
-    "quantiles": Quantiles,
-    "implicit-quantiles": ImplicitQuantiles,
-}
-# What NeuralForecast adds to what has to be more than 0, which is at least as much here.
-_TINY = 1e-8
-MEDIAN = 0.5
-
-
 def _softplus(raw: Tensor) -> Tensor:
     """As torch has it, of operators that have a kernel on CUDA.
 
@@ -395,3 +313,64 @@ def _squareplus(raw: Tensor) -> Tensor:
 
 def _positive(raw: Tensor) -> Tensor:
     return _squareplus(raw).clamp(min=torch.finfo(torch.float32).eps)
+
+
+def _itself(raw: Tensor) -> Tensor:
+    return raw
+
+
+def _counts(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
+    """NeuralForecast's negative binomials: a network says the mean and the inverse of a count.
+
+    Both follow the window: the mean is shifted too, and larger windows have larger counts.
+    """
+    positive = _softplus(raw)
+    said, inverse = positive[..., 0], positive[..., 1]
+    mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
+    if anchor is not None:
+        # The centre of counts is not below 0, and nothing is lost in their sum.
+        mean = mean + anchor.centre.clamp(min=0)
+    # Sums with a number as small as this would be left out of graphs.
+    mean = mean.clamp(min=_TINY)
+    total_count = (spread + 1) / inverse.clamp(min=_TINY)
+    return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
+
+
+def _rates(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
+    """NeuralForecast's rates: `softplus` of a value in the units of the window."""
+    if anchor is not None:
+        raw = raw * anchor.spread[..., None] + anchor.centre[..., None]
+    return _softplus(raw).clamp(min=_TINY)
+
+
+def _of_parts(*rules: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Parameters that are made one by one."""
+
+    def constrain(raw: Tensor) -> Tensor:
+        parts = (rule(part) for rule, part in zip(rules, _each(raw), strict=True))
+        return torch.stack([*parts], dim=-1)
+
+    return constrain
+
+
+HEADS: Mapping[str, FamilyHead] = {
+    "normal": FamilyHead("normal", _of_parts(_itself, _positive)),
+    "student-t": FamilyHead(
+        "student-t", _of_parts(lambda df: 2 + _squareplus(df), _itself, _positive)
+    ),
+    "negative-binomial": FamilyHead("negative-binomial", _of_parts(_squareplus, _itself)),
+    "poisson": FamilyHead("poisson", _positive),
+    "neuralforecast-normal": FamilyHead(
+        "normal", _of_parts(_itself, lambda scale: _softplus(scale) + 0.2)
+    ),
+    "neuralforecast-student-t": FamilyHead(
+        "student-t",
+        _of_parts(lambda df: 3 + _softplus(df), _itself, lambda scale: _softplus(scale) + 0.1),
+    ),
+    "neuralforecast-negative-binomial": FamilyHead("negative-binomial", _counts, _counts),
+    "neuralforecast-poisson": FamilyHead("poisson", _rates, _rates),
+}
+OF_LEVELS: Mapping[str, type[Quantiles]] = {
+    "quantiles": Quantiles,
+    "implicit-quantiles": ImplicitQuantiles,
+}

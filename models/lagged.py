@@ -21,8 +21,8 @@ from foretell.models.attention.operators import repeated
 from foretell.models.forecaster import Forecaster, calendar_of
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
-from foretell.models.layers.normalization import InstanceStatistics
-from foretell.models.layers.observed import OBSERVED_NORMS, without_gaps
+from foretell.models.layers.scales import InstanceStatistics, without_gaps
+from foretell.models.layers.window_norms import OBSERVED_NORMS
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 
@@ -166,7 +166,7 @@ class LaggedForecaster(Forecaster):
             # As many zeros and ones, without the arithmetic of shapes.
             nothing = 0 * known[:, :1]
             return known, InstanceStatistics(nothing, nothing + 1)
-        statistics = self.scaler(history[:, -self.config.encoder_length :])[1]
+        statistics = self.scaler.statistics(history[:, -self.config.encoder_length :])
         return self.scaler.normalise(known, statistics), statistics
 
     def _lagged(self, known: Tensor, places: Tensor) -> Tensor:

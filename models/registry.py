@@ -67,7 +67,8 @@ class Registry(Mapping[str, type[C]]):
         return len(self._all())
 
     def _all(self) -> dict[str, type[C]]:
-        for module in pkgutil.iter_modules(import_module(self._package).__path__):
+        folder = import_module(self._package).__path__
+        for module in pkgutil.walk_packages(folder, f"{self._package}."):
             # One that another thread is still importing is waited for.
-            import_module(f"{self._package}.{module.name}")
+            import_module(module.name)
         return dict(self._classes)

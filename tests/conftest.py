@@ -17,7 +17,7 @@ from bench.gpu.prepare import prepare
 from foretell.bundle.manifest import Precision
 from foretell.export.write import export_checkpoint
 from tests.checkpoints import CONFIGS, checkpoint_of
-from tests.every_mechanism import train_and_export
+from tests.every_mechanism import FORMS, MODELS, train_and_export
 from tests.tracing import trace_cheaply
 
 Once = Callable[[str, Callable[[Path], object]], Path]
@@ -107,17 +107,26 @@ def bundles(checkpoints: dict[str, Path], once: Once, in_turn: list[str]) -> dic
 
 
 @pytest.fixture(scope="session")
-def every_mechanism(once: Once) -> Path:
-    """What `tests.every_mechanism` makes."""
+def every_form(once: Once) -> Path:
+    """A model with a mechanism of each form of evidence, trained and exported."""
+    return _mechanisms(once, "every-form", FORMS)
 
+
+@pytest.fixture(scope="session")
+def every_mechanism(once: Once) -> Path:
+    """Models with all mechanisms, trained and exported."""
+    return _mechanisms(once, "every-mechanism", MODELS)
+
+
+def _mechanisms(once: Once, name: str, models: dict[str, tuple[int, list[str]]]) -> Path:
     def make(folder: Path) -> None:
-        own = folder / "every-mechanism"
+        own = folder / name
         # Of one that failed.
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir()
-        train_and_export(own)
+        train_and_export(own, models)
 
-    return once("every-mechanism", make) / "every-mechanism"
+    return once(name, make) / name
 
 
 @pytest.fixture(scope="session")

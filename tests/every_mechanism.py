@@ -1,4 +1,4 @@
-"""Small Transformers that have every mechanism, trained, exported and verified."""
+"""Small Transformers with mechanisms of every form of evidence, and with every mechanism."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SIZES = [
     "--set=model.d_ff=8",
 ]
 AT_ONCE = 6
+# Of each form of evidence, and one that chooses: encoder layers, and mechanisms by stage.
+FORMS = {"forms": (4, ["probsparse", "local", "autocorrelation", "fourier", "softmax", "softmax"])}
 
 
 def models() -> dict[str, tuple[int, list[str]]]:
@@ -43,10 +45,10 @@ def models() -> dict[str, tuple[int, list[str]]]:
 MODELS = models()
 
 
-def train_and_export(folder: Path) -> None:
+def train_and_export(folder: Path, models: dict[str, tuple[int, list[str]]]) -> None:
     """By the command line: checkpoints `folder / name`, and a repository `folder / "models"`."""
     flags = {}
-    for name, (encoder, stages) in MODELS.items():
+    for name, (encoder, stages) in models.items():
         settings = {
             "model": {"attention": [default(each).model_dump(mode="json") for each in stages]}
         }

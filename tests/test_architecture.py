@@ -171,6 +171,12 @@ def test_a_bare_name_is_found(folder: str, module: str) -> None:
     assert not bare(f"{folder}/{module}.py, {folder}.other")
 
 
+def test_nothing_imports_a_mechanism_of_the_zoo() -> None:
+    """The registry finds them: each may be removed alone."""
+    for name, path in [each for folder in (*PACKAGES, "bench") for each in where(folder)]:
+        assert not [one for one in imports(path) if "attention.zoo" in one], name
+
+
 @pytest.mark.parametrize("package", FOREIGN)
 def test_libraries_stay_in_their_place(package: str) -> None:
     for name, path in where(package):

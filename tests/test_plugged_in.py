@@ -18,7 +18,7 @@ FOLDERS = ("foretell.models.architectures.", "foretell.models.attention.")
 # What all mechanisms have in common lies next to them.
 COMMON = {
     f"foretell.models.attention.{name}"
-    for name in ("evidence", "features", "heads", "mechanism", "notation", "operators")
+    for name in ("evidence", "heads", "mechanism", "notation", "operators")
 }
 
 # Where classes are imported, and so may be told apart.
@@ -36,8 +36,6 @@ NAMES_IN = (
     "models/architectures/",
     "models/attention/",
     "foretell/importers/",
-    # Manifests of format 1 left the form to be known by the name.
-    "bundle/format_1.py",
     # The demo's models are these three.
     "foretell/commands/demo.py",
     "foretell/demo/models.py",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from foretell.models.forecaster import Forecaster
-from foretell.models.layers.normalization import WindowNorm
+from foretell.models.layers.window_norms import WindowNorm
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -106,7 +106,7 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
     form = cast("Forecaster", visit(model))
     if form.window_norm is not None:
         # What stands around an architecture, whatever the form of that.
-        form.window_norm = cast("WindowNorm[Any]", visit(form.window_norm))
+        form.window_norm = cast("WindowNorm", visit(form.window_norm))
     return form
 
 

@@ -16,13 +16,10 @@ from foretell.export.rewrites.transformer_layers import flatten_layer
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST, by_channel
 from foretell.models.attention.evidence import Evidence
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.layers.normalization import (
-    EPSILON,
-    InstanceNorm,
-    InstanceStatistics,
-    TokenBatchNorm,
-)
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.scales import EPSILON, InstanceStatistics
 from foretell.models.layers.transformer import EncoderLayer
+from foretell.models.layers.window_norms import InstanceNorm
 
 
 @rewrites(PatchTST)

@@ -1,33 +1,55 @@
-"""Scalers of windows in operators that CUDA has kernels for."""
+"""Norms of windows in operators that CUDA has kernels for."""
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.export.rewrites.lookup import form_of
-from foretell.models.layers.normalization import InstanceStatistics
-from foretell.models.layers.window_norms import InvariantScaler, RobustScaler
+from foretell.export.rewrites.lookup import Call, rewrites
+from foretell.models.layers.scales import EPSILON, InstanceStatistics
+from foretell.models.layers.window_norms import ARCSINH, InstanceNorm, Warp, WindowScaler
 
 
-@form_of(InvariantScaler)
-class LogarithmicScaler(RobustScaler):
-    """The inverse hyperbolic sine by its logarithm, the sine by exponentials.
+@rewrites(WindowScaler)
+def rewrite_scaler(plain: WindowScaler, _: Call) -> nn.Module | None:
+    """The inverse hyperbolic sine by its logarithm, the sine by exponentials."""
+    if plain.warp is not ARCSINH:
+        return None
+    served = copy(plain)
+    served.warp = Warp(_arcsinh, lambda forecast: (forecast.exp() - (-forecast).exp()) / 2)
+    return served
+
+
+@rewrites(InstanceNorm)
+def rewrite_instance_norm(plain: InstanceNorm, _: Call) -> nn.Module | None:
+    """Sums, where there are no gaps: those that read them have sums already."""
+    return None if plain.reads_gaps else SummedInstanceNorm(plain)
+
+
+class SummedInstanceNorm(InstanceNorm):
+    """Centre and spread of each window by sums.
 
     Args:
-        plain: The trained scaler, which has no parameters.
+        plain: The trained normalisation.
     """
 
-    def __init__(self, plain: InvariantScaler) -> None:  # noqa: ARG002 - what a form is made of
-        super().__init__()
+    def __init__(self, plain: InstanceNorm) -> None:
+        super().__init__(0, centre=plain.centre)
+        self.weight, self.bias = plain.weight, plain.bias
 
     @override
-    def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
-        scaled = super().normalise(series, statistics)
-        size = scaled.abs()
-        return scaled.sign() * torch.log(size + torch.sqrt(size * size + 1))
+    def statistics(self, history: Tensor) -> InstanceStatistics:
+        # What rounding leaves of a constant window would be made many times as large.
+        rough = history.mean(dim=1, keepdim=True)
+        mean = rough + (history - rough).mean(dim=1, keepdim=True)
+        centred = history - mean
+        spread = torch.sqrt((centred * centred).mean(dim=1, keepdim=True) + EPSILON)
+        return InstanceStatistics(mean if self.centre == "mean" else history[:, -1:], spread)
 
-    @override
-    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().reverse((forecast.exp() - (-forecast).exp()) / 2, statistics)
+
+def _arcsinh(scaled: Tensor) -> Tensor:
+    size = scaled.abs()
+    return scaled.sign() * torch.log(size + torch.sqrt(size * size + 1))

@@ -24,9 +24,6 @@ from foretell.models.layers.decomposition import SeriesDecomposition, check_kern
 from foretell.models.layers.encoder import Encoder
 from foretell.models.layers.normalization import SeasonalLayerNorm
 
-# Where auto-correlation was the only mechanism, its settings lay among the others.
-_FLAT = ("factor", "lags", "training_lags")
-
 
 @ARCHITECTURES.add
 class AutoformerConfig(EncoderDecoderConfig):
@@ -35,19 +32,6 @@ class AutoformerConfig(EncoderDecoderConfig):
     architecture: Literal["autoformer"] = "autoformer"
     attention: Mechanisms = (AutoCorrelationConfig(),)
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest_flat(cls, fields: object) -> object:
-        """Read the checkpoints of before."""
-        if not isinstance(fields, dict) or not fields.keys() & set(_FLAT):
-            return fields
-        if "attention" in fields:
-            # Refused below, as what are no fields.
-            return fields
-        flat = {name: fields[name] for name in _FLAT if name in fields}
-        others = {name: value for name, value in fields.items() if name not in _FLAT}
-        return others | {"attention": {"mechanism": "autocorrelation", **flat}}
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:

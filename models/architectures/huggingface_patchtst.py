@@ -8,7 +8,7 @@ reads may be pooled or be that of one further token.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import ClassVar, Literal, NamedTuple, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -29,8 +29,8 @@ from foretell.models.forecaster import (
 )
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.feed_forward import FeedForward
-from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
-from foretell.models.layers.observed import OBSERVED_NORMS
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.window_norms import OBSERVED_NORMS, WindowNorm
 
 Pool = Literal["mean", "max"]
 
@@ -93,7 +93,7 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
         return self.context if self.window_norm in OBSERVED_NORMS else None
 
     @override
-    def build_window_norm(self) -> WindowNorm[Any] | None:
+    def build_window_norm(self) -> WindowNorm | None:
         if self.window_norm not in OBSERVED_NORMS:
             return super().build_window_norm()
         return OBSERVED_NORMS[self.window_norm](self.channels, self.affine)

@@ -5,7 +5,7 @@ The defaults are the Time-Series-Library's form; the other fields cover the pape
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -29,8 +29,9 @@ from foretell.models.layers.decomposition import SeriesDecomposition, check_kern
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.encoder import Encoder
-from foretell.models.layers.normalization import TokenBatchNorm, WindowNorm
+from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import EncoderLayer
+from foretell.models.layers.window_norms import WindowNorm
 
 Norm = Literal["layer", "batch"]
 # Whose map is 256 MiB a head.
@@ -90,19 +91,6 @@ class PatchTSTConfig(AttendingConfig):
         default=None, ge=1, description="Steps of a moving average; a network each for it and rest."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _nest_flat(cls, fields: object) -> object:
-        """Read the checkpoints of before, which had one mechanism in two forms."""
-        if not isinstance(fields, dict) or "residual_attention" not in fields:
-            return fields
-        if "attention" in fields:
-            # Refused below, as what is no field.
-            return fields
-        others = {name: value for name, value in fields.items() if name != "residual_attention"}
-        mechanism = "residual-softmax" if fields["residual_attention"] else "softmax"
-        return others | {"attention": mechanism}
-
     @model_validator(mode="after")
     def _check_patches(self) -> Self:
         if self.patch > self.context + self.pad_end * self.stride:
@@ -128,7 +116,7 @@ class PatchTSTConfig(AttendingConfig):
         return PatchTST(self)
 
     @override
-    def build_window_norm(self) -> WindowNorm[Any] | None:
+    def build_window_norm(self) -> WindowNorm | None:
         # Trend and rest have one each, as published.
         return None if self.decomposition else super().build_window_norm()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from foretell.models.attention.mechanism import Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import Attended, Call, MechanismConfig, Site
 from foretell.models.layers.dropout import drop
 
 
@@ -26,10 +25,10 @@ class BiasedConfig(MechanismConfig):
     key_bias: bool = Field(default=True, description="Whether keys have a bias.")
     value_bias: bool = Field(default=True, description="Whether values have a bias.")
 
-    def layout(self, site: Site) -> dict[str, Any]:
-        """What the module is made with."""
-        biases = ("query_bias", "key_bias", "value_bias")
-        return site.layout | {name: getattr(self, name) for name in biases}
+    @property
+    def biases(self) -> tuple[bool, bool, bool]:
+        """Whether the projections to queries, keys and values have one."""
+        return self.query_bias, self.key_bias, self.value_bias
 
 
 def positions(site: Site) -> tuple[Tensor, Tensor]:
@@ -90,35 +89,18 @@ class HeadedAttention(Heads):
     """Projects tokens to queries and a source to keys and values, and the mixture of heads back.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads; it divides the width.
-        width: Features of all heads together; d_model if not given.
-        causal: Forbid attention to later positions.
-        dropout: Probability of dropping an attention weight in training.
-        query_bias: Whether the projection to queries has one.
-        key_bias: Whether that to keys has one.
-        value_bias: Whether that to values has one.
+        site: Where it is.
+        biases: Whether the projections to queries, keys and values have one.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        *,
-        width: int | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        query_bias: bool = True,
-        key_bias: bool = True,
-        value_bias: bool = True,
-    ) -> None:
-        super().__init__(heads, dropout)
-        width = width or d_model
-        self.causal = causal
-        self.query = nn.Linear(d_model, width, bias=query_bias)
-        self.key = nn.Linear(d_model, width, bias=key_bias)
-        self.value = nn.Linear(d_model, width, bias=value_bias)
-        self.out = nn.Linear(width, d_model)
+    def __init__(self, site: Site, biases: tuple[bool, bool, bool] = (True, True, True)) -> None:
+        super().__init__(site.heads, site.dropout)
+        width = site.width or site.d_model
+        self.causal = site.causal
+        self.query, self.key, self.value = (
+            nn.Linear(site.d_model, width, bias=bias) for bias in biases
+        )
+        self.out = nn.Linear(width, site.d_model)
 
     def forward(
         self,
@@ -154,27 +136,18 @@ class HeadedAttention(Heads):
     ) -> Attended:
         """Let tokens attend to keys and values that are known already; else as `forward`."""
         query = self.split(self.query(tokens))
-        mixed = self.mix(query, key, value, inherited=inherited, explain=explain)
+        mixed = self.mix(query, key, value, Call(inherited, explain))
         return mixed._replace(output=self.merge(mixed.output))
 
     @abstractmethod
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         """Mix values `[batch, heads, key, features]`.
 
         Args:
             query: `[batch, heads, query, features]`.
             key: `[batch, heads, key, features]`.
             value: The same shape.
-            inherited: As in `forward`, like `explain`.
-            explain: See there.
+            call: As in `forward`.
 
         Returns:
             Output `[batch, heads, query, features]`, and the rest as it is returned.

@@ -27,6 +27,18 @@ class Attended(NamedTuple):
     scores: Tensor | None = None
 
 
+class Call(NamedTuple):
+    """What an attention is called with besides tokens.
+
+    Attributes:
+        inherited: Scores that the layer before handed on, if any.
+        explain: Whether evidence is asked for.
+    """
+
+    inherited: Tensor | None = None
+    explain: bool = False
+
+
 class Site(NamedTuple):
     """Where an attention is.
 
@@ -55,15 +67,9 @@ class Site(NamedTuple):
     cached: bool = False
 
     @property
-    def layout(self) -> dict[str, Any]:
-        """What a `foretell.models.attention.heads.HeadedAttention` here is made with."""
-        return {
-            "d_model": self.d_model,
-            "heads": self.heads,
-            "width": self.width,
-            "causal": self.causal,
-            "dropout": self.dropout,
-        }
+    def head_width(self) -> int:
+        """Features of a head."""
+        return (self.width or self.d_model) // self.heads
 
 
 class MechanismConfig(BaseModel):

@@ -72,9 +72,8 @@ class MixtureConfig(MechanismConfig):
 
     def _placed(self, site: Site) -> Iterator[tuple[str, MechanismConfig, Site]]:
         """Name, mechanism and place of each group."""
-        features = (site.width or site.d_model) // site.heads
         for i, group in enumerate(self.groups):
-            width = group.heads * features
+            width = group.heads * site.head_width
             # What one group hands on would reach all others.
             place = site._replace(heads=group.heads, width=width, chained=False)
             yield str(i), group.attention, place

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from itertools import accumulate
 from math import isqrt
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import (
     MECHANISMS,
     Attended,
+    Call,
     Mechanism,
     MechanismConfig,
     Site,
@@ -62,7 +63,7 @@ class PatternConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return PatternAttention(pattern=self._at(site), extra=self.extra, **site.layout)
+        return PatternAttention(site, self._at(site), self.extra)
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
@@ -267,19 +268,13 @@ class PatternAttention(HeadedAttention):
     It takes what the areas take; there is no square map unless one is to be shown.
 
     Args:
+        site: Where it is.
         pattern: Which keys are read.
         extra: How many learned tokens are read besides.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        pattern: Pattern,
-        extra: int = 0,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, pattern: Pattern, extra: int) -> None:
+        super().__init__(site)
         self.pattern = pattern
         tables = pattern.tables()
         self.areas = nn.ModuleList(Blocks(area, places) for area, places, _ in tables)
@@ -301,17 +296,9 @@ class PatternAttention(HeadedAttention):
         self.tokens = nn.Parameter(torch.randn(extra, self.query.in_features)) if extra else None
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         query = query * query.shape[-1] ** -0.5
-        if explain and self.pattern.whole:
+        if call.explain and self.pattern.whole:
             mixed, weights = self._dense(query, key, value, unread(self.pattern.mask()).to(query))
             return Attended(mixed, Dense(weights))
 
@@ -328,7 +315,7 @@ class PatternAttention(HeadedAttention):
         if self.pattern.whole:
             all_read, _ = self._dense(take(query, self.whole), key, value, self.whole_mask)
             mixed = take(torch.cat([mixed, all_read], dim=2), self.replaced)
-        return Attended(mixed, self._sparse(weights) if explain else None)
+        return Attended(mixed, self._sparse(weights) if call.explain else None)
 
     def _dense(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor

@@ -7,7 +7,7 @@ comes later changes what came before. So there is none here.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 from foretell.models.attention.operators import maximum, repeated
 
 
@@ -35,7 +35,7 @@ class ProbSparseConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return ProbSparseAttention(**site.layout, kept=self._kept(site))
+        return ProbSparseAttention(site, self._kept(site))
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
@@ -53,29 +53,16 @@ class ProbSparseAttention(HeadedAttention):
     Equations 3 and 4. All keys are looked at: the published code samples some, anew in every call.
 
     Args:
+        site: Where it is.
         kept: How many queries attend.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        kept: int,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, kept: int) -> None:
+        super().__init__(site)
         self.kept = kept
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         count, features = key.shape[2:]
         turned = key.transpose(-1, -2) * features**-0.5
         # What all keys share changes no weight. Less the first, the scores of equal keys are
@@ -91,7 +78,7 @@ class ProbSparseAttention(HeadedAttention):
         # Mixed precision brings sums and products in different types.
         lazy = mean.to(attended.dtype) + 0 * query.to(attended.dtype)
         mixed = lazy.scatter(2, repeated(chosen, features), attended)
-        if not explain:
+        if not call.explain:
             return Attended(mixed)
         rows = (1 / count + 0 * scores.to(weights.dtype)).scatter(
             2, repeated(chosen, count), weights

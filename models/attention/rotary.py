@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.models.attention.heads import BiasedConfig, positions
-from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, Site
 from foretell.models.attention.softmax import MultiHeadAttention
 
 Pairs = Literal["halves", "neighbours"]
@@ -52,7 +52,7 @@ class Rotary(BiasedConfig):
     @override
     def check(self, site: Site) -> None:
         super().check(site)
-        features = (site.width or site.d_model) // site.heads
+        features = site.head_width
         even = 2 if self.grid_columns is None else 4
         if features % even:
             raise ValueError(f"heads: rotary needs a multiple of {even} features, not {features}")
@@ -61,9 +61,8 @@ class Rotary(BiasedConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        features = (site.width or site.d_model) // site.heads
-        turns = [self._turn(each, features) for each in positions(site)]
-        return RotaryAttention(**self.layout(site), turns=turns)
+        turns = [self._turn(each, site.head_width) for each in positions(site)]
+        return RotaryAttention(site, self.biases, turns)
 
     def _turn(self, position: Tensor, features: int) -> Turn:
         """Of the features of a head, at positions `[time]`."""
@@ -115,28 +114,16 @@ class RotaryAttention(MultiHeadAttention):
     What the bias of the key adds to a score depends on the distance: a softmax does see it.
 
     Args:
+        site: Where it is.
+        biases: Whether the projections to queries, keys and values have one.
         turns: Of queries and of keys.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        turns: Sequence[Turn],
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, biases: tuple[bool, bool, bool], turns: Sequence[Turn]) -> None:
+        super().__init__(site, biases)
         self.turn_query, self.turn_key = turns
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         turned = self.turn_query(query), self.turn_key(key)
-        return super().mix(*turned, value, inherited=inherited, explain=explain)
+        return super().mix(*turned, value, call)

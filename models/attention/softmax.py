@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import BiasedConfig, HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, Site
 
 
 @MECHANISMS.add
@@ -23,7 +23,7 @@ class Softmax(BiasedConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(**self.layout(site))
+        return MultiHeadAttention(site, self.biases)
 
 
 @MECHANISMS.add
@@ -36,18 +36,17 @@ class ResidualSoftmax(BiasedConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return MultiHeadAttention(**self.layout(site), residual=True)
+        return MultiHeadAttention(site, self.biases, residual=True)
 
 
 class MultiHeadAttention(HeadedAttention):
     """Scaled dot-product attention over `heads` slices of the features.
 
     Args:
-        d_model: Features of a token.
-        heads: Number of heads.
+        site: Where it is.
+        biases: Whether the projections to queries, keys and values have one.
         residual: Add the scores inherited from the layer before, `[batch, heads, query, key]`, and
             hand the sum on.
-        layout: See `HeadedAttention`.
 
     Attributes:
         is_by_row: What it makes of a row of a batch depends on that row alone.
@@ -57,35 +56,26 @@ class MultiHeadAttention(HeadedAttention):
 
     def __init__(
         self,
-        d_model: int,
-        heads: int,
+        site: Site,
+        biases: tuple[bool, bool, bool] = (True, True, True),
         *,
         residual: bool = False,
-        **layout: Any,  # noqa: ANN401 - what the base takes
     ) -> None:
-        super().__init__(d_model, heads, **layout)
+        super().__init__(site, biases)
         self.residual = residual
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         queries, keys = query.shape[-2], key.shape[-2]
-        if not (explain or self.residual or (self.causal and queries != keys)):
+        if not (call.explain or self.residual or (self.causal and queries != keys)):
             dropout = self.dropout if self.training else 0.0
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.causal
             )
             return Attended(mixed)
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        if self.residual and inherited is not None:
-            scores = scores + inherited
+        if self.residual and call.inherited is not None:
+            scores = scores + call.inherited
         masked = scores
         if self.causal:
             # Both end together: keys from before the first query are those of a cache.
@@ -94,4 +84,4 @@ class MultiHeadAttention(HeadedAttention):
         weights = masked.softmax(dim=-1)
         mixed = self.drop(weights) @ value
         handed_on = scores if self.residual else None
-        return Attended(mixed, Dense(weights) if explain else None, handed_on)
+        return Attended(mixed, Dense(weights) if call.explain else None, handed_on)

@@ -2,224 +2,182 @@
 
 Besides RevIN (`mean` and `last`) these are the scalers of NeuralForecast (Olivares et al., 2022,
 arXiv:2203.10716), with its numbers: a spread of 0 counts as 1, and a millionth is added to all.
-Those that are called local are its `local_scaler_type`, of the package coreforecast.
+Those that are called local are its `local_scaler_type`, of the package coreforecast, which takes
+them of all rows of a series that it is given: here they are of a window's.
+
+Norms that read gaps have the numbers of Hugging Face's transformers for a `past_observed_mask`:
+centre and spread are those of the observed values, and a zero stands where a value is missing
+(NaN), which is then scaled like any other. A channel without any observation is scaled as one of
+zeros.
 """
+
+# ruff: noqa: ARG002 - a norm by itself needs no statistics
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import AfterValidator, WithJsonSchema
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.models.layers.normalization import InstanceNorm, InstanceStatistics, WindowNorm
+from foretell.models.layers import scales
+from foretell.models.layers.scales import EPSILON, MILLIONTH, InstanceStatistics, without_gaps
 
-EPSILON = 1e-6
-# The median absolute deviation of a normal distribution, in standard deviations.
-_NORMAL = 0.6744897501960817
-_ROUNDING = torch.finfo(torch.float32).eps
+# Whatever undoes a norm.
+Statistics = Any
 
 
-class WindowScaler(WindowNorm[InstanceStatistics]):
-    """Subtracts a centre of each window and channel, and divides by a spread."""
+class WindowNorm(nn.Module):
+    """Normalises each window by statistics of its own, and undoes that on what is forecast.
 
-    @abstractmethod
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        """Centre and spread of `[batch, context, channels]`, each `[batch, 1, channels]`."""
+    By itself it changes nothing, but for zeros where values are missing.
+
+    Args:
+        reads_gaps: Whether values may be missing, NaN.
+    """
+
+    def __init__(self, *, reads_gaps: bool = False) -> None:
+        super().__init__()
+        self.reads_gaps = reads_gaps
+
+    def forward(self, history: Tensor) -> tuple[Tensor, Statistics]:
+        """Normalise `[batch, context, channels]` and return the statistics that undo it."""
+        statistics = self.statistics(history)
+        known = without_gaps(history) if self.reads_gaps else history
+        return self.normalise(known, statistics), statistics
+
+    def statistics(self, history: Tensor) -> Statistics:
+        """Of `[batch, context, channels]`."""
+        return None
+
+    def normalise(self, series: Tensor, statistics: Statistics) -> Tensor:
+        """Normalise `[batch, time, channels]`, the window itself or what follows it."""
+        return series
+
+    def reverse(self, forecast: Tensor, statistics: Statistics) -> Tensor:
+        """Undo the normalisation on `[batch, horizon, channels]`."""
+        return forecast
+
+    def unwrap(self, said: Tensor, statistics: Statistics) -> tuple[Tensor, WindowNorm, Statistics]:
+        """Undo a norm within on `[batch, time, channels]`; the outer one and its statistics."""
+        return said, self, statistics
+
+    def out(self, statistics: Statistics) -> InstanceStatistics | None:
+        """What distributions are shifted and scaled by; None where they stay as they are."""
+        return None
+
+
+class Warp(NamedTuple):
+    """What is made of scaled values, and the way back."""
+
+    there: Callable[[Tensor], Tensor]
+    back: Callable[[Tensor], Tensor]
+
+
+class WindowScaler(WindowNorm):
+    """Subtracts a centre of each window and channel, and divides by a spread.
+
+    Args:
+        measure: Tells both of a window; gaps are NaN.
+        divisor: What is divided by, for a spread.
+        warp: Follows, if anything does.
+        reads_gaps: Whether values may be missing.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[Tensor], InstanceStatistics],
+        divisor: Callable[[Tensor], Tensor] | None = scales.more_than_zero,
+        *,
+        warp: Warp | None = None,
+        reads_gaps: bool = False,
+    ) -> None:
+        super().__init__(reads_gaps=reads_gaps)
+        self.measure, self.divisor, self.warp = measure, divisor, warp
 
     @override
-    def forward(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
+    def statistics(self, history: Tensor) -> InstanceStatistics:
         centre, spread = self.measure(history)
-        statistics = InstanceStatistics(centre, self.divisor(spread))
-        return self.normalise(history, statistics), statistics
-
-    def divisor(self, spread: Tensor) -> Tensor:
-        """What a window of such a spread is divided by, `[batch, 1, channels]`."""
-        # The sign of 0 is 0, that of any other spread is 1.
-        return spread + (1 - spread.sign()) + EPSILON
+        return InstanceStatistics(centre, spread if self.divisor is None else self.divisor(spread))
 
     @override
     def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return (series - statistics.centre) / statistics.spread
+        scaled = (series - statistics.centre) / statistics.spread
+        return scaled if self.warp is None else self.warp.there(scaled)
 
     @override
     def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return forecast * statistics.spread + statistics.centre
+        scaled = forecast if self.warp is None else self.warp.back(forecast)
+        centre, spread = self.out(statistics)
+        return scaled * spread + centre
 
     @override
-    def anchor(
-        self, said: Tensor, statistics: InstanceStatistics
-    ) -> tuple[Tensor, InstanceStatistics | None]:
-        return said, statistics
+    def out(self, statistics: InstanceStatistics) -> InstanceStatistics:
+        return statistics
 
 
-class StandardScaler(WindowScaler):
-    """By mean and standard deviation."""
+class InstanceNorm(WindowScaler):
+    """Reversible instance normalisation, RevIN (Kim et al., ICLR 2022).
+
+    Args:
+        channels: Series of the input.
+        centre: What is subtracted: the `mean` of the window or its `last` value.
+        affine: Scale and shift each channel with trained parameters.
+        reads_gaps: Whether values may be missing; by the mean then.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        centre: Literal["mean", "last"] = "mean",
+        affine: bool = False,
+        reads_gaps: bool = False,
+    ) -> None:
+        measure = scales.observed_moments if reads_gaps else partial(scales.moments, centre=centre)
+        super().__init__(measure, None, reads_gaps=reads_gaps)
+        self.centre = centre
+        self.weight = nn.Parameter(torch.ones(channels)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
 
     @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        mean = _mean(history)
-        return mean, _deviation(history, mean)
+    def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
+        normed = super().normalise(series, statistics)
+        if self.weight is not None and self.bias is not None:
+            normed = normed * self.weight + self.bias
+        return normed
+
+    @override
+    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
+        if self.weight is not None and self.bias is not None:
+            # The published code guards against a zero weight with eps squared.
+            forecast = (forecast - self.bias) / (self.weight + EPSILON**2)
+        return super().reverse(forecast, statistics)
 
 
-class DecoupledScaler(StandardScaler):
-    """The same, with a scale and a shift of each channel that are trained, on the way out alone.
+class DecoupledScaler(WindowScaler):
+    """By mean and standard deviation, with a trained scale and shift on the way out alone.
 
     Args:
         channels: Series of the input.
     """
 
     def __init__(self, channels: int) -> None:
-        super().__init__()
+        super().__init__(scales.standard)
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
     @override
-    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().reverse(forecast, self._out(statistics))
-
-    @override
-    def anchor(
-        self, said: Tensor, statistics: InstanceStatistics
-    ) -> tuple[Tensor, InstanceStatistics | None]:
-        return said, self._out(statistics)
-
-    def _out(self, statistics: InstanceStatistics) -> InstanceStatistics:
-        spread = statistics.spread * (self.weight.relu() + EPSILON)
+    def out(self, statistics: InstanceStatistics) -> InstanceStatistics:
+        spread = statistics.spread * (self.weight.relu() + MILLIONTH)
         return InstanceStatistics(statistics.centre + self.bias, spread)
 
 
-class RobustScaler(WindowScaler):
-    """By median and median absolute deviation, the lower one of an even number each.
-
-    Where more than half of a window is one value, a share of the standard deviation stands in.
-    """
-
-    @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        median = _median(history)
-        deviation = _median((history - median).abs())
-        spread = _deviation(history, _mean(history))
-        return median, deviation + (1 - deviation.sign()) * spread * _NORMAL
-
-
-class InvariantScaler(RobustScaler):
-    """The same, and the inverse hyperbolic sine of that."""
-
-    @override
-    def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().normalise(series, statistics).asinh()
-
-    @override
-    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().reverse(forecast.sinh(), statistics)
-
-
-class RangeScaler(WindowScaler):
-    """By the smallest and the largest value, which become `low` and 1.
-
-    Args:
-        low: 0 or -1.
-    """
-
-    def __init__(self, low: int) -> None:
-        super().__init__()
-        self.low = low
-
-    @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        smallest, largest = _ranked(history, 0), -_ranked(-history, 0)
-        return smallest, largest - smallest
-
-    @override
-    def normalise(self, series: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().normalise(series, statistics) * (1 - self.low) + self.low
-
-    @override
-    def reverse(self, forecast: Tensor, statistics: InstanceStatistics) -> Tensor:
-        return super().reverse((forecast - self.low) / (1 - self.low), statistics)
-
-
-class MagnitudeScaler(WindowScaler):
-    """By the mean magnitude of the values, at least 1e-10: Hugging Face's `mean`."""
-
-    @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        spread = _mean(history.abs())
-        # As many zeros, without the arithmetic of shapes.
-        return 0 * spread, spread
-
-    @override
-    def divisor(self, spread: Tensor) -> Tensor:
-        return spread.clamp(min=1e-10)
-
-
-class LocalScaler(WindowScaler):
-    """Divides by the spread itself, or by 1 where that is less than float32 tells from 0 next to 1.
-
-    The library takes these of all rows of a series that it is given: here of a window's.
-    """
-
-    @override
-    def divisor(self, spread: Tensor) -> Tensor:
-        # 1 below, and 0 from there on: CUDA compares nothing that ONNX writes down.
-        is_below = (_ROUNDING - spread).relu().sign()
-        return torch.maximum(spread, is_below)
-
-
-class LocalStandardScaler(LocalScaler, StandardScaler):
-    """By mean and standard deviation."""
-
-
-class LocalRangeScaler(LocalScaler, RangeScaler):
-    """By the smallest and the largest value, which become 0 and 1."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-
-class LocalDeviationScaler(LocalScaler):
-    """By median and median absolute deviation, the mean of both middle values of an even number."""
-
-    @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        median = _quantile(history, 0.5)
-        return median, _quantile((history - median).abs(), 0.5)
-
-
-class LocalQuartileScaler(LocalScaler):
-    """By median and the distance between the quartiles, interpolated."""
-
-    @override
-    def measure(self, history: Tensor) -> tuple[Tensor, Tensor]:
-        return _quantile(history, 0.5), _quantile(history, 0.75) - _quantile(history, 0.25)
-
-
-class Identity(WindowNorm[None]):
-    """Nothing, for another norm to stand within."""
-
-    @override
-    def forward(self, history: Tensor) -> tuple[Tensor, None]:
-        return history, None
-
-    @override
-    def normalise(self, series: Tensor, statistics: None) -> Tensor:
-        return series
-
-    @override
-    def reverse(self, forecast: Tensor, statistics: None) -> Tensor:
-        return forecast
-
-    @override
-    def anchor(self, said: Tensor, statistics: None) -> tuple[Tensor, InstanceStatistics | None]:
-        return said, None
-
-
-class Chain(WindowNorm[tuple[Any, Any]]):
+class Chain(WindowNorm):
     """One within another: what the second reads is what the first gives.
 
     Args:
@@ -227,10 +185,9 @@ class Chain(WindowNorm[tuple[Any, Any]]):
         inner: The second.
     """
 
-    def __init__(self, outer: WindowNorm[Any], inner: WindowNorm[Any]) -> None:
+    def __init__(self, outer: WindowNorm, inner: WindowNorm) -> None:
         super().__init__()
-        self.outer = outer
-        self.inner = inner
+        self.outer, self.inner = outer, inner
 
     @override
     def forward(self, history: Tensor) -> tuple[Tensor, tuple[Any, Any]]:
@@ -249,68 +206,39 @@ class Chain(WindowNorm[tuple[Any, Any]]):
         return self.outer.reverse(self.inner.reverse(forecast, inner), outer)
 
     @override
-    def reverse_around(
-        self, said: Tensor, statistics: tuple[Any, Any], values: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        outer, inner = statistics
-        return self.outer.reverse(values(self.inner.reverse(said, inner)), outer)
-
-    @override
-    def anchor(
+    def unwrap(
         self, said: Tensor, statistics: tuple[Any, Any]
-    ) -> tuple[Tensor, InstanceStatistics | None]:
+    ) -> tuple[Tensor, WindowNorm, Statistics]:
         outer, inner = statistics
-        return self.outer.anchor(self.inner.reverse(said, inner), outer)
+        return self.inner.reverse(said, inner), self.outer, outer
 
 
-def _mean(series: Tensor) -> Tensor:
-    """Over time; exactly the value of a constant window, whose spread would not be 0 otherwise."""
-    steps = series.shape[1]
-    rough = series.sum(dim=1, keepdim=True) / steps
-    return rough + (series - rough).sum(dim=1, keepdim=True) / steps
-
-
-def _deviation(series: Tensor, mean: Tensor) -> Tensor:
-    """The standard deviation over time, of all values and not of a sample."""
-    centred = series - mean
-    return torch.sqrt(_mean(centred * centred))
-
-
-def _median(series: Tensor) -> Tensor:
-    return _ranked(series, (series.shape[1] - 1) // 2)
-
-
-def _quantile(series: Tensor, level: float) -> Tensor:
-    """Interpolated between the values over time that are next to it, `[batch, 1, channels]`."""
-    below, part = divmod(level * (series.shape[1] - 1), 1)
-    low = _ranked(series, int(below))
-    return low + part * (_ranked(series, int(below) + 1) - low) if part else low
-
-
-def _ranked(series: Tensor, rank: int) -> Tensor:
-    """The value over time that so many are not above, `[batch, 1, channels]`.
-
-    By TopK: of medians and minima, that is what CUDA has a kernel of its own for.
-    """
-    lowest = series.transpose(1, 2).topk(rank + 1, dim=-1, largest=False).values
-    return lowest[..., -1:].transpose(1, 2)
-
-
-WINDOW_NORMS: Mapping[str, Callable[[int, bool], WindowNorm[Any]]] = {
-    "mean": lambda channels, affine: InstanceNorm(channels, centre="mean", affine=affine),
+ARCSINH = Warp(torch.asinh, torch.sinh)
+_SIGNED = Warp(lambda scaled: scaled * 2 - 1, lambda forecast: (forecast + 1) / 2)
+_at_least = partial(torch.clamp, min=1e-10)
+# Each is made of how many channels there are, and whether RevIN has trained parameters.
+Build = Callable[[int, bool], WindowNorm]
+WINDOW_NORMS: Mapping[str, Build] = {
+    "mean": lambda channels, affine: InstanceNorm(channels, affine=affine),
     "last": lambda channels, affine: InstanceNorm(channels, centre="last", affine=affine),
-    "standard": lambda *_: StandardScaler(),
-    "robust": lambda *_: RobustScaler(),
-    "minmax": lambda *_: RangeScaler(0),
-    "minmax1": lambda *_: RangeScaler(-1),
-    "invariant": lambda *_: InvariantScaler(),
+    "standard": lambda *_: WindowScaler(scales.standard),
+    "robust": lambda *_: WindowScaler(scales.robust),
+    "minmax": lambda *_: WindowScaler(scales.extremes),
+    "minmax1": lambda *_: WindowScaler(scales.extremes, warp=_SIGNED),
+    "invariant": lambda *_: WindowScaler(scales.robust, warp=ARCSINH),
     "decoupled": lambda channels, _: DecoupledScaler(channels),
-    "magnitude": lambda *_: MagnitudeScaler(),
-    "local-standard": lambda *_: LocalStandardScaler(),
-    "local-robust": lambda *_: LocalDeviationScaler(),
-    "local-robust-iqr": lambda *_: LocalQuartileScaler(),
-    "local-minmax": lambda *_: LocalRangeScaler(),
-    "identity": lambda *_: Identity(),
+    "magnitude": lambda *_: WindowScaler(scales.magnitude, _at_least),
+    "local-standard": lambda *_: WindowScaler(scales.standard, scales.local),
+    "local-robust": lambda *_: WindowScaler(scales.middle_deviation, scales.local),
+    "local-robust-iqr": lambda *_: WindowScaler(scales.quartiles, scales.local),
+    "local-minmax": lambda *_: WindowScaler(scales.extremes, scales.local),
+    "identity": lambda *_: WindowNorm(),
+}
+# By the norm of a window without gaps.
+OBSERVED_NORMS: Mapping[str | None, Build] = {
+    "mean": lambda channels, affine: InstanceNorm(channels, affine=affine, reads_gaps=True),
+    "magnitude": lambda *_: WindowScaler(scales.observed_magnitude, _at_least, reads_gaps=True),
+    None: lambda *_: WindowNorm(reads_gaps=True),
 }
 _REVERSIBLE = ("mean", "last")
 
@@ -325,7 +253,7 @@ def anchors_by_revin(names: str) -> bool:
     return names.split("+")[0] in _REVERSIBLE
 
 
-def build_window_norm(names: str, channels: int, *, affine: bool) -> WindowNorm[Any]:
+def build_window_norm(names: str, channels: int, *, affine: bool) -> WindowNorm:
     """An untrained norm, or one within another.
 
     Args:

@@ -58,7 +58,7 @@ class SelfTest:
         self._max_batch = max_batch
         self._outputs = output_shapes(manifest)
         path = folder / layout.PROBES
-        self._probes = archives.read(path, FORECAST, content=probes)
+        self._probes = archives.load(path, FORECAST, content=probes)
         if not self._probes[FORECAST].size:
             raise BundleError(f"{path}: has no expected forecast")
         found, wanted = self._probes[FORECAST].shape[1:], self._outputs[FORECAST]

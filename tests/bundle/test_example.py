@@ -29,14 +29,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(found, name), value)
 
 
-def test_columns_that_were_written_as_such_are_read_as_rows(tmp_path: Path) -> None:
-    columns = {name: np.asfortranarray(FIELDS[name]) for name in ("history", "actual")}
-    example.write(tmp_path, Example(**(FIELDS | columns)))
-    found = example.read(tmp_path, MANIFEST)
-    assert found is not None
-    assert found.history.flags.c_contiguous
-
-
 def test_a_bundle_may_have_none(tmp_path: Path) -> None:
     assert example.read(tmp_path, MANIFEST.model_copy(update={"files": {}})) is None
 
@@ -45,15 +37,11 @@ def test_a_bundle_may_have_none(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"history": np.zeros((5, 3))}, r"history: expected \(5, 2\)"),
-        ({"history": np.zeros((5, 2), np.float32)}, "history: .* got .* in float32"),
-        ({"history": np.full((5, 2), np.nan)}, "history: must be finite"),
         ({"actual": np.zeros((2, 2))}, r"actual: expected \(2, 1\)"),
-        ({"actual": np.full((2, 1), np.inf)}, "actual: must be finite"),
-        ({"timestamps": np.arange(5)}, "timestamps: expected text"),
         ({"timestamps": np.array(["2024-01-01"] * 4)}, r"history: expected \(4, 2\)"),
         (
             {"timestamps": np.array(["2024-01-01"] * 3), "history": np.zeros((3, 2))},
-            "timestamps: expected text of 4 rows or more",
+            "timestamps: expected 4 rows or more",
         ),
     ],
 )
@@ -62,16 +50,4 @@ def test_another_one_than_the_manifest_says_is_refused(
 ) -> None:
     example.write(tmp_path, Example(**{**FIELDS, **changes}))
     with pytest.raises(BundleError, match=message):
-        example.read(tmp_path, MANIFEST)
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive"])
-def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / EXAMPLE).write_bytes(content)
-    with pytest.raises(BundleError, match="cannot be read"):
-        example.read(tmp_path, MANIFEST)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=EXAMPLE):
         example.read(tmp_path, MANIFEST)

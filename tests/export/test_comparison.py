@@ -19,7 +19,7 @@ from foretell.export.rewrites import inference_form
 from foretell.export.verification import verify
 from foretell.export.window_set import Floats, WindowSet
 from foretell.models.architectures.patchtst import PatchTSTConfig
-from foretell.models.attention.random_features import RandomFeatureAttention
+from foretell.models.attention.zoo.linear import RandomFeatureAttention
 
 WINDOWS = WindowSet("natural", np.zeros((4, 2, 1), np.float32), None, None)
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}

@@ -69,7 +69,7 @@ def changed(checkpoint: Path, folder: Path, factor: float, rows: slice = slice(N
 def with_probes(bundle: Path, factor: float) -> Manifest:
     """The probes' forecasts another multiple, with a sum that agrees."""
     path = bundle / layout.PROBES
-    arrays = archives.read(path, "forecast")
+    arrays = archives.load(path, "forecast")
     np.savez(path, **arrays | {"forecast": arrays["forecast"] * np.float32(factor)})
     manifest = read(bundle)
     files = dict(manifest.files) | {layout.PROBES: sha256(path)}

@@ -28,15 +28,20 @@ SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 
 # Whose operators have no kernel on CUDA, and why, is in docs/mechanisms.md.
 CPU_ALONE: set[str] = set()
 NAMES = [name for name in MECHANISMS if allowed(name, PLACES["patches"])]
+# One of each form of evidence, and one that chooses.
+FORMS = ["fourier", "local", "probsparse", "softmax"]
 # One layer each: exports of models take their time, those of layers little.
-TOGETHER = [NAMES[start : start + 5] for start in range(0, len(NAMES), 5)]
+OTHERS = [name for name in NAMES if name not in FORMS]
+TOGETHER = [OTHERS[start : start + 5] for start in range(0, len(OTHERS), 5)]
 
 
 def test_the_others_are_exported_elsewhere() -> None:
     assert set(MECHANISMS) - set(NAMES) == {"autocorrelation"}
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
+@pytest.mark.parametrize(
+    "names", [FORMS, *(pytest.param(one, marks=pytest.mark.slow) for one in TOGETHER)]
+)
 def test_the_graphs_are_right(tmp_path: Path, names: list[str]) -> None:
     attention = [default(name) for name in names]
     config = PatchTSTConfig(

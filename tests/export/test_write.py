@@ -174,7 +174,7 @@ def trained_of(folder, target, mse):
         seed=0,
         epochs=1,
         best_epoch=1,
-        validation_mse=1.0,
+        validation_loss=1.0,
         learning_rate=0.01,
         batch_size=32,
         precision="float32",

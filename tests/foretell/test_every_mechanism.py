@@ -1,8 +1,7 @@
-"""Every mechanism from `foretell train` to the attention that a server answers."""
+"""Mechanisms from `foretell train` to the attention that a server answers: one of each form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +9,42 @@ import numpy as np
 import pytest
 
 from foretell.bundle import manifest
-from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import MECHANISMS
 from tests.docs.plugged import ask
-from tests.every_mechanism import MODELS
+from tests.every_mechanism import FORMS, MODELS
 from tests.support.process import Server
 
 
-@pytest.fixture(scope="module")
-def repository(every_mechanism: Path) -> Path:
-    """Bundles of all models."""
-    return every_mechanism / "models"
+def mechanisms(models: dict[str, tuple[int, list[str]]]) -> set[str]:
+    return {name for _, names in models.values() for name in names}
 
 
-@pytest.fixture(scope="module")
-def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(repository, tmp_path_factory.mktemp("log") / "log") as running:
-        yield running
+def test_every_form_and_every_mechanism_is_there() -> None:
+    forms = {MECHANISMS[name].form for name in mechanisms(FORMS)}
+    assert forms == {one.form for one in MECHANISMS.values()}
+    alone = {name for name, one in MECHANISMS.items() if not one.made_of_others}
+    assert mechanisms(MODELS) >= alone
 
 
-def described(repository: Path, name: str) -> dict[str, AttentionStage]:
-    return {stage.name: stage for stage in manifest.read(repository / name / "1").attention}
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        ("every_form", list(FORMS)),
+        pytest.param("every_mechanism", list(MODELS), marks=pytest.mark.slow),
+    ],
+)
+def test_a_server_answers_what_each_looked_at(
+    request: pytest.FixtureRequest, tmp_path: Path, made: str, names: list[str]
+) -> None:
+    repository = request.getfixturevalue(made) / "models"
+    with Server(repository, tmp_path / "log") as server:
+        for name in names:
+            check(server, manifest.read(repository / name / "1"), name)
 
 
-def test_all_are_there(repository: Path) -> None:
-    found = {stage.mechanism for name in MODELS for stage in described(repository, name).values()}
-    assert found >= {name for name, one in MECHANISMS.items() if not one.made_of_others}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_server_answers_what_each_looked_at(repository: Path, server: Server, name: str) -> None:
-    stages = described(repository, name)
-    assert manifest.read(repository / name / "1").devices == ("cuda", "cpu")
+def check(server: Server, about: manifest.Manifest, name: str) -> None:
+    stages = {stage.name: stage for stage in about.attention}
+    assert about.devices == ("cuda", "cpu")
     answer = ask(server, name, attention={"stages": list(stages)})
     assert np.isfinite(answer["mean_forecast"]).all()
     shown: dict[str, dict[str, Any]] = {stage["name"]: stage for stage in answer["attention"]}

@@ -41,7 +41,7 @@ OFFICIAL: dict[str, Any] = {
     "positions": "learned",
     "norm": "batch",
     "final_norm": None,
-    "residual_attention": True,
+    "attention": "residual-softmax",
     "attention_dropout": 0.0,
     "head_dropout": 0.0,
 }

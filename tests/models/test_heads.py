@@ -8,7 +8,7 @@ from torch import Tensor
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
 from foretell.models.heads import HEADS, ImplicitQuantiles, Quantiles
-from foretell.models.layers.normalization import InstanceStatistics
+from foretell.models.layers.scales import InstanceStatistics
 from tests.checkpoints import randomised
 
 SIZES = {"channels": 3, "context": 27, "horizon": 5, "patch": 6, "d_model": 8, "heads": 2}
@@ -99,13 +99,13 @@ def test_mean_and_scale_are_torchs(name) -> None:
     head = HEADS[name]
     torch.manual_seed(0)
     parameters = head.constrain(torch.randn(50, head.size, dtype=torch.float64))
-    torch.testing.assert_close(head.mean(parameters), head.distribution(parameters).mean)
+    torch.testing.assert_close(head.mean(parameters), head.rules.torch(parameters).mean)
     centre, spread = torch.tensor(3.0).double(), torch.tensor(2.5).double()
-    scaled = head.distribution(head.scaled(parameters, centre, spread))
+    scaled = head.rules.torch(head.scaled(parameters, centre, spread))
     moved = 0 if head.is_of_counts else 3
     torch.testing.assert_close(scaled.mean, head.mean(parameters) * 2.5 + moved)
     if not head.is_of_counts:
-        wanted = head.distribution(parameters).stddev * 2.5
+        wanted = head.rules.torch(parameters).stddev * 2.5
         torch.testing.assert_close(scaled.stddev, wanted)
 
 
@@ -115,7 +115,7 @@ def test_the_likelihood_is_largest_where_the_data_are(name) -> None:
     parameters = head.constrain(torch.ones(4, head.size))
     losses = [head.loss(parameters, torch.full((4,), value)) for value in (1.0, 40.0)]
     assert losses[0] < losses[1]
-    alone = -head.distribution(parameters).log_prob(torch.ones(4)).mean()
+    alone = -head.rules.torch(parameters).log_prob(torch.ones(4)).mean()
     torch.testing.assert_close(losses[0], alone)
 
 

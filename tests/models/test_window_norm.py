@@ -85,14 +85,6 @@ def test_what_is_learned_from_is_normalised_with_the_window(feeding: str) -> Non
     torch.testing.assert_close(*found, atol=1e-3, rtol=0)
 
 
-def test_the_config_of_before_is_read() -> None:
-    for name in ("patchtst", "itransformer"):
-        found = ARCHITECTURES[name].model_validate(SIZES | {"instance_norm": "last"})
-        assert found.window_norm == "last"
-        assert "instance_norm" not in found.model_dump()
-        assert ARCHITECTURES[name].model_validate(SIZES).window_norm == "mean"
-
-
 def test_trained_parameters_need_something_to_scale() -> None:
     for name in (None, "robust"):
         with pytest.raises(ValueError, match="affine: needs window_norm mean or last"):

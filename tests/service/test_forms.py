@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from foretell.bundle import layout
 from foretell.service.forecast.answers import ForecastResponse
 from tests.service.client import Client
 from tests.support.bundles import (
@@ -19,7 +16,6 @@ from tests.support.bundles import (
     cluster_stage,
     lag_stage,
     mapless_stage,
-    softmax_stage,
     write_bundle,
 )
 
@@ -162,29 +158,3 @@ def test_its_maps_as_tensors(server: Client) -> None:
     np.testing.assert_allclose(
         np.reshape(weights["data"], (2, 3, 3)), by_channel(HISTORY), rtol=1e-4
     )
-
-
-def test_a_bundle_of_the_format_before(tmp_path: Path) -> None:
-    stages = (softmax_stage(channels=2), lag_stage())
-    folder = write_bundle(tmp_path, Spec(channels=("a", "b"), stages=stages))
-    fields = json.loads((folder / layout.MANIFEST).read_text())
-    for name in ("devices", "rewrites", "plain"):
-        del fields[name]
-    for stage in fields["attention"]:
-        stage["kind"] = stage.pop("mechanism")
-        for name in ("form", "outputs", "choices"):
-            del stage[name]
-        for axis in (stage["query"], stage["key"]):
-            del axis["of"]
-    (folder / layout.MANIFEST).write_text(json.dumps(fields | {"format": 1}))
-    with Client(tmp_path) as client:
-        body = {"inputs": [{"series": HISTORY[:, :2].tolist()}], "options": {"attention": True}}
-        patches, lags = client.first(body)["attention"]
-    assert (patches["kind"], patches["form"], patches["shape"]) == (
-        "softmax",
-        "dense",
-        [2, 2, 3, 3],
-    )
-    assert patches["key"][0] == {"start": -8, "end": -5}
-    assert (lags["kind"], lags["form"]) == ("autocorrelation", "circulant")
-    assert len(lags["lag_durations"]) == 2

@@ -8,8 +8,8 @@ from foretell.export.rewrites.attention import (
     rewrite_attention,
 )
 from foretell.export.rewrites.lookup import Call
-from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
+from tests.models.attention.places import multi_head
 
 BATCH, D_MODEL, HEADS = 3, 12, 4
 WITHOUT = ["query", "key", "value"]
@@ -27,7 +27,7 @@ def test_equals_the_plain_layer(causal, residual, queries, keys, float64, equal)
     if causal and queries != keys:
         return
     torch.manual_seed(queries)
-    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal, residual=residual).eval()
+    plain = multi_head(D_MODEL, HEADS, causal=causal, residual=residual).eval()
     rewritten = TimeFirstAttention(plain, (queries, keys))
     tokens, source = torch.randn(BATCH, queries, D_MODEL), torch.randn(BATCH, keys, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, queries, keys) if residual else None
@@ -53,7 +53,7 @@ def test_equals_the_plain_layer(causal, residual, queries, keys, float64, equal)
     ("queries", "keys", "causal"), [(6, 6, True), (6, 6, False), (4, 9, False)]
 )
 def test_it_can_be_called_as_the_plain_layer(queries, keys, causal, residual, float64, equal):
-    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal, residual=residual).eval()
+    plain = multi_head(D_MODEL, HEADS, causal=causal, residual=residual).eval()
     tokens, source = torch.randn(BATCH, queries, D_MODEL), torch.randn(BATCH, keys, D_MODEL)
     inherited = torch.randn(BATCH, HEADS, queries, keys) if residual else None
     expected = plain(tokens, source, inherited=inherited, explain=True)
@@ -68,8 +68,7 @@ def test_it_can_be_called_as_the_plain_layer(queries, keys, causal, residual, fl
 @pytest.mark.parametrize("without", [*[[one] for one in WITHOUT], WITHOUT])
 def test_biases_that_are_not_there(without, residual, float64, equal):
     torch.manual_seed(0)
-    biases = {f"{name}_bias": False for name in without}
-    plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual, **biases).eval()
+    plain = multi_head(D_MODEL, HEADS, residual=residual, without=without).eval()
     norm = nn.LayerNorm(D_MODEL)
     tokens = norm(torch.randn(BATCH, 6, D_MODEL))
     expected = plain(tokens, tokens, explain=True)
@@ -91,7 +90,7 @@ def test_causal_mask_of_the_last_queries():
 @pytest.mark.parametrize("trained", [1, 30])
 def test_after_a_layer_norm(causal, trained, float64, equal):
     torch.manual_seed(0)
-    plain = MultiHeadAttention(D_MODEL, HEADS, causal=causal).eval()
+    plain = multi_head(D_MODEL, HEADS, causal=causal).eval()
     norm = nn.LayerNorm(D_MODEL)
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     nn.init.normal_(norm.bias)
@@ -107,7 +106,7 @@ def test_after_a_layer_norm(causal, trained, float64, equal):
 
 @pytest.mark.parametrize("last", [1, 4])
 def test_the_last_queries_alone(last, float64, equal):
-    plain = MultiHeadAttention(D_MODEL, HEADS, causal=True).eval()
+    plain = multi_head(D_MODEL, HEADS, causal=True).eval()
     tokens = torch.randn(BATCH, 6, D_MODEL)
     expected = plain(tokens, tokens).output[:, -last:]
     found = TimeFirstAttention(plain, (6, 6))(
@@ -119,7 +118,7 @@ def test_the_last_queries_alone(last, float64, equal):
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_scores_that_nothing_bounds(residual):
-    plain = MultiHeadAttention(D_MODEL, HEADS, residual=residual)
+    plain = multi_head(D_MODEL, HEADS, residual=residual)
     assert TimeFirstAttention(plain, (6, 6), nn.LayerNorm(D_MODEL)).bounded != residual
     assert not TimeFirstAttention(plain, (6, 6)).bounded
     assert not TimeFirstAttention(plain, (6, 6), TokenBatchNorm(D_MODEL)).bounded

@@ -7,7 +7,8 @@ from torch import nn
 from bench.variants import VARIANTS
 from foretell.export.rewrites import inference_form
 from foretell.models.forecaster import ForecasterConfig
-from foretell.models.layers.normalization import InstanceNorm, TokenBatchNorm
+from foretell.models.layers.normalization import TokenBatchNorm
+from foretell.models.layers.window_norms import InstanceNorm
 from tests.checkpoints import randomised
 
 CONFIGS = [variant.config for variant in VARIANTS]

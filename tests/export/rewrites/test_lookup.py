@@ -10,6 +10,7 @@ from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from tests.checkpoints import CONFIGS, HOURLY, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
+from tests.models.attention.places import multi_head
 
 
 class Halved(MultiHeadAttention):
@@ -70,7 +71,8 @@ def test_all_that_is_of_torch_is_left_out():
 
 def test_exact_types():
     layer, other = nn.Module(), nn.Module()
-    layer.attention, other.attention = MultiHeadAttention(4, 2), Halved(4, 2)
+    layer.attention, other.attention = multi_head(4, 2), multi_head(4, 2)
+    other.attention.__class__ = Halved
     assert all_of([layer], "attention", MultiHeadAttention)
     assert not all_of([layer, other], "attention", MultiHeadAttention)
     assert not all_of([layer], "attention", AutoCorrelation)

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from foretell.export.rewrites.merged_attention import MergedAttention
-from foretell.models.attention.softmax import MultiHeadAttention
+from tests.models.attention.places import multi_head
 
 BATCH, STEPS, D_MODEL, HEADS = 3, 6, 12, 4
 
@@ -11,7 +11,7 @@ BATCH, STEPS, D_MODEL, HEADS = 3, 6, 12, 4
 @pytest.mark.parametrize("residual", [False, True])
 def test_equals_the_plain_layer(residual, float64, equal):
     torch.manual_seed(0)
-    first, second = (MultiHeadAttention(D_MODEL, HEADS, residual=residual).eval() for _ in range(2))
+    first, second = (multi_head(D_MODEL, HEADS, residual=residual).eval() for _ in range(2))
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     before = first(tokens, tokens, explain=True)
     expected = second(tokens, tokens, inherited=before.scores, explain=True)
@@ -27,7 +27,7 @@ def test_equals_the_plain_layer(residual, float64, equal):
 @pytest.mark.parametrize("trained", [1, 30])
 def test_after_a_layer_norm(trained, float64, equal):
     torch.manual_seed(0)
-    plain, norm = MultiHeadAttention(D_MODEL, HEADS).eval(), nn.LayerNorm(D_MODEL)
+    plain, norm = multi_head(D_MODEL, HEADS).eval(), nn.LayerNorm(D_MODEL)
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     nn.init.normal_(norm.bias)
     plain.query.weight.data *= trained
@@ -44,7 +44,7 @@ def test_after_a_layer_norm(trained, float64, equal):
 @pytest.mark.parametrize("without", ["query", "key", "value"])
 def test_a_bias_that_is_not_there(without, float64, equal):
     torch.manual_seed(0)
-    plain = MultiHeadAttention(D_MODEL, HEADS, **{f"{without}_bias": False}).eval()
+    plain = multi_head(D_MODEL, HEADS, without=[without]).eval()
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     expected = plain(tokens, tokens, explain=True)
     flat = tokens.flatten(0, 1)
@@ -55,6 +55,6 @@ def test_a_bias_that_is_not_there(without, float64, equal):
 
 def test_scores_that_nothing_bounds():
     norm = nn.LayerNorm(D_MODEL)
-    plain = MultiHeadAttention(D_MODEL, HEADS, residual=True)
+    plain = multi_head(D_MODEL, HEADS, residual=True)
     assert not MergedAttention(plain, STEPS, norm).bounded
-    assert not MergedAttention(MultiHeadAttention(D_MODEL, HEADS), STEPS).bounded
+    assert not MergedAttention(multi_head(D_MODEL, HEADS), STEPS).bounded

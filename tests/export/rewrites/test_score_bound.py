@@ -6,6 +6,7 @@ from torch import nn
 
 from foretell.export.rewrites.score_bound import score_bound
 from foretell.models.attention.softmax import MultiHeadAttention
+from tests.models.attention.places import multi_head
 
 D_MODEL = 8
 
@@ -27,7 +28,7 @@ def largest_score(plain: MultiHeadAttention, tokens: torch.Tensor, source: torch
 
 def test_no_score_is_larger(float64):
     torch.manual_seed(0)
-    plain, origin = MultiHeadAttention(D_MODEL, 2), norm()
+    plain, origin = multi_head(D_MODEL, 2), norm()
     bound = score_bound(plain, origin)
     for scale in (1e-3, 1, 1e3):
         # Spikes are as far as a layer norm gets from its mean.
@@ -39,7 +40,7 @@ def test_no_score_is_larger(float64):
 def test_the_largest_score_is_reached(bias, float64):
     """One head, no bias: the bound is the largest singular value, which aligned vectors reach."""
     torch.manual_seed(1)
-    plain = MultiHeadAttention(D_MODEL, 1, query_bias=bias)
+    plain = multi_head(D_MODEL, 1, without=[] if bias else ["query"])
     if bias:
         nn.init.zeros_(plain.query.bias)
     plain_norm = nn.LayerNorm(D_MODEL, eps=1e-12)

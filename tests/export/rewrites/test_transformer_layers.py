@@ -5,23 +5,23 @@ from torch import nn
 from foretell.export.rewrites.attention import TimeFirstAttention
 from foretell.export.rewrites.merged_attention import MergedAttention
 from foretell.export.rewrites.transformer_layers import TimeFirstDecoderLayer, flatten_layer
-from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
 from tests.export.rewrites.test_attention import BATCH, D_MODEL, HEADS, time_first
+from tests.models.attention.places import multi_head
 
 STEPS, SOURCE = 8, 5
 
 
 def decoder_layer(activation: str) -> DecoderLayer:
-    own, cross = MultiHeadAttention(D_MODEL, HEADS, causal=True), MultiHeadAttention(D_MODEL, HEADS)
+    own, cross = multi_head(D_MODEL, HEADS, causal=True), multi_head(D_MODEL, HEADS)
     return DecoderLayer(own, cross, D_MODEL, 20, activation=activation, dropout=0.1).eval()
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm, TokenBatchNorm])
 @pytest.mark.parametrize("residual", [False, True])
 def test_encoder_layer(norm, residual, float64, equal):
-    attention = MultiHeadAttention(D_MODEL, HEADS, dropout=0.1, residual=residual)
+    attention = multi_head(D_MODEL, HEADS, dropout=0.1, residual=residual)
     plain = EncoderLayer(attention, D_MODEL, 20, activation="gelu", dropout=0.1, norm=norm)
     for module in plain.modules():
         if isinstance(module, nn.BatchNorm1d):

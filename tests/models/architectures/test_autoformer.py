@@ -117,16 +117,6 @@ def test_refuses(changes: dict[str, object], message: str) -> None:
         make(**changes)
 
 
-def test_checkpoints_of_before_are_read() -> None:
-    """They had the settings of the one mechanism among the others."""
-    flat = {name: value for name, value in SIZES.items() if name != "attention"}
-    found = AutoformerConfig.model_validate(
-        flat | {"factor": 1.5, "lags": "even", "training_lags": "sample"}
-    )
-    wanted = mechanism(factor=1.5, lags="even", training_lags="sample")
-    assert found == AutoformerConfig.model_validate(SIZES | wanted)
-
-
 def test_it_attends_by_any_mechanism() -> None:
     model = make(attention="softmax")
     explained = model.explain(*batch())

@@ -176,19 +176,6 @@ def test_refuses(changes: dict[str, object], message: str) -> None:
         make(**changes)
 
 
-@pytest.mark.parametrize(("flag", "name"), [(True, "residual-softmax"), (False, "softmax")])
-def test_checkpoints_of_before_are_read(flag: bool, name: str) -> None:
-    fields = make().config.model_dump(exclude={"attention"})
-    found = PatchTSTConfig.model_validate(fields | {"residual_attention": flag})
-    assert [one.mechanism for one in found.attention] == [name]
-
-
-def test_refuses_the_old_field_next_to_the_new_one() -> None:
-    fields = make().config.model_dump() | {"residual_attention": True}
-    with pytest.raises(ValidationError, match="residual_attention"):
-        PatchTSTConfig.model_validate(fields)
-
-
 def test_channels_that_attend_to_each_other() -> None:
     model, windows = make(joint_channels=True), history()
     changed = windows.clone()

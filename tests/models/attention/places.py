@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from typing import Any
 
-from bench.attention.subjects import may_be
+import torch
+from torch import nn
+
 from foretell.bundle.attention import Axis
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
+from foretell.models.attention.softmax import MultiHeadAttention
 
 D_MODEL, HEADS, LENGTH, FUTURE = 8, 2, 24, 14
 _STEPS = Axis(length=LENGTH, start=-LENGTH)
@@ -49,4 +53,34 @@ def placed() -> Iterator[tuple[str, str]]:
 
 def allowed(name: str, site: Site) -> bool:
     """Whether a mechanism may be at a place."""
-    return may_be(default(name), site)
+    try:
+        default(name).check(site)
+    except ValueError:
+        return False
+    return True
+
+
+def site_of(length: int = LENGTH, **others: Any) -> Site:
+    """Where so many steps read each other; what else there is to say of a site may be given."""
+    axis = Axis(length=length, start=-length)
+    return Site(**({"d_model": D_MODEL, "heads": HEADS, "query": axis, "key": axis} | others))
+
+
+def made(settings: dict[str, Any], site: Site) -> nn.Module:
+    """A mechanism of a seed, in float64 and evaluation."""
+    torch.manual_seed(0)
+    return MECHANISMS.read(settings).build(site).double().eval()
+
+
+def multi_head(
+    d_model: int,
+    heads: int,
+    *,
+    residual: bool = False,
+    without: Container[str] = (),
+    **others: Any,
+) -> MultiHeadAttention:
+    """Softmax attention without the biases of some projections; `others` are of the site."""
+    site = site_of(d_model=d_model, heads=heads, **others)
+    query, key, value = (name not in without for name in ("query", "key", "value"))
+    return MultiHeadAttention(site, (query, key, value), residual=residual)

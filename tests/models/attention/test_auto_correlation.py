@@ -152,17 +152,6 @@ def test_training_lags_of_each_sample() -> None:
     assert torch.equal(own, seen(layer.eval(), tokens, tokens).lags)
 
 
-def test_evaluation_of_a_sample_does_not_depend_on_the_batch() -> None:
-    layer = make()
-    tokens = torch.randn(4, 24, 6)
-    together = layer(tokens, tokens)
-    for i in range(4):
-        alone = layer(tokens[i : i + 1], tokens[i : i + 1])
-        lags = seen(layer, tokens[i : i + 1], tokens[i : i + 1]).lags
-        assert torch.equal(lags[0], seen(layer, tokens, tokens).lags[i])
-        torch.testing.assert_close(alone.output[0], together.output[i])
-
-
 @pytest.mark.parametrize(("factor", "length", "count"), [(1, 96, 4), (3, 96, 13), (3, 97, 13)])
 def test_lag_count(factor: float, length: int, count: int) -> None:
     assert AutoCorrelationConfig(factor=factor).kept(length) == count

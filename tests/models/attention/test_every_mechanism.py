@@ -7,17 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from foretell.models.attention.evidence import Evidence, Parts
-from foretell.models.attention.mechanism import MECHANISMS
-from tests.models.attention.places import D_MODEL, PLACES, allowed, default, placed
+from foretell.models.attention.mechanism import MECHANISMS, Site
+from tests.models.attention.places import D_MODEL, PLACES, allowed, default, placed, site_of
 
 TYPES = {"float32": torch.float32, "int64": torch.int64}
 CHANGED = 9
 EVERYWHERE = pytest.mark.parametrize(("name", "place"), list(placed()))
 
 
-def build(name: str, place: str, seed: int = 0) -> nn.Module:
+def build(name: str, place: str | Site, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return default(name).build(PLACES[place]).eval()
+    site = PLACES[place] if isinstance(place, str) else place
+    return default(name).build(site).eval()
 
 
 def inputs(place: str, batch: int = 2) -> tuple[Tensor, Tensor]:
@@ -118,6 +119,43 @@ def test_it_trains(name: str, place: str) -> None:
     assert all(each is not None and each.isfinite().all() for each in gradients.values()), gradients
 
 
+# Whose weights are never formed, or are no weights; of a mixture's parts, one.
+WITHOUT_DROPOUT = {
+    *("aft-full", "aft-local", "aft-simple", "autocorrelation", "efficient", "fourier", "linear"),
+    *("mixture", "mlp", "performer", "random-features"),
+}
+
+
+@pytest.mark.parametrize("name", sorted({*MECHANISMS} - WITHOUT_DROPOUT))
+def test_dropout_in_training_only(name: str) -> None:
+    torch.manual_seed(0)
+    module = default(name).build(PLACES["encoder"]._replace(dropout=1.0))
+    tokens, source = inputs("encoder")
+    dropped = module.train()(tokens, source, explain=True).output
+    plain = module.eval()(tokens, source).output
+    torch.testing.assert_close(plain, build(name, "encoder")(tokens, source).output)
+    if name == "probsparse":
+        # The mean of all values is left, of queries that do not attend.
+        assert not torch.allclose(dropped, plain)
+    else:
+        outs = [part.out.bias for part in module.modules() if hasattr(part, "out")]
+        torch.testing.assert_close(dropped, sum(outs).expand_as(dropped))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_large_numbers(name: str, causal: bool) -> None:
+    place = "decoder" if causal else "encoder"
+    if not allowed(name, PLACES[place]):
+        pytest.skip("has no causal form")
+    module, (tokens, _) = build(name, place), inputs(place)
+    tokens = (1e4 * tokens).requires_grad_()
+    output = module(tokens, tokens).output
+    (gradient,) = torch.autograd.grad(output.sum(), tokens, materialize_grads=True)
+    assert output.isfinite().all()
+    assert gradient.isfinite().all()
+
+
 CAUSAL = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
 
 
@@ -131,6 +169,20 @@ def test_no_later_step_leaks(name: str, explain: bool) -> None:
     before, after = (module(each, each, explain=explain).output for each in (tokens, later))
     assert torch.equal(before[:, :CHANGED], after[:, :CHANGED])
     assert not torch.equal(before[:, CHANGED:], after[:, CHANGED:])
+
+
+@pytest.mark.parametrize("changed", [31, 40, 96])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_no_later_step_leaks_through_a_chunk(name: str, changed: int) -> None:
+    module, tokens = (
+        build(name, site_of(97, causal=True, chained=False)),
+        torch.randn(1, 97, D_MODEL),
+    )
+    later = tokens.clone()
+    later[:, changed:] = 100 * torch.randn_like(later[:, changed:])
+    before, after = (module(each, each).output for each in (tokens, later))
+    assert torch.equal(before[:, :changed], after[:, :changed])
+    assert not torch.equal(before[:, changed:], after[:, changed:])
 
 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if not MECHANISMS[name].has_causal])

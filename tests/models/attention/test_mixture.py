@@ -3,9 +3,8 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES
-from tests.models.attention.places import PLACES
+from tests.models.attention.places import PLACES, multi_head
 
 SITE = PLACES["encoder"]._replace(heads=4, d_model=8)
 
@@ -20,7 +19,7 @@ def mixture(**groups: int) -> dict[str, object]:
 def test_groups_of_one_mechanism_are_that_mechanism() -> None:
     """Heads are independent: a layer of four is the sum of one and three of its heads."""
     torch.manual_seed(0)
-    whole = MultiHeadAttention(8, 4).eval()
+    whole = multi_head(8, 4).eval()
     config = MECHANISMS.read(
         {"mechanism": "mixture", "groups": [{"heads": n, "attention": "softmax"} for n in (1, 3)]}
     )

@@ -230,14 +230,6 @@ def test_what_others_have_is_left_out() -> None:
     assert len(config.pattern(100, causal=False).tables()) == 2
 
 
-@pytest.mark.parametrize("fields", [local(3), some(2), union(local(3), some(2, 1))])
-def test_dropout_acts_on_all_weights_in_training_only(fields: dict[str, Any]) -> None:
-    module, tokens = make(fields, 24, False, dropout=1.0), inputs(24)
-    output, _ = by_formula(module, tokens, fields, False)
-    equal(module(tokens, tokens).output, output)
-    equal(module.train()(tokens, tokens).output, numbers(module.out.bias) + 0 * output)
-
-
 @BOTH
 def test_local_against_local_attention(causal: bool) -> None:
     """Its window of 8 reads what is up to 8 away, if it is exact: 9 of ours."""

@@ -80,17 +80,3 @@ def test_the_published_causal_choice_would_leak() -> None:
     before, after = (module(each, source, explain=True).evidence for each in (tokens, later))
     assert torch.equal(before.scores[..., :20], after.scores[..., :20])
     assert not torch.equal(before.weights[..., :20, :], after.weights[..., :20, :])
-
-
-def test_large_keys_do_not_overflow() -> None:
-    module = build(PLACES["encoder"]).float()
-    tokens = 1e4 * torch.randn(1, 24, D_MODEL)
-    assert module(tokens, tokens).output.isfinite().all()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    site = PLACES["encoder"]._replace(dropout=0.5)
-    module, tokens = build(site).train(), torch.randn(1, 24, D_MODEL, dtype=torch.float64)
-    assert not torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-    module.eval()
-    assert torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)

@@ -3,14 +3,14 @@ from typing import Any
 import pytest
 import torch
 
-from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
+from tests.models.attention.places import multi_head
 
 
 def make_encoder(*, residual: bool = False, **options: Any) -> EncoderLayer:
     torch.manual_seed(0)
-    attention = MultiHeadAttention(8, 2, residual=residual)
+    attention = multi_head(8, 2, residual=residual)
     return EncoderLayer(attention, 8, 16, activation="gelu", dropout=0.1, **options).eval()
 
 
@@ -39,7 +39,7 @@ def test_encoder_layer_takes_another_norm() -> None:
 
 def test_decoder_layer_is_causal_and_reads_all_of_the_memory() -> None:
     torch.manual_seed(0)
-    own, cross = MultiHeadAttention(8, 2, causal=True), MultiHeadAttention(8, 2)
+    own, cross = multi_head(8, 2, causal=True), multi_head(8, 2)
     layer = DecoderLayer(own, cross, 8, 16, activation="relu", dropout=0.1).eval()
     tokens, memory = torch.randn(1, 4, 8), torch.randn(1, 6, 8)
     before = layer(tokens, memory, explain=True)
@@ -54,7 +54,7 @@ def test_decoder_layer_is_causal_and_reads_all_of_the_memory() -> None:
 
 def test_dropout_between_attention_and_residual_acts_in_training_only() -> None:
     torch.manual_seed(0)
-    attention = MultiHeadAttention(8, 2)
+    attention = multi_head(8, 2)
     options = {"activation": "gelu", "dropout": 0.0, "projection_dropout": 1.0}
     layer = EncoderLayer(attention, 8, 16, **options)  # type: ignore[arg-type]
     tokens = torch.randn(2, 5, 8)

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 from foretell.models.layers.window_norms import (
+    OBSERVED_NORMS,
     WINDOW_NORMS,
+    InstanceNorm,
     build_window_norm,
     takes_affine,
 )
@@ -148,22 +150,22 @@ def test_distributions_are_shifted_and_scaled_as_values_are(name: str) -> None:
         torch.nn.init.uniform_(each, 0.5, 2)
     said = torch.randn(4, 5, 2)
     _, statistics = layer(torch.randn(4, 12, 2) + 3)
-    kept, anchor = layer.anchor(said, statistics)
-    assert anchor is not None
-    torch.testing.assert_close(kept, said)
-    torch.testing.assert_close(said * anchor[1] + anchor[0], layer.reverse(said, statistics))
+    assert layer.unwrap(said, statistics) == (said, layer, statistics)
+    out = layer.out(statistics)
+    assert out is not None
+    torch.testing.assert_close(said * out.spread + out.centre, layer.reverse(said, statistics))
 
 
-def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_anchors() -> None:
+def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_scales() -> None:
     torch.manual_seed(4)
     history, said = torch.randn(2, 12, 1), torch.randn(2, 5, 1)
     inner = build_window_norm("last", 1, affine=False)
     for name in ("identity", "minmax1"):
         layer = build_window_norm(f"{name}+last", 1, affine=False)
         _, statistics = layer(history)
-        kept, anchor = layer.anchor(said, statistics)
+        kept, outer, its = layer.unwrap(said, statistics)
         torch.testing.assert_close(kept, inner.reverse(said, statistics[1]))
-        assert anchor == (None if name == "identity" else statistics[0])
+        assert outer.out(its) == (None if name == "identity" else statistics[0])
 
 
 def test_the_outer_one_is_the_first() -> None:
@@ -174,3 +176,77 @@ def test_the_outer_one_is_the_first() -> None:
     torch.testing.assert_close(
         build_window_norm("robust+last", 1, affine=False)(history)[0], expected
     )
+
+
+@pytest.mark.parametrize("centre", ["mean", "last"])
+@pytest.mark.parametrize("affine", [False, True])
+def test_instance_norm_is_undone(centre: str, affine: bool) -> None:
+    layer = InstanceNorm(3, centre=centre, affine=affine)  # type: ignore[arg-type]
+    if layer.weight is not None and layer.bias is not None:
+        torch.nn.init.uniform_(layer.weight, 0.5, 1.5)
+        torch.nn.init.normal_(layer.bias)
+    history = torch.randn(2, 20, 3) * 3 + 100
+    normed, statistics = layer(history)
+    torch.testing.assert_close(layer.reverse(normed, statistics), history)
+
+
+def test_instance_norm_by_hand() -> None:
+    history = torch.tensor([1.0, 3.0, 5.0])[None, :, None]
+    spread = (8 / 3 + 1e-5) ** 0.5
+    mean, _ = InstanceNorm(1)(history)
+    torch.testing.assert_close(mean[0, :, 0], torch.tensor([-2.0, 0.0, 2.0]) / spread)
+    last, _ = InstanceNorm(1, centre="last")(history)
+    torch.testing.assert_close(last[0, :, 0], torch.tensor([-4.0, -2.0, 0.0]) / spread)
+
+
+def test_instance_norm_of_a_constant_is_finite() -> None:
+    layer = InstanceNorm(1)
+    normed, statistics = layer(torch.full((1, 8, 1), 42.0))
+    assert not normed.any()
+    torch.testing.assert_close(layer.reverse(normed, statistics), torch.full((1, 8, 1), 42.0))
+
+
+def test_a_zero_weight_is_undone_without_a_division_by_zero() -> None:
+    layer = InstanceNorm(1, affine=True)
+    assert layer.weight is not None
+    torch.nn.init.zeros_(layer.weight)
+    normed, statistics = layer(torch.randn(1, 8, 1))
+    assert torch.isfinite(layer.reverse(normed, statistics)).all()
+
+
+def lacking() -> torch.Tensor:
+    """Two windows of three channels, of which one has a single value, and one none."""
+    torch.manual_seed(0)
+    history = 5 + torch.randn(2, 9, 3)
+    history[0, 0, 0] = history[0, -1, 0] = history[1, 3:8, 1] = torch.nan
+    history[1, 1:, 2] = history[0, :, 2] = torch.nan
+    return history
+
+
+@pytest.mark.parametrize("name", OBSERVED_NORMS)
+def test_a_window_without_gaps_is_normalised_as_ever(name: str | None) -> None:
+    history = 5 + torch.randn(2, 9, 3)
+    found, _ = OBSERVED_NORMS[name](3, False)(history)
+    plain = build_window_norm(name or "identity", 3, affine=False)(history)[0]
+    torch.testing.assert_close(found, plain)
+
+
+@pytest.mark.parametrize("name", OBSERVED_NORMS)
+def test_what_is_missing_is_a_zero_and_measures_nothing(name: str | None) -> None:
+    history = lacking()
+    norm = OBSERVED_NORMS[name](3, False)
+    found, statistics = norm(history)
+    values = history.double().numpy()
+    empty = np.isnan(values).all(axis=1, keepdims=True)
+    values = np.where(empty, 0, values)
+    centre, spread = np.zeros((2, 1, 3)), np.ones((2, 1, 3))
+    if name == "mean":
+        centre = np.nanmean(values, axis=1, keepdims=True)
+        spread = np.sqrt(np.nanvar(values, axis=1, keepdims=True) + 1e-5)
+    elif name == "magnitude":
+        spread = np.maximum(np.nanmean(np.abs(values), axis=1, keepdims=True), 1e-10)
+    expected = (np.nan_to_num(history.double().numpy()) - centre) / spread
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if name is not None:
+        forecast = norm.reverse(torch.ones(2, 1, 3), statistics)
+        np.testing.assert_allclose(forecast, centre + spread, rtol=1e-5)

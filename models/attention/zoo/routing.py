@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 from foretell.models.attention.operators import repeated
 
 
@@ -42,21 +42,22 @@ class RoutingConfig(MechanismConfig):
         super().check(site)
         if site.query != site.key:
             raise ValueError("attention: routing has the same clusters for queries and keys")
-        if self._count(site) > site.key.length:
+        if self.count(site) > site.key.length:
             raise ValueError(f"clusters: expected at most the length, {site.key.length}")
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return Routing(clusters=self._count(site), decay=self.decay, **site.layout)
+        return Routing(site, self)
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
-        length, count = site.key.length, self._count(site)
+        length, count = site.key.length, self.count(site)
         places = (site.heads, 2 * count)
         taken = math.ceil(length / count)
         return (self.stage(name, site, choice=((*places, taken), (*places, length))),)
 
-    def _count(self, site: Site) -> int:
+    def count(self, site: Site) -> int:
+        """How many clusters there are."""
         return self.clusters or round(math.sqrt(site.key.length))
 
 
@@ -70,34 +71,18 @@ class Routing(HeadedAttention):
     Which tokens are the w nearest depends on later ones, so there is no causal form.
 
     Args:
-        clusters: How many.
-        decay: What is left of the centres after a step of training.
-        layout: See `HeadedAttention`.
+        site: Where it is.
+        config: Its settings.
     """
 
-    def __init__(
-        self,
-        *,
-        clusters: int,
-        decay: float,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
-        self.decay = decay
-        features = self.query.out_features // self.heads
-        drawn = torch.randn(self.heads, clusters, features)
+    def __init__(self, site: Site, config: RoutingConfig) -> None:
+        super().__init__(site)
+        self.decay = config.decay
+        drawn = torch.randn(site.heads, config.count(site), site.head_width)
         self.centres = nn.Buffer(functional.normalize(drawn, dim=-1))
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         heads, time, features = query.shape[1:]
         count = self.centres.shape[1]
         taken = math.ceil(time / count)
@@ -123,7 +108,7 @@ class Routing(HeadedAttention):
         total = _zeros(value, features + 1).scatter_add(2, repeated(of_query, features + 1), found)
         times = total[..., features:].clamp_min(1)
         output = total[..., :features] / times
-        if not explain:
+        if not call.explain:
             return Attended(output)
         rows = _zeros(found, time).reshape(-1, heads, count, taken, time)
         at = repeated(at_key, taken).transpose(3, 4)

@@ -65,7 +65,7 @@ class Synthesizer(Heads):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site.heads, site.dropout)
-        width = site.width or site.d_model
+        width = site.heads * site.head_width
         self.value = nn.Linear(site.d_model, width)
         self.out = nn.Linear(width, site.d_model)
         lengths = site.query.length, site.key.length
@@ -133,13 +133,12 @@ class DenseSynthesizer(Synthesizer):
 
     def __init__(self, site: Site, *, factorised: bool) -> None:
         super().__init__(site)
-        width = site.width or site.d_model
         self.keys = site.key.length
         # As short as two lists can be whose products are enough for all keys.
         first = math.ceil(math.sqrt(self.keys))
         self.lists = (first, math.ceil(self.keys / first)) if factorised else (self.keys,)
-        features, scores = width // site.heads, sum(self.lists)
-        self.hidden = nn.Linear(site.d_model, width)
+        features, scores = site.head_width, sum(self.lists)
+        self.hidden = nn.Linear(site.d_model, site.heads * features)
         bound = features**-0.5
         self.net = nn.Parameter(torch.empty(site.heads, features, scores).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(site.heads, 1, scores).uniform_(-bound, bound))

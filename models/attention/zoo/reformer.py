@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -14,7 +14,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 from foretell.models.attention.operators import maximum, repeated
 
 # Added to scores: nothing is left of them, and a key of another bucket comes after one's own token.
@@ -58,21 +58,20 @@ class ReformerConfig(MechanismConfig):
         super().check(site)
         if site.query != site.key:
             raise ValueError("attention: reformer has one vector for query and key of a token")
-        if self._count(site) * site.key.length > _LARGEST:
+        if self.count(site) * site.key.length > _LARGEST:
             raise ValueError(f"buckets: expected at most {_LARGEST // site.key.length} here")
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return Reformer(
-            buckets=self._count(site), rounds=self.rounds, chunk=self.chunk, **site.layout
-        )
+        return Reformer(site, self)
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
         places = (site.heads, self.rounds * site.key.length)
-        return (self.stage(name, site, choice=((*places, 1), (*places, self._count(site)))),)
+        return (self.stage(name, site, choice=((*places, 1), (*places, self.count(site)))),)
 
-    def _count(self, site: Site) -> int:
+    def count(self, site: Site) -> int:
+        """Buckets of a hash."""
         return self.buckets or max(4, 2 * round(site.key.length / self.chunk / 2))
 
 
@@ -88,25 +87,16 @@ class Reformer(HeadedAttention):
     tokens, and with it what the paper's reads.
 
     Args:
-        buckets: Of a hash; even.
-        rounds: How many hashes there are.
-        chunk: Tokens of one.
-        layout: See `HeadedAttention`.
+        site: Where it is.
+        config: Its settings.
     """
 
-    def __init__(
-        self,
-        *,
-        buckets: int,
-        rounds: int,
-        chunk: int,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, config: ReformerConfig) -> None:
+        super().__init__(site)
         del self.key
-        self.chunk = chunk
-        features = self.query.out_features // self.heads
-        self.rotations = nn.Buffer(torch.randn(self.heads, rounds, features, buckets // 2))
+        self.chunk = config.chunk
+        shape = site.heads, config.rounds, site.head_width, config.count(site) // 2
+        self.rotations = nn.Buffer(torch.randn(shape))
 
     @override
     def forward(
@@ -118,19 +108,11 @@ class Reformer(HeadedAttention):
         explain: bool = False,
     ) -> Attended:
         query, value = self.split(self.query(tokens)), self.split(self.value(source))
-        mixed = self.mix(query, query, value, inherited=inherited, explain=explain)
+        mixed = self.mix(query, query, value, Call(inherited, explain))
         return mixed._replace(output=self.merge(mixed.output))
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         # Squares may be more than half precision holds.
         key = query.to(torch.promote_types(query.dtype, torch.float32))
         norm = (key * key).sum(dim=-1, keepdim=True).clamp_min(1e-24).sqrt()
@@ -145,7 +127,7 @@ class Reformer(HeadedAttention):
             output = self.drop(weights) @ value
         else:
             output, cells = self._mix_chunks(key, scale, value, bucket)
-        if not explain:
+        if not call.explain:
             return Attended(output)
         if not self.causal:
             weights = _weights(key, scale, _reads(cells, cells).sum(dim=2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,7 +13,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage, Axis
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
 
 @MECHANISMS.add
@@ -36,8 +36,7 @@ class Compressed(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        length = site.query.length
-        return CompressedAttention(length=length, compression=self._block(site), **site.layout)
+        return CompressedAttention(site, self._block(site))
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
@@ -52,20 +51,14 @@ class CompressedAttention(HeadedAttention):
     """Attention to a convolution of projected keys and values, its kernel as long as its stride.
 
     Args:
-        length: Queries.
+        site: Where it is.
         compression: Kernel and stride; zeros fill the last block.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        length: int,
-        compression: int,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, compression: int) -> None:
+        super().__init__(site)
         self.compression = compression
+        length = site.query.length
         width = self.key.out_features
         # Of the features of all heads, one step after the other.
         self.of_keys = nn.Linear(compression * width, width)
@@ -77,15 +70,7 @@ class CompressedAttention(HeadedAttention):
         self.mask = nn.Buffer(mask, persistent=False) if self.causal else None
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         query = query * query.shape[-1] ** -0.5
         keys, values = self._blocks(key, self.of_keys), self._blocks(value, self.of_values)
         scores = query @ keys.transpose(-1, -2)
@@ -98,7 +83,7 @@ class CompressedAttention(HeadedAttention):
         mixed = dropped[..., :count] @ values
         if self.causal:
             mixed = mixed + dropped[..., count:] * value
-        return Attended(mixed, Dense(weights[..., :count]) if explain else None)
+        return Attended(mixed, Dense(weights[..., :count]) if call.explain else None)
 
     def _blocks(self, rows: Tensor, convolution: nn.Linear) -> Tensor:
         """`[batch, heads, key, features]` to `[batch, heads, blocks, features]`."""

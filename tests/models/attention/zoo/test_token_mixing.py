@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.attention.token_mixing import FourierMixing, factors
+from foretell.models.attention.zoo.token_mixing import FourierMixing, factors
 from tests.models.attention.places import D_MODEL, LENGTH, PLACES
 
 FOURIER = MECHANISMS.read({"mechanism": "fourier"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
 # Added to scores: nothing is left of them.
 _NEVER = -1e30
@@ -50,14 +50,7 @@ class SinkhornConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        length = site.key.length
-        return Sinkhorn(
-            length=length,
-            block=min(self.block or _block(length), length),
-            iterations=self.iterations,
-            temperature=self.temperature,
-            **site.layout,
-        )
+        return Sinkhorn(site, self)
 
 
 def _block(length: int) -> int:
@@ -82,27 +75,16 @@ class Sinkhorn(HeadedAttention):
     of later steps, and rows come last, so that they sum to 1.
 
     Args:
-        length: Steps.
-        block: Of them.
-        iterations: How often rows and columns are normalised.
-        temperature: What scores are divided by.
-        layout: See `HeadedAttention`.
+        site: Where it is.
+        config: Its settings.
     """
 
-    def __init__(
-        self,
-        *,
-        length: int,
-        block: int,
-        iterations: int,
-        temperature: float,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
-        self.block = block
-        self.iterations = iterations
-        self.temperature = temperature
-        features, blocks = self.query.out_features // self.heads, math.ceil(length / block)
+    def __init__(self, site: Site, config: SinkhornConfig) -> None:
+        super().__init__(site)
+        self.config = config
+        length = site.key.length
+        block = min(config.block or _block(length), length)
+        features, blocks = site.head_width, math.ceil(length / block)
         self.hidden = _PerHead(self.heads, 2 * features, features)
         self.sort = _PerHead(self.heads, features, blocks)
         absent = (torch.arange(blocks * block) >= length).reshape(blocks, 1, block)
@@ -117,15 +99,7 @@ class Sinkhorn(HeadedAttention):
         self.before = nn.Buffer(torch.ones(blocks, blocks).tril(-1), persistent=False)
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         heads, time, features = query.shape[1:]
         blocks, block = self.present.shape
         appended = blocks * block - time
@@ -152,7 +126,7 @@ class Sinkhorn(HeadedAttention):
             total = (weights @ counted).clamp_min(1e-30)
             mixed, weights = mixed / total, weights / total
         output = mixed.reshape(-1, heads, blocks * block, features)[:, :, :time]
-        evidence = Dense(self._read(weights, moved)[:, :, :time, :time]) if explain else None
+        evidence = Dense(self._read(weights, moved)[:, :, :time, :time]) if call.explain else None
         return Attended(output, evidence)
 
     def _permutation(self, sums: Tensor) -> Tensor:
@@ -166,16 +140,16 @@ class Sinkhorn(HeadedAttention):
         scores: Tensor = self.sort(self.hidden(sums).relu())
         if self.training:
             scores = scores - torch.empty_like(scores).exponential_().log()
-        scores = scores / self.temperature
+        scores = scores / self.config.temperature
         if not self.causal:
-            for _ in range(self.iterations):
+            for _ in range(self.config.iterations):
                 scores = scores.log_softmax(dim=-1).log_softmax(dim=-2)
             return scores.exp()
         later = _NEVER * (1 - self.before)
         itself = torch.eye(len(later), dtype=later.dtype, device=later.device)
         # A column for each row that it ends with.
         ends = (later - _NEVER * itself)[:, :, None]
-        for _ in range(self.iterations):
+        for _ in range(self.config.iterations):
             columns = (scores + later)[:, :, None] + ends
             scores = (columns.log_softmax(dim=-2) * itself[..., None]).sum(dim=-2)
             scores = (scores + later).log_softmax(dim=-1)

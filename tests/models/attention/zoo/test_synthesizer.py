@@ -91,13 +91,3 @@ def test_scores_begin_alike_at_any_rank(rank: int | None) -> None:
     site = PLACES["encoder"]._replace(heads=HEADS * 20, d_model=HEADS * 20)
     module = MECHANISMS.read({"mechanism": "synthesizer-random", "rank": rank}).build(site)
     assert module.score(torch.zeros(1)).std().item() == pytest.approx(1, abs=0.1)
-
-
-@pytest.mark.parametrize("name", ["synthesizer-random", "synthesizer-dense"])
-def test_dropout_acts_in_training_only(name: str) -> None:
-    torch.manual_seed(0)
-    module = MECHANISMS.read({"mechanism": name}).build(PLACES["encoder"]._replace(dropout=0.5))
-    tokens = torch.randn(1, 24, D_MODEL)
-    assert not torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-    module.eval()
-    assert torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)

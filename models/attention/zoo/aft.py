@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, isqrt
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention, positions
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 from foretell.models.attention.operators import maximum
 
 # As the factors of the paper's biases begin.
@@ -35,7 +35,7 @@ class AftFull(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return AftAttention(**site.layout, biased=torch.ones(site.query.length, site.key.length))
+        return AftAttention(site, torch.ones(site.query.length, site.key.length))
 
 
 @MECHANISMS.add
@@ -63,7 +63,7 @@ class AftLocal(MechanismConfig):
     def build(self, site: Site) -> nn.Module:
         query, key = positions(site)
         near = (query[:, None] - key).abs() < self.window
-        return AftAttention(**site.layout, biased=near.float())
+        return AftAttention(site, near.float())
 
 
 @MECHANISMS.add
@@ -75,7 +75,7 @@ class AftSimple(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return AftAttention(**site.layout)
+        return AftAttention(site)
 
 
 class AftAttention(HeadedAttention):
@@ -85,37 +85,24 @@ class AftAttention(HeadedAttention):
     evidence. No weights are formed that could be dropped in training.
 
     Args:
+        site: Where it is.
         biased: 1 where positions have a bias, 0 elsewhere, `[query, key]`; None if none has.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        biased: Tensor | None = None,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, biased: Tensor | None = None) -> None:
+        super().__init__(site)
         self.biased = None if biased is None else nn.Buffer(biased, persistent=False)
         self.bias = None if biased is None else nn.Parameter(_SPREAD * torch.randn(biased.shape))
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         mean = causal_mean if self.causal else whole_mean
         if self.bias is not None and self.biased is not None:
-            mixed, weights = mean(key, value, self.bias * self.biased, explain=explain)
+            mixed, weights = mean(key, value, self.bias * self.biased, explain=call.explain)
         else:
             mixed = running_mean(key, value) if self.causal else plain_mean(key, value)
             weights = None
-            if explain:
+            if call.explain:
                 # Which a graph has as a constant, and zeros as an operator.
                 none = key.new_full((query.shape[2], key.shape[2]), 0.0)
                 weights = mean(key, value, none, explain=True)[1]

@@ -5,18 +5,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from foretell.bundle.attention import Axis
-from foretell.models.attention.mechanism import Site
-from foretell.models.attention.routing import Routing, RoutingConfig
-from tests.models.attention.places import PLACES
+from foretell.models.attention.zoo.routing import Routing, RoutingConfig
+from tests.models.attention.places import PLACES, made, site_of
 from tests.models.attention.published import published
 
 Array = NDArray[np.float64]
 
 
 def layer(clusters: int, decay: float = 0.9) -> Routing:
-    torch.manual_seed(0)
-    return Routing(d_model=8, heads=2, clusters=clusters, decay=decay).double().eval()
+    module = made({"mechanism": "routing", "clusters": clusters, "decay": decay}, site_of())
+    assert isinstance(module, Routing)
+    return module
 
 
 def heads_of(module: Routing, tokens: torch.Tensor) -> tuple[Array, Array, Array]:
@@ -123,29 +122,9 @@ def test_the_chosen_have_the_largest_scores() -> None:
         np.testing.assert_allclose(evidence.scores[:, 1, at], expected, atol=1e-12)
 
 
-def test_large_tokens_are_no_trouble() -> None:
-    module = layer(4).float()
-    tokens = (1e4 * torch.randn(1, 24, 8)).requires_grad_()
-    output = module(tokens, tokens).output
-    output.sum().backward()
-    assert output.isfinite().all()
-    assert tokens.grad is not None
-    assert tokens.grad.isfinite().all()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    torch.manual_seed(0)
-    module = Routing(d_model=8, heads=2, clusters=3, decay=1, dropout=0.5)
-    tokens = torch.randn(1, 24, 8)
-    assert not torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-    module.eval()
-    assert torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-
-
 @pytest.mark.parametrize(("length", "clusters", "taken"), [(5, 2, 3), (42, 6, 7), (720, 27, 27)])
 def test_clusters_are_the_root_of_the_length(length: int, clusters: int, taken: int) -> None:
-    axis = Axis(length=length)
-    (stage,) = RoutingConfig().describe("stage", Site(8, 2, axis, axis))
+    (stage,) = RoutingConfig().describe("stage", site_of(length))
     assert [output.shape for output in stage.outputs[1:]] == [
         (2, 2 * clusters, taken),
         (2, 2 * clusters, length),

@@ -2,9 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.models.attention.efficient import EfficientAttention
+from foretell.models.attention.mechanism import Call
 from tests.models.attention.by_hand import Array, dense
+from tests.models.attention.places import made, site_of
 from tests.models.attention.published import published
+
+LAYER = made({"mechanism": "efficient"}, site_of(d_model=12, heads=3))
 
 
 def softmax(scores: Array, axis: int) -> Array:
@@ -20,8 +23,7 @@ def weights(query: Array, key: Array, _: int) -> Array:
 
 @pytest.mark.parametrize("keys", [7, 11])
 def test_it_is_what_the_paper_has(keys: int) -> None:
-    torch.manual_seed(0)
-    layer = EfficientAttention(12, 3).double().eval()
+    layer = LAYER
     tokens = 2 * torch.randn(2, 7, 12, dtype=torch.float64)
     source = tokens if keys == 7 else torch.randn(2, keys, 12, dtype=torch.float64)
     expected, maps = dense(layer, tokens, source, weights)
@@ -35,13 +37,13 @@ def test_the_published_package_has_the_same() -> None:
     """Which also divides by the root of a head's width; the paper does not."""
     package = published("linear_attention_transformer.linear_attention_transformer")
     parts = torch.randn(3, 2, 3, 9, 4, dtype=torch.float64).unbind()
-    found = EfficientAttention(12, 3).mix(*parts, inherited=None, explain=False).output
+    found = LAYER.mix(*parts, Call()).output
     torch.testing.assert_close(found, package.linear_attn(*parts) * 2, rtol=1e-10, atol=1e-10)
 
 
 def test_large_numbers() -> None:
     query, key = (1e4 * torch.randn(1, 3, 9, 4) for _ in range(2))
     value = torch.randn(1, 3, 9, 4)
-    mixed = EfficientAttention(12, 3).mix(query, key, value, inherited=None, explain=False).output
+    mixed = LAYER.mix(query, key, value, Call()).output
     assert mixed.isfinite().all()
     assert (mixed.abs() <= value.abs().max() * (1 + 1e-6)).all()

@@ -5,19 +5,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretell.models.attention.linformer import LinformerAttention
 from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.zoo.linformer import LinformerAttention
 from tests.models.attention.by_hand import equal, merged, numbers, projected, softmax
-from tests.models.attention.places import PLACES
+from tests.models.attention.places import PLACES, made
 from tests.models.attention.published import published
 
 
-def make(place: str, landmarks: int = 5, dropout: float = 0.0) -> LinformerAttention:
-    torch.manual_seed(0)
-    site = PLACES[place]._replace(dropout=dropout)
-    module = MECHANISMS.read({"mechanism": "linformer", "landmarks": landmarks}).build(site)
+def make(place: str, landmarks: int = 5) -> LinformerAttention:
+    module = made({"mechanism": "linformer", "landmarks": landmarks}, PLACES[place])
     assert isinstance(module, LinformerAttention)
-    return module.double().eval()
+    return module
 
 
 def inputs(place: str) -> tuple[Tensor, Tensor]:
@@ -57,10 +55,3 @@ def test_there_are_no_more_landmarks_than_keys(landmarks: int, count: int) -> No
     (stage,) = config.describe("a", PLACES["cross"])
     assert (stage.query.length, stage.key.of, stage.key.length) == (14, "landmarks", count)
     assert make("cross", landmarks).of_values.shape == (count, 24)
-
-
-def test_dropout_acts_on_weights_in_training_only() -> None:
-    module, (tokens, source) = make("cross", dropout=1.0), inputs("cross")
-    output = module(tokens, source).output
-    equal(output, make("cross")(tokens, source).output.detach())
-    equal(module.train()(tokens, source).output, numbers(module.out.bias) + np.zeros(output.shape))

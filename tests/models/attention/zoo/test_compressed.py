@@ -5,25 +5,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foretell.bundle.attention import Axis
-from foretell.models.attention.compressed import CompressedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Site
+from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.zoo.compressed import CompressedAttention
 from tests.models.attention.by_hand import Array, equal, merged, numbers, projected, softmax
-from tests.models.attention.places import PLACES
-
-HEADS, D_MODEL = 2, 8
+from tests.models.attention.places import D_MODEL, HEADS, PLACES, made, site_of
 
 
-def make(
-    compression: int, length: int, *, causal: bool = False, dropout: float = 0.0
-) -> CompressedAttention:
-    axis = Axis(length=length)
-    torch.manual_seed(0)
-    module = MECHANISMS.read({"mechanism": "compressed", "compression": compression}).build(
-        Site(D_MODEL, HEADS, axis, axis, causal=causal, dropout=dropout)
-    )
+def make(compression: int, length: int, *, causal: bool = False) -> CompressedAttention:
+    settings = {"mechanism": "compressed", "compression": compression}
+    module = made(settings, site_of(length, causal=causal))
     assert isinstance(module, CompressedAttention)
-    return module.double().eval()
+    return module
 
 
 def inputs(*lengths: int) -> list[Tensor]:
@@ -105,11 +97,3 @@ def test_how_many_blocks_there_are(compression: int, blocks: int) -> None:
     config = MECHANISMS.read({"mechanism": "compressed", "compression": compression})
     (stage,) = config.describe("a", PLACES["cross"])
     assert (stage.query.length, stage.key.of, stage.key.length) == (14, "landmarks", blocks)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_dropout_acts_on_weights_in_training_only(causal: bool) -> None:
-    module, (tokens,) = make(3, 9, causal=causal, dropout=1.0), inputs(9)
-    output, _ = by_formula(module, tokens, tokens, 3)
-    equal(module(tokens, tokens).output, output)
-    equal(module.train()(tokens, tokens).output, numbers(module.out.bias) + 0 * output)

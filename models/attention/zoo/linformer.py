@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -12,7 +12,7 @@ from typing_extensions import override
 from foretell.bundle.attention import AttentionStage, Axis
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
 
 @MECHANISMS.add
@@ -30,14 +30,15 @@ class Linformer(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return LinformerAttention(keys=site.key.length, landmarks=self._count(site), **site.layout)
+        return LinformerAttention(site, self.count(site))
 
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
-        key = Axis(of="landmarks", length=self._count(site))
+        key = Axis(of="landmarks", length=self.count(site))
         return (self.stage(name, site._replace(key=key)),)
 
-    def _count(self, site: Site) -> int:
+    def count(self, site: Site) -> int:
+        """How many landmarks there are."""
         return min(self.landmarks, site.key.length)
 
 
@@ -45,35 +46,21 @@ class LinformerAttention(HeadedAttention):
     """`softmax(Q (E K)ᵀ / √d) (F V)`; all heads share E and F, which are learned.
 
     Args:
-        keys: How many there are: it is made for that length alone.
+        site: It is made for the lengths there alone.
         landmarks: The rows of E and F.
-        layout: See `HeadedAttention`.
     """
 
-    def __init__(
-        self,
-        *,
-        keys: int,
-        landmarks: int,
-        **layout: Any,  # noqa: ANN401 - what the base takes
-    ) -> None:
-        super().__init__(**layout)
+    def __init__(self, site: Site, landmarks: int) -> None:
+        super().__init__(site)
+        keys = site.key.length
         # Of variance 1 / landmarks, as in the proof that few of them suffice.
         self.of_keys = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
         self.of_values = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
 
     @override
-    def mix(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        inherited: Tensor | None,
-        explain: bool,
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         key, value = self.of_keys @ key, self.of_values @ value
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         weights = scores.softmax(dim=-1)
         mixed = self.drop(weights) @ value
-        return Attended(mixed, Dense(weights) if explain else None)
+        return Attended(mixed, Dense(weights) if call.explain else None)

@@ -4,10 +4,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from foretell.bundle.attention import Axis
-from foretell.models.attention.mechanism import Site
-from foretell.models.attention.sinkhorn import Sinkhorn, SinkhornConfig
-from tests.models.attention.places import PLACES
+from foretell.models.attention.mechanism import Call
+from foretell.models.attention.zoo.sinkhorn import Sinkhorn, SinkhornConfig
+from tests.models.attention.places import PLACES, made, site_of
 from tests.models.attention.published import published
 
 Array = NDArray[np.float64]
@@ -16,9 +15,9 @@ SIZES = [(24, 4), (23, 5), (7, 7), (5, 1)]
 
 
 def layer(length: int, block: int, *, causal: bool = False) -> Sinkhorn:
-    torch.manual_seed(0)
-    sizes = {"length": length, "block": block, "iterations": 3, "temperature": 0.5}
-    module = Sinkhorn(d_model=8, heads=2, causal=causal, **sizes).double().eval()
+    settings = {"mechanism": "sinkhorn", "block": block, "iterations": 3, "temperature": 0.5}
+    module = made(settings, site_of(length, causal=causal))
+    assert isinstance(module, Sinkhorn)
     # Blocks shall differ more than at the start of a training.
     nn.init.normal_(module.sort.weight)
     return module
@@ -121,7 +120,7 @@ def test_against_the_published_code() -> None:
     torch.testing.assert_close(moved.flatten(0, 1), expected, rtol=0, atol=1e-12)
 
     theirs = package.SinkhornAttention(4, 8, 4, 2, 24).double().eval()
-    found = module.mix(query, key, key, inherited=None, explain=False).output
+    found = module.mix(query, key, key, Call()).output
     both = torch.cat([part.reshape(2, 2, 6, 4, 4).sum(dim=3) for part in (query, key)], dim=-1)
     theirs.sort_net = Sorted(module._permutation(both))
     torch.testing.assert_close(found, theirs(query, key, key), rtol=0, atol=1e-12)
@@ -131,7 +130,7 @@ def test_a_column_is_normalised_last() -> None:
     module = layer(24, 4)
     moved = module._permutation(torch.randn(1, 2, 6, 8).double())
     torch.testing.assert_close(moved.sum(dim=-2), torch.ones(1, 2, 6).double())
-    module.iterations = 200
+    module.config = module.config.model_copy(update={"iterations": 200})
     moved = module._permutation(torch.randn(1, 2, 6, 8).double())
     torch.testing.assert_close(moved.sum(dim=-1), torch.ones(1, 2, 6).double())
 
@@ -148,7 +147,7 @@ def test_noise_is_for_training_only() -> None:
 def test_the_noise_has_the_mean_of_a_gumbel_distribution() -> None:
     module = layer(2000, 1)
     module.train()
-    module.iterations = 0
+    module.config = module.config.model_copy(update={"iterations": 0})
     noise = module._permutation(torch.zeros(1, 2, 1, 8).double()).log() * 0.5
     noise -= module.sort(module.hidden(torch.zeros(1, 2, 1, 8).double()).relu())
     assert noise.mean().item() == pytest.approx(np.euler_gamma, abs=0.1)
@@ -166,36 +165,12 @@ def test_the_net_learns(causal: bool) -> None:
         assert part.grad.abs().max() > 1e-6
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [23, 24])
-def test_large_tokens_are_no_trouble(causal: bool, length: int) -> None:
-    module = layer(length, 4, causal=causal).float()
-    tokens = (1e4 * torch.randn(1, length, 8)).requires_grad_()
-    output = module(tokens, tokens).output
-    output.sum().backward()
-    assert output.isfinite().all()
-    assert tokens.grad is not None
-    assert tokens.grad.isfinite().all()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    torch.manual_seed(0)
-    sizes = {"length": 4, "block": 4, "iterations": 1, "temperature": 1}
-    module = Sinkhorn(d_model=8, heads=2, dropout=0.5, **sizes)
-    # One block has one permutation: nothing else is random.
-    tokens = torch.randn(1, 4, 8)
-    assert not torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-    module.eval()
-    assert torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-
-
 @pytest.mark.parametrize(
     ("length", "block"), [(1, 1), (5, 3), (7, 3), (24, 4), (42, 6), (96, 8), (97, 10), (720, 24)]
 )
 def test_a_block_is_about_the_root_of_the_length(length: int, block: int) -> None:
-    axis = Axis(length=length)
-    assert SinkhornConfig().build(Site(8, 2, axis, axis)).block == block
-    assert SinkhornConfig(block=1000).build(Site(8, 2, axis, axis)).block == length
+    assert SinkhornConfig().build(site_of(length)).present.shape[1] == block
+    assert SinkhornConfig(block=1000).build(site_of(length)).present.shape[1] == length
 
 
 def test_what_cannot_be() -> None:

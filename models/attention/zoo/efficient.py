@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
-from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
 
 @MECHANISMS.add
@@ -20,7 +20,7 @@ class EfficientConfig(MechanismConfig):
 
     @override
     def build(self, site: Site) -> nn.Module:
-        return EfficientAttention(**site.layout)
+        return EfficientAttention(site)
 
 
 class EfficientAttention(HeadedAttention):
@@ -31,9 +31,7 @@ class EfficientAttention(HeadedAttention):
     """
 
     @override
-    def mix(
-        self, query: Tensor, key: Tensor, value: Tensor, *, inherited: Tensor | None, explain: bool
-    ) -> Attended:
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         shares, read = query.softmax(dim=-1), key.transpose(-1, -2).softmax(dim=-1)
-        evidence = Dense(shares @ read) if explain else None
+        evidence = Dense(shares @ read) if call.explain else None
         return Attended(shares @ (read @ value), evidence)

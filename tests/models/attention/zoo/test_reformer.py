@@ -3,11 +3,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from foretell.bundle.attention import Axis
 from foretell.models.attention.evidence import Dense
-from foretell.models.attention.mechanism import Site
-from foretell.models.attention.reformer import Reformer, ReformerConfig
-from tests.models.attention.places import PLACES
+from foretell.models.attention.zoo.reformer import Reformer, ReformerConfig
+from tests.models.attention.places import PLACES, made, site_of
 from tests.models.attention.published import published
 
 Array = NDArray[np.float64]
@@ -16,9 +14,10 @@ SIZES = [(24, 4, 1, 4), (24, 4, 3, 6), (23, 5, 2, 4), (9, 32, 2, 4), (10, 1, 2, 
 
 
 def layer(chunk: int, rounds: int, buckets: int, *, causal: bool = False) -> Reformer:
-    torch.manual_seed(0)
-    sizes = {"buckets": buckets, "rounds": rounds, "chunk": chunk}
-    return Reformer(d_model=8, heads=2, causal=causal, **sizes).double().eval()
+    settings = {"mechanism": "reformer", "buckets": buckets, "rounds": rounds, "chunk": chunk}
+    module = made(settings, site_of(causal=causal))
+    assert isinstance(module, Reformer)
+    return module
 
 
 def heads_of(module: Reformer, tokens: torch.Tensor) -> list[tuple[Array, Array, Array]]:
@@ -134,30 +133,9 @@ def test_a_token_alone_in_its_buckets_reads_itself() -> None:
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 7, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_large_tokens_are_no_trouble(causal: bool) -> None:
-    module = layer(4, 2, 4, causal=causal).float()
-    tokens = (1e4 * torch.randn(1, 24, 8)).requires_grad_()
-    output = module(tokens, tokens).output
-    output.sum().backward()
-    assert output.isfinite().all()
-    assert tokens.grad is not None
-    assert tokens.grad.isfinite().all()
-
-
-def test_dropout_acts_in_training_only() -> None:
-    torch.manual_seed(0)
-    module = Reformer(d_model=8, heads=2, buckets=4, rounds=2, chunk=8, dropout=0.5)
-    tokens = torch.randn(1, 24, 8)
-    assert not torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-    module.eval()
-    assert torch.equal(module(tokens, tokens).output, module(tokens, tokens).output)
-
-
 @pytest.mark.parametrize(("length", "buckets"), [(5, 4), (96, 4), (336, 10), (720, 22)])
 def test_buckets_are_as_many_as_chunks(length: int, buckets: int) -> None:
-    axis = Axis(length=length)
-    (stage,) = ReformerConfig().describe("stage", Site(8, 2, axis, axis))
+    (stage,) = ReformerConfig().describe("stage", site_of(length))
     assert [output.shape for output in stage.outputs[1:]] == [
         (2, 2 * length, 1),
         (2, 2 * length, buckets),

@@ -1,0 +1,158 @@
+"""Centre and spread, `[batch, 1, channels]`, of windows `[batch, context, channels]`.
+
+A gap is NaN. Those that are observed leave gaps out; a channel of gaps alone is one of zeros.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# What RevIN adds to a variance, and NeuralForecast to a spread.
+EPSILON = 1e-5
+MILLIONTH = 1e-6
+# The median absolute deviation of a normal distribution, in standard deviations.
+_NORMAL = 0.6744897501960817
+_ROUNDING = torch.finfo(torch.float32).eps
+
+
+class InstanceStatistics(NamedTuple):
+    """Centre and spread of each window and channel, `[batch, 1, channels]`."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def within(self, outer: InstanceStatistics) -> InstanceStatistics:
+        """Of the values before the outer ones were subtracted and divided by."""
+        return InstanceStatistics(
+            self.centre * outer.spread + outer.centre, self.spread * outer.spread
+        )
+
+
+def without_gaps(history: Tensor) -> Tensor:
+    """`[batch, context, channels]` with a zero for each missing value."""
+    return torch.where(history.isnan(), 0.0, history)
+
+
+def moments(history: Tensor, *, centre: str) -> InstanceStatistics:
+    """Mean or last value, and standard deviation; no gradient comes of them."""
+    variance = history.var(dim=1, keepdim=True, correction=0).detach()
+    mean = history.mean(dim=1, keepdim=True) if centre == "mean" else history[:, -1:]
+    return InstanceStatistics(mean.detach(), torch.sqrt(variance + EPSILON))
+
+
+def observed_moments(history: Tensor) -> InstanceStatistics:
+    """Mean and standard deviation of the observed values: Hugging Face's `std`."""
+    known, weights = without_gaps(history), _weights(history)
+    # What rounding leaves of a constant window would be made many times as large.
+    rough = _weighted_mean(known, weights)
+    mean = rough + _weighted_mean((known - rough) * weights, weights)
+    centred = (known - mean) * weights
+    spread = torch.sqrt(_weighted_mean(centred * centred, weights) + EPSILON)
+    return InstanceStatistics(mean, spread)
+
+
+def standard(history: Tensor) -> InstanceStatistics:
+    """Mean and standard deviation."""
+    mean = _mean(history)
+    return InstanceStatistics(mean, _deviation(history, mean))
+
+
+def robust(history: Tensor) -> InstanceStatistics:
+    """Median and median absolute deviation, the lower one of an even number each.
+
+    Where more than half of a window is one value, a share of the standard deviation stands in.
+    """
+    median = _median(history)
+    deviation = _median((history - median).abs())
+    spread = _deviation(history, _mean(history))
+    return InstanceStatistics(median, deviation + (1 - deviation.sign()) * spread * _NORMAL)
+
+
+def extremes(history: Tensor) -> InstanceStatistics:
+    """The smallest value and the distance to the largest."""
+    smallest, largest = _ranked(history, 0), -_ranked(-history, 0)
+    return InstanceStatistics(smallest, largest - smallest)
+
+
+def magnitude(history: Tensor) -> InstanceStatistics:
+    """0 and the mean magnitude: Hugging Face's `mean`."""
+    spread = _mean(history.abs())
+    # As many zeros, without the arithmetic of shapes.
+    return InstanceStatistics(0 * spread, spread)
+
+
+def observed_magnitude(history: Tensor) -> InstanceStatistics:
+    """0 and the mean magnitude of the observed values."""
+    spread = _weighted_mean(without_gaps(history).abs(), _weights(history))
+    return InstanceStatistics(0 * spread, spread)
+
+
+def middle_deviation(history: Tensor) -> InstanceStatistics:
+    """Median and median absolute deviation, the mean of both middle values of an even number."""
+    median = _quantile(history, 0.5)
+    return InstanceStatistics(median, _quantile((history - median).abs(), 0.5))
+
+
+def quartiles(history: Tensor) -> InstanceStatistics:
+    """Median and the distance between the quartiles, interpolated."""
+    spread = _quantile(history, 0.75) - _quantile(history, 0.25)
+    return InstanceStatistics(_quantile(history, 0.5), spread)
+
+
+def more_than_zero(spread: Tensor) -> Tensor:
+    """What NeuralForecast divides by: a spread of 0 counts as 1."""
+    # The sign of 0 is 0, that of any other spread is 1.
+    return spread + (1 - spread.sign()) + MILLIONTH
+
+
+def local(spread: Tensor) -> Tensor:
+    """The spread, or 1 where that is less than float32 tells from 0 next to 1."""
+    # 1 below, and 0 from there on: CUDA compares nothing that ONNX writes down.
+    is_below = (_ROUNDING - spread).relu().sign()
+    return torch.maximum(spread, is_below)
+
+
+def _mean(series: Tensor) -> Tensor:
+    """Over time; exactly the value of a constant window, whose spread would not be 0 otherwise."""
+    steps = series.shape[1]
+    rough = series.sum(dim=1, keepdim=True) / steps
+    return rough + (series - rough).sum(dim=1, keepdim=True) / steps
+
+
+def _weights(history: Tensor) -> Tensor:
+    """1 where a value is observed, 0 where it is missing."""
+    return torch.where(history.isnan(), 0.0, 1.0)
+
+
+def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Over time, of values that are 0 where their weight is."""
+    return values.sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def _deviation(series: Tensor, mean: Tensor) -> Tensor:
+    """The standard deviation over time, of all values and not of a sample."""
+    centred = series - mean
+    return torch.sqrt(_mean(centred * centred))
+
+
+def _median(series: Tensor) -> Tensor:
+    return _ranked(series, (series.shape[1] - 1) // 2)
+
+
+def _quantile(series: Tensor, level: float) -> Tensor:
+    """Interpolated between the values over time that are next to it, `[batch, 1, channels]`."""
+    below, part = divmod(level * (series.shape[1] - 1), 1)
+    low = _ranked(series, int(below))
+    return low + part * (_ranked(series, int(below) + 1) - low) if part else low
+
+
+def _ranked(series: Tensor, rank: int) -> Tensor:
+    """The value over time that so many are not above, `[batch, 1, channels]`.
+
+    By TopK: of medians and minima, that is what CUDA has a kernel of its own for.
+    """
+    lowest = series.transpose(1, 2).topk(rank + 1, dim=-1, largest=False).values
+    return lowest[..., -1:].transpose(1, 2)
