@@ -153,16 +153,8 @@ def _names(levels: tuple[float, ...]) -> tuple[str, ...]:
 
 
 def _between(levels: tuple[float, ...], values: Floats, level: float) -> Floats:
-    """The quantile of a level, on a line between those of the next levels.
-
-    Where a network says them in another order they are sorted first, which never errs more
-    (Chernozhukov, Fernandez-Val and Galichon, Econometrica 2010, arXiv:0704.3649).
-
-    Args:
-        levels: Ascending.
-        values: `[levels, …]`.
-        level: Between the first and the last of them.
-    """
+    """The quantile of a level, on a line between those of the next levels."""
+    # To sort them never errs more (Chernozhukov et al., Econometrica 2010, arXiv:0704.3649).
     lowest, highest = levels[0], levels[-1]
     if not lowest - ROUNDING <= level <= highest + ROUNDING:
         raise ValueError(f"level: expected one from {lowest:g} to {highest:g}, got {level}")
@@ -292,13 +284,7 @@ def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats
 
 
 def _cornish_fisher(mean: Floats, odds: Floats, level: float) -> Floats:
-    """Near the quantile of counts (Cornish and Fisher, 1938), by four cumulants.
-
-    Args:
-        mean: Theirs.
-        odds: Of a success of negative binomials; 0 of Poisson's distributions.
-        level: That of the quantile.
-    """
+    """Near the quantile of counts (Cornish and Fisher, 1938), by four cumulants."""
     normal = NormalDist().inv_cdf(level)
     deviation = np.sqrt(mean * (1 + odds))
     skew = (1 + 2 * odds) / deviation
@@ -322,19 +308,9 @@ def _searched(
     level: float,
     shares: Callable[[Floats, Floats, Floats], tuple[Floats, Floats, Floats]],
 ) -> Floats:
-    """Of `[n]` counts: Newton's method within what encloses the quantile.
-
-    Below the median in the logarithms of share and count, above it in the logarithm of what
-    remains: each is nearly straight. The share of a count tells those of its neighbours.
-
-    Args:
-        mean: Theirs.
-        odds: As of `_cornish_fisher`.
-        none: Logarithms of the shares of 0.
-        level: That of the quantile.
-        shares: Of means, odds and counts the share of all counts up to these, that of each alone
-            and that of the next one alone.
-    """
+    """Of `[n]` counts: Newton's method within what encloses the quantile."""
+    # Below the median in the logarithms of share and count, above it in the logarithm of what
+    # remains: each is nearly straight. The share of a count tells those of its neighbours.
     found = np.zeros(len(mean))
     # 0 is the most frequent answer.
     left = np.flatnonzero(none < math.log(level))
@@ -388,13 +364,7 @@ def _log_gamma(values: Floats) -> Floats:
 
 
 def _incomplete_beta(a: Floats, b: Floats, x: Floats) -> Floats:
-    """The regularised incomplete beta function (DLMF 8.17.22), by its continued fraction.
-
-    Args:
-        a: Positive, `[n]`.
-        b: Likewise.
-        x: From 0 to 1.
-    """
+    """The regularised incomplete beta function (DLMF 8.17.22), by its continued fraction."""
     # Where the fraction converges fast, and the other side elsewhere.
     other = x > (a + 1) / (a + b + 2)
     with np.errstate(divide="ignore"):

@@ -130,14 +130,7 @@ def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) ->
 def _choices(
     stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
 ) -> Iterator[tuple[Errors, Errors, NDArray[np.int64]]]:
-    """Those of all stages that leave out a candidate.
-
-    A choice is made in as many places of a window as it has axes in between (heads, say).
-
-    Yields:
-        The scores and the error that the graph's have, `[batch, places, candidates]` each; and
-        `[batch, places, 2]`, the last candidate that is chosen and the next.
-    """
+    """Those of all stages that leave out a candidate."""
     for choice in (choice for stage in stages for choice in stage.choices):
         ours, exact = (
             part.astype(np.float64).reshape(len(part), -1, part.shape[-1])
@@ -168,15 +161,7 @@ def _margin(values: Errors, ends: NDArray[np.int64]) -> Errors:
 def _sparse_error(
     stage: AttentionStage, positions: str, weights: str, found: Outputs, expected: Outputs
 ) -> Errors:
-    """Largest difference of two maps that are zero where nothing is said, `[batch]`.
-
-    Args:
-        stage: The attention.
-        positions: Its output of the places that are not zero, `[batch, …, k]`; below 0 are none.
-        weights: Its output of what stands there; what stands at the same place twice adds up.
-        found: As in `headroom`.
-        expected: See above.
-    """
+    """Largest difference of two maps that are zero where nothing is said, `[batch]`."""
     at = np.concatenate(_both(stage.part(positions), found, expected), axis=-1)
     ours, exact = _both(stage.part(weights), found, expected)
     signed = np.concatenate([ours.astype(np.float64), -exact.astype(np.float64)], axis=-1)

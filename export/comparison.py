@@ -241,13 +241,7 @@ class Comparison:
         return checks
 
     def _look(self, case: Case) -> tuple[list[NDArray[Any]], Outputs]:
-        """What there is to say of natural windows, and what of the reference is still needed.
-
-        Returns:
-            By window the headroom of its choices, whether they differ, the error of the margin,
-            that of each target in units of the scale, those of the forecast and of each stage that
-            is shown, and the same of torch's float32: 0 where it says nothing.
-        """
+        """What there is to say of natural windows, and what of the reference is still needed."""
         found, exact = self._explain(case.windows), case.exact.outputs
         errors = [
             headroom(self._stages, found, exact),
@@ -313,12 +307,7 @@ class Comparison:
         return checks
 
     def _look_far(self, case: Case) -> tuple[NDArray[Any], ...]:
-        """What there is to say of adversarial windows.
-
-        Returns:
-            By window whether it is compared, whether its choices differ, the error of its forecast,
-            and that of torch's float32: 0 where it says nothing.
-        """
+        """What there is to say of adversarial windows."""
         found, exact = self._explain(case.windows), case.exact.outputs
         rounded = case.rounded or case.exact
         differ = choices_differ(self._stages, found, exact)
@@ -338,11 +327,7 @@ class Comparison:
         return conditioning > 1 if self.rules.other_choices is None else ~differ
 
     def _explain(self, windows: WindowSet) -> Outputs:
-        """All outputs of the explain graph for a batch.
-
-        Raises:
-            ExportError: a forecast is not finite.
-        """
+        """All outputs of the explain graph for a batch."""
         found = self._explain_graph.run(windows.inputs)
         finite = np.isfinite(found["forecast"].astype(np.float64)).all(axis=(1, 2))
         if not finite.all():
@@ -368,11 +353,8 @@ class Comparison:
 
 
 def _least(distribution: Distribution, scale: Errors) -> list[Errors]:
-    """What errors of each parameter count relative to where it is smaller, each `[targets]`.
-
-    Of a value that is what it is of a forecast. Other parameters have a size of their own, however
-    much the values deviate: degrees of freedom are as wrong for large values as for small ones.
-    """
+    """What errors of each parameter count relative to where it is smaller, each `[targets]`."""
+    # Degrees of freedom are as wrong for large values as for small ones.
     own = {name: np.full_like(scale, least) for name, least in _OWN_SIZE.items()}
     own["scale"] = _LEAST_SCALE * scale
     return [own.get(name, scale) for name in distribution.parameters]

@@ -95,10 +95,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it.
-
-    A process traces one model at a time: the thresholds are those of all its threads.
-    """
+    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(before[0], 50_000), 20, 100)

@@ -120,10 +120,7 @@ def devices_of(graphs: Iterable[onnx.ModelProto]) -> tuple[Device, ...]:
 
 
 def _kernel(node: NodeProto, types: TensorTypes) -> tuple[str, int]:
-    """What a kernel is looked up by: the operator, and the element type that decides.
-
-    That is undefined where neither torch nor onnx could tell it.
-    """
+    """What a kernel is looked up by: the operator, and the element type that decides."""
     decides = types.get((*node.input, *node.output)[0])
     return node.op_type, TensorProto.UNDEFINED if decides is None else decides.elem_type
 

@@ -304,11 +304,7 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
 
 
 def _check_worth(info: CheckpointInfo) -> None:
-    """Refuse a model of our own training that the baselines beat.
-
-    Raises:
-        ExportError: it is no better than any of them.
-    """
+    """Refuse a model of our own training that the baselines beat."""
     if info.training is not None and info.test is not None and is_worth_nothing(info.test):
         said = verdict(info.test, Frequency.parse(info.frequency))
         raise ExportError(
@@ -332,14 +328,7 @@ def _write_probes(path: Path, verified: Verified) -> None:
 def _with_graph(
     test: TestResult, found: Evaluation, largest: NDArray[np.float64], rules: Rules
 ) -> TestResult:
-    """The checkpoint's test result, and the graph's on the same windows.
-
-    Args:
-        test: The checkpoint's.
-        found: The graph's.
-        largest: `[targets]`, the largest value of each, in standard deviations.
-        rules: Of the graph's precision.
-    """
+    """The checkpoint's test result, and the graph's on the same windows."""
     assert found.counts is not None  # noqa: S101 - it was just made
     mse, mae = (mean_of_known(errors[0], found.counts) for errors in (found.mse, found.mae))
     accuracy = Accuracy(mse=mse, mae=mae)

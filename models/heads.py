@@ -291,11 +291,9 @@ class ImplicitQuantiles(Quantiles, nn.Module):
 
 
 def _softplus(raw: Tensor) -> Tensor:
-    """As torch has it, of operators that have a kernel on CUDA.
-
-    A small number that 1 is added to loses its digits; the quotient has them from the same sum
-    (Kahan's `log1p`).
-    """
+    """As torch has it, of operators that have a kernel on CUDA."""
+    # A small number that 1 is added to loses its digits; the quotient has them from the same sum
+    # (Kahan's `log1p`).
     above = raw.relu()
     # Of the same slope at 0 as the other: `abs` has none.
     small = torch.exp(raw - 2 * above)
@@ -320,10 +318,7 @@ def _itself(raw: Tensor) -> Tensor:
 
 
 def _counts(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
-    """NeuralForecast's negative binomials: a network says the mean and the inverse of a count.
-
-    Both follow the window: the mean is shifted too, and larger windows have larger counts.
-    """
+    """NeuralForecast's negative binomials: a network says the mean and the inverse of a count."""
     positive = _softplus(raw)
     said, inverse = positive[..., 0], positive[..., 1]
     mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)

@@ -170,24 +170,13 @@ class LaggedForecaster(Forecaster):
         return self.scaler.normalise(known, statistics), statistics
 
     def _lagged(self, known: Tensor, places: Tensor) -> Tensor:
-        """Lagged values of steps, `[batch, time, channels * lags]`, of a channel together.
-
-        Args:
-            known: `[batch, context or more, channels]`, scaled.
-            places: `[time * lags]`, where they are.
-        """
+        """Lagged values of steps, `[batch, time, channels * lags]`, of a channel together."""
         count, channels = len(self.config.value_lags), self.config.channels
         lagged = known.index_select(1, places).reshape(-1, len(places) // count, count, channels)
         return lagged.transpose(2, 3).flatten(2)
 
     def _joined(self, lagged: Tensor, told: Tensor, calendar: Tensor | None) -> Tensor:
-        """What tokens are made of, `[batch, time, features]`.
-
-        Args:
-            lagged: `[batch, time, channels * lags]`.
-            told: `[batch, numbers]`, what is the same for all steps of a window.
-            calendar: `[batch, at least time, features]`, of which the last ones are theirs.
-        """
+        """What tokens are made of, `[batch, time, features]`."""
         time = lagged.shape[1]
         parts = [lagged, repeated(told, time).transpose(1, 2)]
         if self.config.calendar is not None and calendar is not None:

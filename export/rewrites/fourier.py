@@ -93,12 +93,7 @@ class FourierCorrelator(Correlator):
 
 
 def _phases(fine: int, turns: Tensor) -> Tensor:
-    """`[frequencies, 2 * fine, 4 * fine**2]`: weights to the matrix that mixes them.
-
-    Args:
-        fine: Number of series.
-        turns: `[frequencies]`, the phase of a shift by one coarse step.
-    """
+    """`[frequencies, 2 * fine, 4 * fine**2]`: weights to the matrix that mixes them."""
     series = torch.arange(fine)
     source = (series[:, None] + series) % fine
     shift = (series[:, None] + series) // fine

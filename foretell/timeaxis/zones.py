@@ -46,13 +46,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 @dataclass(frozen=True)
 class _Changes:
-    """The changes of a zone's clock.
-
-    Attributes:
-        moments: `[changes]`, seconds since 1970 in UTC.
-        walls: `[fold, changes]`, what the clock shows from which on the new offset is meant.
-        offsets: `[changes + 1]`, from the one before the first change on.
-    """
+    """The changes of a zone's clock."""
 
     moments: NDArray[np.int64]
     walls: NDArray[np.int64]

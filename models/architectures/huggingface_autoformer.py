@@ -144,16 +144,7 @@ class HuggingFaceAutoformer(LaggedForecaster):
         *,
         explain: bool,
     ) -> Tensor:
-        """What tokens of the horizon are forecast to be made of, `[batch, horizon, features]`.
-
-        Args:
-            inputs: Whose calendar is read.
-            lagged: Of the encoder's steps, `[batch, encoder_length, channels * lags]`.
-            told: Of the window, `[batch, numbers]`.
-            memory: `[batch, encoder_length, d_model]`.
-            seen: Where evidence goes.
-            explain: Whether there is any.
-        """
+        """What tokens of the horizon are forecast to be made of, `[batch, horizon, features]`."""
         config, length = self.config, self.config.encoder_length
         seasonal, _ = self.decomposition(lagged)
         seasonal = functional.pad(seasonal[:, -config.label :], (0, 0, 0, config.horizon))

@@ -327,13 +327,7 @@ class PatternAttention(HeadedAttention):
     def _attend(
         self, query: Tensor, scores: Tensor, mix: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """What queries read, and the weights of what has scores.
-
-        Args:
-            query: `[batch, heads, queries, features]`.
-            scores: `[batch, heads, queries, keys]`; those of learned tokens come on top.
-            mix: What weights of that shape read.
-        """
+        """What queries read, and the weights of what has scores."""
         count, learned = scores.shape[-1], self.tokens
         if learned is None:
             weights = scores.softmax(dim=-1)

@@ -150,9 +150,7 @@ def _quantile(series: Tensor, level: float) -> Tensor:
 
 
 def _ranked(series: Tensor, rank: int) -> Tensor:
-    """The value over time that so many are not above, `[batch, 1, channels]`.
-
-    By TopK: of medians and minima, that is what CUDA has a kernel of its own for.
-    """
+    """The value over time that so many are not above, `[batch, 1, channels]`."""
+    # CUDA has a kernel of its own for TopK, and none for medians and minima.
     lowest = series.transpose(1, 2).topk(rank + 1, dim=-1, largest=False).values
     return lowest[..., -1:].transpose(1, 2)

@@ -122,17 +122,7 @@ class Recalibration:
 
 
 def _own_errors(recent: Floats, weights: Floats) -> NDArray[np.float64]:
-    """How much further off each step is than all of them are, on average.
-
-    A model that knows no time of day errs by the hour, and origins of late know which it is.
-
-    Args:
-        recent: Errors `[origins, steps, channels]`.
-        weights: Likewise, how much each counts.
-
-    Returns:
-        `[steps, channels]`, the nearer to 0 the fewer the origins are.
-    """
+    """How much further off each step is than all of them are, on average."""
     total = weights.sum(axis=0)
     known = np.where(total > 0, total, 1.0)
     mean = (weights * recent).sum(axis=0) / known

@@ -136,13 +136,7 @@ def running_mean(key: Tensor, value: Tensor) -> Tensor:
 
 
 class _Sums(NamedTuple):
-    """Sums of exponentials, relative to the largest: later ones do not change what they are.
-
-    Attributes:
-        largest: Of the keys, `[…, time, features]`.
-        total: Of exponentials.
-        mixed: Of values by exponentials.
-    """
+    """Sums of exponentials, relative to the largest: later ones do not change what they are."""
 
     largest: Tensor
     total: Tensor

@@ -284,18 +284,9 @@ def _causal(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None) -> 
 
 
 def _scaled(query: Tensor, own: Tensor, key: Tensor, value: Tensor, scale: Tensor) -> Tensor:
-    """Chunks of keys that have a scale: each sum is relative to the largest in it.
-
-    A maximum of all keys would be one of later keys. So each query has a softmax of the scales in
-    its chunk up to its own, and of the largest scale before.
-
-    Args:
-        query: `[batch, heads, chunks, size, features]`.
-        own: `[batch, heads, chunks, size, size]`, products within a chunk.
-        key: `[batch, heads, chunks, features, size]`.
-        value: `[batch, heads, chunks, size, width]`.
-        scale: `[batch, heads, chunks, 1, size]`.
-    """
+    """Chunks of keys that have a scale: each sum is relative to the largest in it."""
+    # A maximum of all keys would be one of later keys: each query has a softmax of the scales in
+    # its chunk up to its own, and of the largest scale before.
     heads, count, _, width = value.shape[1:]
     later = _later(scale)
     if count == 1:

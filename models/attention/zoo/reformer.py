@@ -136,17 +136,7 @@ class Reformer(HeadedAttention):
     def _mix_chunks(
         self, key: Tensor, scale: Tensor, value: Tensor, bucket: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Mix values in the order of the buckets.
-
-        Args:
-            key: `[batch, heads, time, features]`, normalised.
-            scale: `[batch, heads, time, 1]`, what makes keys queries.
-            value: As `key`.
-            bucket: `[batch, heads, rounds, time]`.
-
-        Returns:
-            Output as `value`, and the cells of `_reads`, `[batch, heads, rounds, time]`.
-        """
+        """Mix values in the order of the buckets."""
         heads, rounds, time = bucket.shape[1:]
         chunk = min(self.chunk, time)
         count = math.ceil(time / chunk)
@@ -187,14 +177,7 @@ class Reformer(HeadedAttention):
         return total[..., :features] / total[..., features:], cells
 
     def _times(self, bucket: Tensor) -> Tensor:
-        """In how many rounds a query shares a bucket with a key that is not later.
-
-        Args:
-            bucket: `[batch, heads, rounds, time]`.
-
-        Returns:
-            `[batch, heads, query, key]`.
-        """
+        """In how many rounds a query shares a bucket with a key that is not later."""
         off = bucket[..., None] - torch.arange(2 * self.rotations.shape[-1], device=bucket.device)
         # A product of ones of each round, which is faster than to compare all pairs.
         found = (1 - off * off).relu().transpose(2, 3).flatten(3)
@@ -203,30 +186,14 @@ class Reformer(HeadedAttention):
 
 
 def _weights(key: Tensor, scale: Tensor, times: Tensor) -> Tensor:
-    """The map of all rounds together, `[batch, heads, query, key]`.
-
-    Args:
-        key: `[batch, heads, time, features]`, normalised.
-        scale: `[batch, heads, time, 1]`, what makes keys queries.
-        times: In how many rounds a query reads a key, `[batch, heads, query, key]`.
-    """
+    """The map of all rounds together, `[batch, heads, query, key]`."""
     scores = key * scale @ key.transpose(-1, -2)
     return _masked(scores, times.clamp_max(1)).softmax(dim=-1)
 
 
 def _reads(query: Tensor, key: Tensor) -> Tensor:
-    """1 where a query of a cell reads a key of a cell, else 0.
-
-    Buckets have a cell a chunk. Numbers of those in one bucket are one more from chunk to chunk,
-    and no others are: a query reads keys of its cell and of the one before.
-
-    Args:
-        query: `[…, query]`, whole numbers.
-        key: `[…, key]`.
-
-    Returns:
-        `[…, query, key]`.
-    """
+    """1 where a query of a cell reads a key of a cell, else 0."""
+    # Numbers of the cells of one bucket are one more from chunk to chunk, and no others are.
     off = (query - 0.5)[..., :, None] - key[..., None, :]
     return (1.25 - off * off).relu()
 

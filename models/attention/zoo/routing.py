@@ -119,12 +119,7 @@ class Routing(HeadedAttention):
         return Attended(output, Dense(read, chosen, near))
 
     def _follow(self, units: Tensor, near: Tensor) -> None:
-        """Move the centres to the mean of what is nearest to them.
-
-        Args:
-            units: `[batch, heads, tokens, features]`, of length 1.
-            near: `[batch, heads, clusters, tokens]`, their products with the centres.
-        """
+        """Move the centres to the mean of what is nearest to them."""
         nearest = functional.one_hot(near.argmax(dim=2), near.shape[2]).to(units.dtype)
         total = (nearest.transpose(-1, -2) @ units).sum(dim=0)
         # Of no tokens the mean is 0: such a centre stays where it is.

@@ -130,11 +130,7 @@ class Sinkhorn(HeadedAttention):
         return Attended(output, evidence)
 
     def _permutation(self, sums: Tensor) -> Tensor:
-        """What is sorted where, softly, `[batch, heads, to, from]`.
-
-        Args:
-            sums: `[batch, heads, blocks, features]`.
-        """
+        """What is sorted where, softly, `[batch, heads, to, from]`."""
         if self.causal:
             sums = self.before @ sums
         scores: Tensor = self.sort(self.hidden(sums).relu())
@@ -165,13 +161,7 @@ class Sinkhorn(HeadedAttention):
 
 
 class _PerHead(nn.Module):
-    """A linear layer of its own for each head.
-
-    Args:
-        heads: How many there are.
-        inputs: Features that come in.
-        outputs: Features that come out.
-    """
+    """A linear layer of its own for each head."""
 
     def __init__(self, heads: int, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -149,9 +149,7 @@ def factors(length: int) -> tuple[int, int]:
 
 
 def _turned(steps: Tensor, length: int) -> Tensor:
-    """`exp(-2 pi i steps / length)`, its real and its imaginary part.
-
-    Whole turns are left out first, in integers: angles stay small and exact.
-    """
+    """`exp(-2 pi i steps / length)`, its real and its imaginary part."""
+    # Whole turns are left out first, in integers: angles stay small and exact.
     angle = (steps % length).double() * (2 * math.pi / length)
     return torch.stack([angle.cos(), -angle.sin()])
