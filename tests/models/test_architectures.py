@@ -1,13 +1,15 @@
 import subprocess
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from foretell.bundle.calendar import Calendar
+from foretell.bundle.frequency import Frequency
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.forecaster import ARCHITECTURES, AnyConfig, ForecasterConfig
+from foretell.models.forecaster import ARCHITECTURES, AnyConfig, Forecaster, ForecasterConfig
 from foretell.models.registry import Registry
 from tests.support.process import ROOT
 
@@ -28,6 +30,103 @@ def test_config_is_found_and_built_by_name(name: str) -> None:
 def test_refuses_the_config_of_no_architecture(name: object) -> None:
     with pytest.raises(ValidationError, match=f"expected one of autoformer, .*, got {name!r}"):
         ADAPTER.validate_python({"architecture": name, **SIZES})
+
+
+HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
+INTEGERS = Calendar.for_frequency(Frequency.parse("h"), "integer")
+SMALL = {"channels": 3, "context": 24, "horizon": 10, "d_model": 8, "heads": 2, "d_ff": 16}
+LABELLED = SMALL | {"label": 8, "calendar": HOURLY}
+PATCHES = SMALL | {"patch": 6, "stride": 3}
+OFFICIAL = {
+    "patch_bias": True,
+    "positions": "learned",
+    "norm": "batch",
+    "final_norm": None,
+    "attention": "residual-softmax",
+}
+LAGS = {"mechanism": "autocorrelation", "factor": 2.0}
+# Odd lengths, and a decoder shorter or longer than the encoder.
+LENGTHS = [
+    {"context": context, "label": label, "horizon": horizon}
+    for context, label, horizon in [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
+]
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("dlinear", SIZES),
+    *(
+        (
+            "autoformer",
+            LABELLED | lengths | {"moving_average": 5, "attention": LAGS | {"lags": lags}},
+        )
+        for lengths in LENGTHS
+        for lags in ("all", "even")
+    ),
+    ("autoformer", LABELLED | {"calendar": None}),
+    *(("transformer", LABELLED | lengths) for lengths in LENGTHS),
+    *(
+        ("transformer", LABELLED | {"calendar": INTEGERS, "embedding": embedding})
+        for embedding in ("learned", "fixed")
+    ),
+    ("transformer", LABELLED | {"decoding": "autoregressive", "decoding_chunk": 4}),
+    ("itransformer", SMALL | {"calendar": HOURLY}),
+    ("itransformer", SMALL),
+    *(
+        ("patchtst", PATCHES | form)
+        for form in (
+            {},
+            {"final_norm": "layer"},
+            {"final_norm": None, "norm": "batch"},
+            {"pad_end": False},
+            {"stride": 6, "patch": 24},
+            {"stride": 6, "patch": 28},
+            {"stride": 5, "patch": 7},
+            OFFICIAL,
+            OFFICIAL | {"affine": True, "window_norm": "last"},
+            OFFICIAL | {"individual": True, "decomposition": 5},
+            {"window_norm": None},
+        )
+    ),
+    ("huggingface-patchtst", PATCHES),
+    ("huggingface-patchtst", PATCHES | {"channel_attention": True, "head": "student-t"}),
+    ("huggingface-autoformer", LABELLED | {"attention": LAGS | {"factor": 1.0}}),
+    ("huggingface-time-series-transformer", SMALL | {"calendar": HOURLY}),
+]
+EVERY_CASE = pytest.mark.parametrize(("name", "fields"), CASES)
+
+
+def build(name: str, fields: dict[str, Any]) -> Forecaster:
+    torch.manual_seed(0)
+    return ARCHITECTURES.read({"architecture": name, **fields}).build().eval()
+
+
+def windows_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(1)
+    history, *calendars = model.example_inputs(count)
+    integers = model.config.calendar is not None and model.config.calendar.encoding == "integer"
+    times = (torch.ones_like(one) if integers else torch.rand_like(one) for one in calendars)
+    return torch.randn_like(history), *times
+
+
+@EVERY_CASE
+def test_what_it_shows_is_as_described(name: str, fields: dict[str, Any]) -> None:
+    model = build(name, fields)
+    found = model.explain(*windows_of(model, 2))
+    assert found.forecast.shape == (2, fields["horizon"], fields["channels"])
+    assert list(found.attention) == [stage.name for stage in model.stages]
+    for stage in model.stages:
+        for output in stage.outputs:
+            part = getattr(found.attention[stage.name], output.name.removeprefix(stage.part("")))
+            assert tuple(part.shape) == (2, *output.shape)
+    torch.testing.assert_close(model(*windows_of(model, 2)), found.forecast)
+
+
+@EVERY_CASE
+def test_a_batch_changes_no_forecast(name: str, fields: dict[str, Any]) -> None:
+    model = build(name, fields)
+    parts = windows_of(model, 5)
+    together = model(*parts)
+    for i in range(5):
+        alone = model(*(part[i : i + 1] for part in parts))
+        torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=1e-5)
 
 
 RESIDUAL = ["residual-softmax", "residual-softmax", "softmax"]

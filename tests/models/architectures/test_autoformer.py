@@ -37,29 +37,6 @@ def batch(size: int = 2, context: int = 24, horizon: int = 10) -> tuple[torch.Te
     return torch.randn(size, context, 3), torch.rand(size, context, 4), torch.rand(size, horizon, 4)
 
 
-# Odd lengths, a decoder shorter and one longer than the encoder, and no label.
-@pytest.mark.parametrize(
-    ("context", "label", "horizon"), [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
-)
-@pytest.mark.parametrize("lags", ["all", "even"])
-def test_shapes(context: int, label: int, horizon: int, lags: str) -> None:
-    model = make(context=context, label=label, horizon=horizon, **mechanism(lags=lags))
-    explained = model.explain(*batch(2, context, horizon))
-    assert explained.forecast.shape == (2, horizon, 3)
-    assert [stage.name for stage in model.stages] == list(explained.attention)
-    for stage in model.stages:
-        found = explained.attention[stage.name]
-        assert isinstance(found, Circulant)
-        length = stage.query.length
-        assert found.correlation.shape == (2, length if lags == "all" else length // 2 * 2)
-        assert int(found.lags.max()) < length
-
-
-def test_forward_is_the_forecast_of_explain() -> None:
-    model, parts = make(), batch()
-    assert torch.equal(model(*parts), model.explain(*parts).forecast)
-
-
 def test_an_offset_goes_through_to_the_forecast() -> None:
     """The trend carries the level; the rest of the network sees what is left."""
     model, (history, *calendar) = make(), batch()
@@ -69,14 +46,6 @@ def test_an_offset_goes_through_to_the_forecast() -> None:
     torch.testing.assert_close(shifted, torch.full_like(shifted, 100), atol=1e-3, rtol=0)
 
 
-def test_batch_never_changes_a_forecast() -> None:
-    model, parts = make(), batch(5)
-    together = model(*parts)
-    for i in range(5):
-        alone = model(*(part[i : i + 1] for part in parts))
-        torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=0)
-
-
 def test_published_training_lets_the_batch_choose_lags() -> None:
     model, parts = make(dropout=0.0), batch(4)
     found = model.train().explain(*parts).attention["encoder.0.self"]
@@ -84,11 +53,6 @@ def test_published_training_lets_the_batch_choose_lags() -> None:
     assert all(torch.equal(lags, found.lags[0]) for lags in found.lags)
     single = make(dropout=0.0, **mechanism(training_lags="sample")).train()
     torch.testing.assert_close(single(*parts), make()(*parts))
-
-
-def test_without_a_calendar() -> None:
-    history = batch()[0]
-    assert make(calendar=None)(history).shape == (2, 10, 3)
 
 
 def test_every_parameter_but_the_norms_biases_learns() -> None:

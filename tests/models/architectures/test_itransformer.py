@@ -52,14 +52,6 @@ def test_the_calendar_counts() -> None:
     assert not torch.allclose(model(history, times), model(history, times + 1))
 
 
-def test_batch_never_changes_a_forecast() -> None:
-    model, parts = make(), batch(5)
-    together = model(*parts)
-    for i in range(5):
-        alone = model(*(part[i : i + 1] for part in parts))
-        torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("centre", ["mean", "last"])
 def test_level_and_scale_of_a_window_go_through(centre: str) -> None:
     model, (history, times) = make(window_norm=centre), batch()

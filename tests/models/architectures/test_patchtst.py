@@ -3,7 +3,6 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.architectures.patchtst import PatchTST, PatchTSTConfig
-from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended
 
 SIZES = {
@@ -17,13 +16,6 @@ SIZES = {
     "patch": 6,
     "stride": 3,
 }
-OFFICIAL = {
-    "patch_bias": True,
-    "positions": "learned",
-    "norm": "batch",
-    "final_norm": None,
-    "attention": "residual-softmax",
-}
 
 
 def make(**changes: object) -> PatchTST:
@@ -34,44 +26,6 @@ def make(**changes: object) -> PatchTST:
 def history(batch: int = 2, channels: int = 3) -> torch.Tensor:
     torch.manual_seed(1)
     return torch.randn(batch, 24, channels)
-
-
-FORMS = [
-    {},
-    {"final_norm": "layer"},
-    {"final_norm": None, "norm": "batch"},
-    {"pad_end": False},
-    {"stride": 6, "patch": 24},
-    {"stride": 6, "patch": 28},
-    {"stride": 5, "patch": 7},
-    OFFICIAL,
-    OFFICIAL | {"affine": True, "window_norm": "last"},
-    OFFICIAL | {"individual": True, "decomposition": 5},
-    {"window_norm": None},
-]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_shapes_of_all_forms(form: dict[str, object]) -> None:
-    model = make(**form)
-    explained = model.explain(history())
-    assert explained.forecast.shape == (2, 10, 3)
-    assert [stage.name for stage in model.stages] == list(explained.attention)
-    for stage in model.stages:
-        found = explained.attention[stage.name]
-        assert isinstance(found, Dense)
-        assert found.weights.shape == (2, 3, 2, stage.query.length, stage.key.length)
-        (output,) = stage.outputs
-        assert (stage.per_channel, output.shape) == (True, found.weights.shape[1:])
-    torch.testing.assert_close(model(history()), explained.forecast)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_batch_never_changes_a_forecast(form: dict[str, object]) -> None:
-    model, windows = make(**form), history(4)
-    together = model(windows)
-    for i in range(4):
-        torch.testing.assert_close(model(windows[i : i + 1])[0], together[i])
 
 
 def test_channels_do_not_mix() -> None:

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from torch import nn
 
 from foretell.models.architectures.transformer import Transformer, TransformerConfig
-from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
 from foretell.models.forecaster import Inputs
 from foretell.models.layers.decoding import off_diagonal
@@ -39,31 +38,6 @@ def batch(size: int = 2) -> tuple[torch.Tensor, ...]:
     return torch.randn(size, 24, 3), torch.rand(size, 24, 4), torch.rand(size, 10, 4)
 
 
-def test_shapes_of_all_stages() -> None:
-    model = make()
-    explained = model.explain(*batch())
-    assert explained.forecast.shape == (2, 10, 3)
-    assert [stage.name for stage in model.stages] == list(explained.attention)
-    for stage in model.stages:
-        found = explained.attention[stage.name]
-        assert isinstance(found, Dense)
-        assert found.weights.shape == (2, 2, stage.query.length, stage.key.length)
-        torch.testing.assert_close(found.weights.sum(-1), torch.ones_like(found.weights[..., 0]))
-
-
-def test_fused_and_explained_forecasts_agree() -> None:
-    model, parts = make(), batch()
-    torch.testing.assert_close(model(*parts), model.explain(*parts).forecast)
-
-
-def test_batch_never_changes_a_forecast() -> None:
-    model, parts = make(), batch(5)
-    together = model(*parts)
-    for i in range(5):
-        alone = model(*(part[i : i + 1] for part in parts))
-        torch.testing.assert_close(alone[0], together[i])
-
-
 def test_a_decoder_that_is_not_causal_looks_ahead() -> None:
     for causal in (True, False):
         weights = make(causal=causal).explain(*batch()).attention["decoder.1.self"].weights  # type: ignore[union-attr]
@@ -77,19 +51,6 @@ def test_a_step_of_the_horizon_does_not_see_later_ones() -> None:
     before, after = model(history, past, future), model(history, past, changed)
     torch.testing.assert_close(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
-
-
-@pytest.mark.parametrize("kind", ["learned", "fixed"])
-def test_integer_calendars(kind: str) -> None:
-    calendar = Calendar.for_frequency(HOURLY, "integer")
-    model = make(calendar=calendar, embedding=kind)
-    integers = torch.ones(2, 24, 4), torch.ones(2, 10, 4)
-    assert model(batch()[0], *integers).shape == (2, 10, 3)
-
-
-@pytest.mark.parametrize("label", [0, 24])
-def test_labels_of_nothing_and_of_all(label: int) -> None:
-    assert make(label=label)(*batch()).shape == (2, 10, 3)
 
 
 def test_positions_matter() -> None:
