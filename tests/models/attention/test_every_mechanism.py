@@ -131,8 +131,8 @@ def test_dropout_in_training_only(name: str) -> None:
     torch.manual_seed(0)
     module = default(name).build(PLACES["encoder"]._replace(dropout=1.0))
     tokens, source = inputs("encoder")
-    dropped = module.train()(tokens, source, explain=True).output
     plain = module.eval()(tokens, source).output
+    dropped = module.train()(tokens, source, explain=True).output
     torch.testing.assert_close(plain, build(name, "encoder")(tokens, source).output)
     if name == "probsparse":
         # The mean of all values is left, of queries that do not attend.
