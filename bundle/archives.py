@@ -96,4 +96,5 @@ def read(
 
 
 def _lacks(values: NDArray[Any]) -> NDArray[np.bool_]:
-    return ~np.isfinite(values)
+    lacks: NDArray[np.bool_] = ~np.isfinite(values)
+    return lacks

@@ -135,12 +135,14 @@ def _each(parameters: Tensor) -> list[Tensor]:
 
 FAMILIES: Mapping[Parametric, Family] = {
     "normal": Family(
-        lambda given: distributions.Normal(*_each(given), validate_args=False),
+        lambda given: distributions.Normal(given[..., 0], given[..., 1], validate_args=False),
         lambda given: given[..., 0],
         _moved,
     ),
     "student-t": Family(
-        lambda given: distributions.StudentT(*_each(given), validate_args=False),
+        lambda given: distributions.StudentT(
+            given[..., 0], given[..., 1], given[..., 2], validate_args=False
+        ),
         lambda given: given[..., 1],
         _moved,
     ),
