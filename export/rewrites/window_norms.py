@@ -16,7 +16,7 @@ from foretell.models.layers.window_norms import ARCSINH, InstanceNorm, Warp, Win
 @rewrites(WindowScaler)
 def rewrite_scaler(plain: WindowScaler, _: Call) -> nn.Module | None:
     """The inverse hyperbolic sine by its logarithm, the sine by exponentials."""
-    if plain.warp is not ARCSINH:
+    if plain.warp != ARCSINH:
         return None
     served = copy(plain)
     served.warp = Warp(_arcsinh, lambda forecast: (forecast.exp() - (-forecast).exp()) / 2)

@@ -98,8 +98,8 @@ def middle_deviation(history: Tensor) -> InstanceStatistics:
 
 def quartiles(history: Tensor) -> InstanceStatistics:
     """Median and the distance between the quartiles, interpolated."""
-    spread = _quantile(history, 0.75) - _quantile(history, 0.25)
-    return InstanceStatistics(_quantile(history, 0.5), spread)
+    median = _quantile(history, 0.5)
+    return InstanceStatistics(median, _quantile(history, 0.75) - _quantile(history, 0.25))
 
 
 def more_than_zero(spread: Tensor) -> Tensor:
