@@ -6,11 +6,11 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from foretell.bundle.calendar import Calendar
-from foretell.bundle.frequency import Frequency
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.forecaster import ARCHITECTURES, AnyConfig, Forecaster, ForecasterConfig
 from foretell.models.registry import Registry
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
 from tests.support.process import ROOT
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
