@@ -214,7 +214,8 @@ class Chain(WindowNorm):
 
 
 ARCSINH = Warp(torch.asinh, torch.sinh)
-_SIGNED = Warp(lambda scaled: scaled * 2 - 1, lambda forecast: (forecast + 1) / 2)
+_LOWEST = -1
+_SIGNED = Warp(lambda scaled: scaled * 2 + _LOWEST, lambda forecast: (forecast - _LOWEST) / 2)
 _at_least = partial(torch.clamp, min=1e-10)
 # Each is made of how many channels there are, and whether RevIN has trained parameters.
 Build = Callable[[int, bool], WindowNorm]
