@@ -23,8 +23,8 @@ from bench.timing import interleaved_medians
 from foretell.bundle.layout import FORECAST_GRAPH
 from foretell.client import Client
 from foretell.export.write import export_checkpoint
-from foretell.importers.convert import Request
-from foretell.importers.folders import import_folder
+from foretell.importers.convert import import_checkpoint
+from foretell.importers.saved import Request
 from foretell.models.checkpoint import save
 from foretell.service.engine.runtime import Runtime
 
@@ -77,7 +77,7 @@ def train(rows: pd.DataFrame, folder: Path) -> Any:  # noqa: ANN401 - of a libra
 def adopt(folder: Path, repository: Path, name: str, scratch: Path) -> Path:
     """Make a bundle of a saved model."""
     request = Request(file=folder, source="neuralforecast", member=f"{name}_0")
-    imported = import_folder(request)
+    imported = import_checkpoint(request)
     save(scratch / name, imported.model, imported.info)
     return export_checkpoint(scratch / name, repository, name=name)
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretell.bundle.manifest import Scaler
-from foretell.importers.convert import Imported, Request, import_checkpoint
+from foretell.importers.convert import Imported, import_checkpoint
 from foretell.importers.registry import ARCHITECTURES
+from foretell.importers.saved import Request
 from foretell.models.forecaster import Explained, Forecaster
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"

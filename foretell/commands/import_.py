@@ -11,12 +11,8 @@ import click
 
 from foretell.commands.command import Command
 from foretell.commands.options import FILE, NEW_FOLDER, bounds_option
-from foretell.importers.registry import (
-    ARCHITECTURES,
-    CODE_BASES,
-    FOLDERS,
-    OPTIONS,
-)
+from foretell.importers.arguments import OPTIONS
+from foretell.importers.registry import ARCHITECTURES, CODE_BASES, FOLDERS
 
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
@@ -51,7 +47,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--data", type=FILE, help="CSV it was trained on: scaler, channels and test split.")
 @click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
-@click.option("--config", "script", help="Its shell script, YAML or JSON; or '--seq_len 96 …'.")
+@click.option("--config", "script", help="Its command ('python run.py …'), script, YAML or JSON.")
 @click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
 @click.option("--std", help="Standard deviation of each channel, likewise.")
 @click.option("--unscaled", is_flag=True, help="It was trained on values as they are.")
@@ -94,15 +90,15 @@ def command(
 ) -> None:
     """Adopt FILE, a state_dict of published code or a library's folder, as a checkpoint of our own.
 
-    What its keys and shapes do not tell comes from the name of its folder (--setting), its script
+    What its keys and shapes do not tell comes from the name of its folder (--setting), its command
     (--config) or the options that have its arguments' names; the rest is asked for.
     """
     from foretell.bundle.layout import check_name, check_version
     from foretell.data.reading import split_names
     from foretell.data.scaler import offset_warning
-    from foretell.importers.convert import Request, import_checkpoint
+    from foretell.importers.convert import import_checkpoint
     from foretell.importers.data import read_scaler
-    from foretell.importers.folders import import_folder
+    from foretell.importers.saved import Request
     from foretell.models.checkpoint import check_free, save
     from foretell.terminal.tables import print_test
 
@@ -115,8 +111,7 @@ def command(
     if out is not None:
         check_free(out, overwrite=overwrite)
     _check_kind(file, source, [name for name, value in arguments.items() if value is not None])
-    adopt = import_folder if source in FOLDERS else import_checkpoint
-    imported = adopt(
+    imported = import_checkpoint(
         Request(
             file=file,
             source=source,

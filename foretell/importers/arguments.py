@@ -1,94 +1,143 @@
-"""Options of published training scripts, and arguments: their values with provenance."""
+"""Arguments of published training code: their values with provenance, and how they are given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
-Value = int | float | str
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+
+from foretell.importers.errors import ImporterError
 
 
 class Argument(NamedTuple):
-    """The value of an option, and where it comes from."""
+    """The value of an argument, and where it comes from."""
 
     value: Any
     provenance: str
 
 
 Arguments = dict[str, Argument]
+Values = Mapping[str, Any]
 
 
 class Option(NamedTuple):
-    """How the value of an option is read, and what it means.
+    """An argument that can be given.
 
     Attributes:
-        read: Raises ValueError for what is no value of it.
+        kind: Its type.
         meaning: For the reader who is asked for it.
         asked: Whether it can be given by itself; else it is read from settings and scripts only.
     """
 
-    read: Callable[[str], Value]
+    kind: Any
     meaning: str
     asked: bool = True
 
 
-def whole(least: int) -> Callable[[str], Value]:
-    """A whole number from `least` on."""
-
-    def read(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise ValueError(f"expected a whole number from {least}")
-        return number
-
-    return read
-
-
-count = whole(1)
-
-
-def switch(text: str) -> int:
-    """0 or 1, however it is written."""
-    values = {"0": 0, "1": 1, "false": 0, "true": 1}
-    if text.lower() not in values:
-        raise ValueError("expected 0 or 1")
-    return values[text.lower()]
-
-
-def one_of(*choices: str) -> Callable[[str], Value]:
-    """One of these words."""
-
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"expected {' or '.join(choices)}")
-        return text
-
-    return read
-
-
-# A code base that calls these otherwise translates its names with `CodeBase.aliases`.
-COMMON: Mapping[str, Option] = {
-    "seq_len": Option(count, "steps of history"),
-    "pred_len": Option(count, "steps of forecast"),
-    "enc_in": Option(count, "channels"),
-    "c_out": Option(count, "channels of the forecast"),
-    "d_model": Option(count, "features of a token"),
-    "n_heads": Option(count, "attention heads"),
-    "e_layers": Option(count, "encoder layers"),
-    "d_ff": Option(count, "width of the feed-forward layers"),
-    "activation": Option(one_of("gelu", "relu"), "gelu or relu"),
+_Switch = Annotated[bool, AfterValidator(int)]
+OPTIONS: Mapping[str, Option] = {
+    "seq_len": Option(PositiveInt, "steps of history"),
+    "pred_len": Option(PositiveInt, "steps of forecast"),
+    "enc_in": Option(PositiveInt, "channels"),
+    "c_out": Option(PositiveInt, "channels of the forecast"),
+    "d_model": Option(PositiveInt, "features of a token"),
+    "n_heads": Option(PositiveInt, "attention heads"),
+    "e_layers": Option(PositiveInt, "encoder layers"),
+    "d_ff": Option(PositiveInt, "width of the feed-forward layers"),
+    "activation": Option(Literal["gelu", "relu"], "gelu or relu"),
     "dropout": Option(float, "probability in training"),
-    "features": Option(one_of("M", "S", "MS"), "M for all channels, S for the target alone, or MS"),
+    "features": Option(Literal["M", "S", "MS"], "M for all channels, S for the target, or MS"),
     "target": Option(str, "the target's column; in custom data the published code puts it last"),
     "split": Option(str, "ett_hour, ett_minute, custom, or three fractions such as 0.7,0.1,0.2"),
     "data": Option(str, "the kind of data set", asked=False),
     "model": Option(str, "the model", asked=False),
+    "task_name": Option(
+        Literal["long_term_forecast", "short_term_forecast", "zero_shot_forecast"],
+        "the task",
+        asked=False,
+    ),
+    "label_len": Option(NonNegativeInt, "steps of history the decoder starts with"),
+    "d_layers": Option(PositiveInt, "decoder layers"),
+    "factor": Option(float, "lags kept, in units of ln(length)"),
+    "moving_avg": Option(PositiveInt, "steps of the moving average"),
+    "embed": Option(Literal["timeF", "fixed", "learned"], "timeF, fixed or learned"),
+    "freq": Option(str, "s, t, h, d, b, w or m: which calendar features were given"),
+    "patch_len": Option(PositiveInt, "steps of a patch"),
+    "stride": Option(PositiveInt, "steps from one patch to the next"),
+    "padding_patch": Option(Literal["end", "None"], "end or None"),
+    "revin": Option(_Switch, "1 if each window is normalised, else 0"),
+    "affine": Option(_Switch, "1 if that has trained parameters, else 0"),
+    "subtract_last": Option(_Switch, "1 if it subtracts the last value, 0 if the mean"),
+    "individual": Option(_Switch, "1 with a head per channel, else 0"),
+    "decomposition": Option(_Switch, "1 with a network each for trend and rest, else 0"),
+    "kernel_size": Option(PositiveInt, "steps of the decomposition's moving average"),
+    "marks": Option(_Switch, "1 if calendar features are tokens next to the channels, else 0"),
 }
-# What the loader of each kind of data set takes for training, validation and test.
-SPLITS: Mapping[str, str] = {
-    "ETTh1": "ett_hour",
-    "ETTh2": "ett_hour",
-    "ETTm1": "ett_minute",
-    "ETTm2": "ett_minute",
-    "custom": "custom",
-}
+# TFB's name.
+ALIASES = {"horizon": "pred_len"}
+# The Time-Series-Library puts the task in front, and since 2024 has `expand` and `dc`; other forks
+# leave out `dt`.
+_SETTING = re.compile(
+    r"(?:(?:(?P<task_name>(?:long|short)_term_forecast|zero_shot_forecast|imputation|"
+    r"anomaly_detection|classification)_)?.*_(?P<model>[A-Za-z]+)_(?P<data>[A-Za-z0-9]+)|.+)"
+    r"_ft(?P<features>MS|M|S)_sl(?P<seq_len>\d+)_ll(?P<label_len>\d+)_pl(?P<pred_len>\d+)"
+    r"_dm(?P<d_model>\d+)_nh(?P<n_heads>\d+)_el(?P<e_layers>\d+)_dl(?P<d_layers>\d+)_df(?P<d_ff>\d+)"
+    r"(?:_expand\d+_dc\d+)?_fc(?P<factor>\d+)_eb(?P<embed>timeF|fixed|learned)(?:_.*)?"
+)
+
+
+def values_of(arguments: Arguments) -> dict[str, Any]:
+    """The values without their provenance."""
+    return {name: argument.value for name, argument in arguments.items()}
+
+
+def with_provenance(values: Values, provenance: str) -> Arguments:
+    """Values that all come from one place; those that say where they come from stay."""
+    return {
+        name: value if isinstance(value, Argument) else Argument(value, provenance)
+        for name, value in values.items()
+    }
+
+
+def read_arguments(given: Mapping[str, object], provenance: str | None = None) -> Arguments:
+    """Read the options that matter here out of named values; all others are left out.
+
+    Args:
+        given: Values by the published names, as text, numbers or truth values.
+        provenance: Where they come from; None for flags, each of which names itself.
+
+    Raises:
+        ImporterError: a value does not fit its option; the message names it and its provenance.
+    """
+    arguments: Arguments = {}
+    for name, value in given.items():
+        name = ALIASES.get(name, name)
+        if name not in OPTIONS:
+            continue
+        origin = provenance or f"--{name}"
+        try:
+            known = TypeAdapter(OPTIONS[name].kind).validate_python(str(value))
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            raise ImporterError(f"{name} {value!r} ({origin}): {what}") from None
+        arguments[name] = Argument(known, origin)
+    return arguments
+
+
+def read_setting(name: str, provenance: str) -> Arguments | None:
+    """Read the arguments that the name of a checkpoint's folder spells out.
+
+    Args:
+        name: Such as `…_ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128_fc1_ebtimeF_…`.
+        provenance: What to call the folder.
+
+    Returns:
+        None if the name is none of that form.
+    """
+    found = _SETTING.fullmatch(name)
+    if found is None:
+        return None
+    given = {key: value for key, value in found.groupdict().items() if value is not None}
+    return read_arguments(given, provenance)

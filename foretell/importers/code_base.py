@@ -1,80 +1,117 @@
-"""What the file of a code base says of it; everything else is the same for all of them."""
+"""What a source file says of published code that saves a state_dict alone."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from foretell.importers.arguments import Arguments, Option, Value
-from foretell.importers.layouts import Layout
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from foretell.importers.arguments import Argument, Values
+from foretell.importers.errors import ImporterError
+from foretell.importers.keys import KeyMap
 
-# Values of arguments by name.
-Values = Mapping[str, Any]
-State = Mapping[str, "Tensor"]
+State = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Architecture:
-    """An architecture as code bases have it.
+class Architecture(NamedTuple):
+    """An architecture, as the code has it.
 
     Attributes:
-        name: What it is called here.
-        layouts: The forms its keys may have.
+        keys: Its keys, in the form that a checkpoint has them in.
+        told: What a checkpoint tells of its arguments, given the others that are known.
         fields: The arguments it depends on, in the order to show them, and the field of our
             configuration that takes each as it stands; None where `configure` reads it.
-        only_with: Arguments that matter only where another one is set.
-        infer: More arguments from the checkpoint than shapes tell; gets the sizes as well.
-        derive: Adds the arguments that follow from others and from the sizes.
         configure: Fields that no argument gives as it stands.
-        prepare: The weights, changed where the published code computes with them otherwise.
+        prepare: The weights, changed where the code computes with them otherwise.
     """
 
-    name: str
-    layouts: tuple[Layout, ...]
+    keys: Callable[[State], KeyMap]
+    told: Callable[[State, Values], Values]
     fields: Mapping[str, str | None]
-    only_with: Mapping[str, str] = field(default_factory=dict)
-    infer: Callable[[State, Mapping[str, int]], Values] = lambda *_: {}
-    derive: Callable[[Arguments, Mapping[str, int], CodeBase], None] = lambda *_: None
     configure: Callable[[Values], dict[str, Any]] = lambda _: {}
     prepare: Callable[[State, Values], State] = lambda state, _: state
 
-    def reads(self, name: str, values: Values) -> bool:
-        """Whether the argument matters among these."""
-        switch = self.only_with.get(name)
-        return name in self.fields and (switch is None or bool(values.get(switch, True)))
 
-
-@dataclass(frozen=True, eq=False)
-class CodeBase:
+class CodeBase(NamedTuple):
     """A code base.
 
     Attributes:
-        name: Its value of `--from`.
         title: What to call it.
-        architectures: Those that are read.
-        options: Those of its own options that matter here.
-        defaults: Values of options that a command line leaves out.
-        aliases: Its names of options that have another name here.
-        constants: Arguments that its code does not read but fixes.
-        fix: Likewise, where they depend on others.
-        usual: Values that its code fixes, and that a file may show to have been changed.
-        setting: The names it gives the folders of its checkpoints, with arguments in them.
+        architectures: Those that are read, by our names.
+        defaults: Values of options that a command leaves out.
+        fixed: Arguments that its code fixes, given the others.
         target_last: Whether it moves the target to the last channel of custom data.
     """
 
-    name: str
     title: str
-    architectures: tuple[Architecture, ...]
-    options: Mapping[str, Option]
-    defaults: Mapping[str, Value]
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, Value] = field(default_factory=dict)
-    fix: Callable[[Values], Mapping[str, Value]] = lambda _: {}
-    usual: Mapping[str, Value] = field(default_factory=dict)
-    setting: re.Pattern[str] | None = None
+    architectures: Mapping[str, Architecture]
+    defaults: Values
+    fixed: Callable[[Values], Values]
     target_last: bool = True
+
+
+def has(state: State, part: str) -> bool:
+    """Whether a key contains this."""
+    return any(part in key for key in state)
+
+
+def sizes(state: State, places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    """Arguments that are the length of an axis of a key.
+
+    Raises:
+        ImporterError: a key is missing, or has no such axis.
+    """
+    for name, (key, axis) in places.items():
+        if key not in state:
+            raise ImporterError(f"{key} is missing, which tells {name}")
+        if state[key].ndim <= axis:
+            raise ImporterError(f"{key} has {state[key].ndim} axes, which should tell {name}")
+    return {name: state[key].shape[axis] for name, (key, axis) in places.items()}
+
+
+def numbers(state: State, template: str) -> int:
+    """How many different numbers keys have in place of `#`."""
+    pattern = re.compile(re.escape(template).replace(r"\#", r"(\d+)"))
+    return len({found[1] for key in state if (found := pattern.match(key))})
+
+
+def count_patches(values: Values) -> int:
+    """The number of patches that the published code makes."""
+    gap = values["seq_len"] - values["patch_len"]
+    return int(gap // values["stride"]) + 1 + int(values["padding_patch"] == "end")
+
+
+def steps_of_patches(patches: int, values: Values) -> dict[str, Argument]:
+    """`stride` and `padding_patch`, where only one of each gives this number of patches.
+
+    Args:
+        patches: What the checkpoint has.
+        values: What is known; without `seq_len` nothing can be told.
+
+    Raises:
+        ImporterError: no stride and padding give this number.
+    """
+    if "seq_len" not in values:
+        return {}
+    strides = [values["stride"]] if "stride" in values else range(1, values["seq_len"] + 1)
+    paddings = [values["padding_patch"]] if "padding_patch" in values else ["end", "None"]
+    possible = [
+        {"stride": stride, "padding_patch": padding}
+        for stride, padding in itertools.product(strides, paddings)
+        if count_patches({**values, "stride": stride, "padding_patch": padding}) == patches
+    ]
+    if not possible:
+        known = ("seq_len", "patch_len", "stride", "padding_patch")
+        stated = ", ".join(f"{name} {values[name]}" for name in known if name in values)
+        raise ImporterError(
+            f"contradictions: the file has {patches} patches, which {stated} rule out"
+        )
+    usual = [choice for choice in possible if choice["stride"] == values.get("usual_stride")]
+    return {
+        name: Argument(value, "the file's number of patches")
+        for name, value in (usual or possible)[0].items()
+        if name not in values and all(each[name] == value for each in usual or possible)
+    }

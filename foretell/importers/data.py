@@ -1,4 +1,4 @@
-"""The data a published checkpoint was trained on, read the way its code read it."""
+"""The data a checkpoint was trained on, and what is asked for where there are none."""
 
 from __future__ import annotations
 
@@ -12,90 +12,73 @@ from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
 from foretell.data.splits import Splits
-from foretell.importers.arguments import Arguments
-from foretell.importers.code_base import CodeBase
-from foretell.importers.configure import forecasts_last, values_of
+from foretell.importers.arguments import Arguments, values_of
 from foretell.importers.errors import ImporterError
-from foretell.timeaxis.frequency import Frequency
+from foretell.importers.saved import Request
 
 
-def read_panel(
-    path: Path, arguments: Arguments, channels: tuple[str, ...] | None, frequency: Frequency | None
-) -> Panel:
-    """Read the CSV: the channels named, the target alone for a model of it, or all.
+def read_panel(request: Request, arguments: Arguments) -> Panel | None:
+    """Read the CSV, if any: the channels named, the target alone for a model of it, or all.
 
     Raises:
         DataError: the file holds no such time series.
     """
-    features, target = arguments.get("features"), arguments.get("target")
-    if channels is None and features is not None and features.value == "S" and target is not None:
-        channels = (str(target.value),)
-    return read(
-        path, Reading(channels=channels, frequency=None if frequency is None else str(frequency))
-    )
+    if request.data is None:
+        return None
+    channels = request.channels
+    if channels is None and values_of(arguments).get("features") == "S" and "target" in arguments:
+        channels = (str(arguments["target"].value),)
+    return read(request.data, Reading(channels=channels, frequency=request.frequency))
 
 
-def needs_target(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> bool:
-    """Whether which channel is the target decides what the model's channels are.
-
-    Args:
-        panel: The data.
-        arguments: What is known about the model.
-        code: The code base.
-        chosen: Whether the channels were named one by one.
-    """
-    if chosen or len(panel.channels) == 1:
+def is_moved(panel: Panel, arguments: Arguments, request: Request, *, target_last: bool) -> bool:
+    """Whether the published code picks the target, or, by `target_last`, puts it last."""
+    if request.channels is not None or len(panel.channels) == 1:
         return False
-    expected, split = arguments.get("enc_in"), arguments.get("split")
-    if expected is not None and expected.value == 1:
+    values = values_of(arguments)
+    if values.get("enc_in") == 1:
         return True
-    moved = code.target_last and (split is None or not str(split.value).startswith("ett_"))
     # Without a size of their number among its weights, no channel differs from another.
-    return moved and (expected is not None or forecasts_last(values_of(arguments)))
+    differ = "enc_in" in values or values.get("features") == "MS"
+    return target_last and differ and not str(values.get("split")).startswith("ett_")
 
 
-def arrange(panel: Panel, arguments: Arguments, code: CodeBase, *, chosen: bool) -> Panel:
-    """Put the channels in the model's order and check their number.
+def arranged(panel: Panel, arguments: Arguments) -> tuple[str, ...]:
+    """The channels as the published code orders them around its target.
 
     Raises:
-        ImporterError: the target is no channel, or the number is not the model's.
+        ImporterError: the target is no channel.
     """
-    names = list(panel.channels)
-    if needs_target(panel, arguments, code, chosen=chosen):
-        target = str(arguments["target"].value)
-        if target not in names:
-            raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
-        single = "enc_in" in arguments and arguments["enc_in"].value == 1
-        names = [target] if single else [*(n for n in names if n != target), target]
-    place = panel.source.path if panel.source else "data"
-    if "enc_in" in arguments and arguments["enc_in"].value != len(names):
+    names, target = panel.channels, str(arguments["target"].value)
+    if target not in names:
+        raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
+    single = "enc_in" in arguments and arguments["enc_in"].value == 1
+    return (*(name for name in names if name != target and not single), target)
+
+
+def check_described(request: Request) -> None:
+    """Ask for what no file tells where there are no data."""
+    scaled = request.unscaled or request.scaler is not None
+    if request.channels is None or request.frequency is None or not scaled:
         raise ImporterError(
-            f"{place}: {len(names)} channels ({', '.join(names)}), but the model has "
-            f"{arguments['enc_in'].value} by {arguments['enc_in'].provenance}; name them with "
-            "--channels"
+            "without --data, its channels' names, spacing and scale have to come from "
+            "--channels, --frequency, --mean and --std (or --unscaled)"
         )
-    return panel.select(names)
 
 
 def split_rows(split: str) -> Splits:
-    """The rows of a published split.
-
-    Args:
-        split: `ett_hour`, `ett_minute`, `custom`, or fractions such as `0.6,0.2,0.2`.
+    """The rows of `ett_hour`, `ett_minute`, `custom`, or fractions such as `0.6,0.2,0.2`.
 
     Raises:
         DataError: the fractions do not add up to 1.
         ImporterError: the text is none of these.
     """
-    match split:
-        case "ett_hour":
-            return Splits.ett_hourly()
-        case "ett_minute":
-            return Splits.ett_minute()
-        case "custom":
-            return Splits.by_fraction()
+    known = {"ett_hour": Splits.ett_hourly, "ett_minute": Splits.ett_minute}
+    known |= {"custom": Splits.by_fraction}
+    if split in known:
+        return known[split]()
     try:
-        train, validation, test = (float(part) for part in split.split(","))
+        train, validation, test = map(float, split.split(","))
     except ValueError:
         raise ImporterError(
             f"--split {split}: expected ett_hour, ett_minute, custom or three fractions"
@@ -104,11 +87,7 @@ def split_rows(split: str) -> Splits:
 
 
 def read_scaler(mean: str | None, std: str | None) -> Scaler | None:
-    """Mean and standard deviation, as numbers or as files of numbers; None for neither.
-
-    Args:
-        mean: Numbers separated by commas, or a file: `.npy`, JSON or text.
-        std: Likewise.
+    """Mean and standard deviation, as numbers or as files of them: `.npy`, JSON or text.
 
     Raises:
         ImporterError: a text holds no numbers, or they do not fit together.

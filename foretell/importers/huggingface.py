@@ -7,20 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from foretell.importers.arguments import Argument, Arguments
-from foretell.importers.configure import refusal
-from foretell.importers.errors import ImporterError
-from foretell.importers.huggingface_autoformer import Autoformer
+from foretell.importers.arguments import Argument
+from foretell.importers.errors import ImporterError, explained
 from foretell.importers.huggingface_config import SavedConfig, State
+from foretell.importers.huggingface_lagged import Autoformer, TimeSeriesTransformer
 from foretell.importers.huggingface_patchtst import PatchTST
-from foretell.importers.huggingface_time_series_transformer import TimeSeriesTransformer
-from foretell.importers.layouts import Layout
+from foretell.importers.keys import KeyMap, load_weights, unwrap
 from foretell.importers.reading import read_safetensors, read_state
-from foretell.importers.saved import Saved
-from foretell.importers.weights import check_floats, load_weights
-from foretell.importers.wrapping import unwrap
+from foretell.importers.registry import FOLDERS
+from foretell.importers.saved import Request, SavedModel
 from foretell.models.forecaster import ARCHITECTURES
 
 CONFIG = "config.json"
@@ -32,39 +27,35 @@ _WEIGHTS: Mapping[str, Callable[[Path], State]] = {
 _READ: tuple[type[SavedConfig], ...] = (PatchTST, TimeSeriesTransformer, Autoformer)
 
 
-def read(folder: Path, member: str | None, given: Arguments) -> Saved:
+def read(request: Request) -> SavedModel:
     """Read a folder that `save_pretrained` wrote, which holds one model.
-
-    Args:
-        folder: See above.
-        member: None; which of several models is asked of other libraries.
-        given: What no file tells, by the names of the options.
 
     Raises:
         ImporterError: it is none, or of a model that is not read, or something has to be given; the
             message names file and field or key.
     """
-    if member is not None:
-        raise ImporterError(f"--member {member}: {folder} holds one model alone")
+    folder = request.file
+    own = FOLDERS["huggingface"].keys()
+    given = {name: value for name, value in request.arguments.items() if name in own}
+    if request.member is not None:
+        raise ImporterError(f"--member {request.member}: {folder} holds one model alone")
     path = folder / CONFIG
     found = _read_json(path)
     kind = _kind(path, found)
     try:
         config = kind.model_validate_json(json.dumps(found))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ImporterError(f"{path}: {place} {first['input']!r}: {first['msg']}") from None
-    try:
         config.check()
         model = ARCHITECTURES.read(config.fields(given)).build()
-    except ValidationError as error:
-        raise ImporterError(f"{path}: {refusal(error)}") from None
     except ValueError as error:
-        raise ImporterError(f"{path}: {error}") from None
-    state = _read_weights(folder, config.layout())
-    load_weights(model, config.layout(), config.prepare(state, given))
-    return Saved(model.eval(), _arguments(config, found) | given)
+        raise ImporterError(f"{path}: {explained(error)}") from None
+    keys = config.key_map()
+    load_weights(model, keys, config.prepare(_read_weights(folder, keys), given))
+    arguments = {
+        name: Argument(value, CONFIG if name in found else "default of transformers")
+        for name, value in config.model_dump(exclude=set(config.hidden)).items()
+    }
+    arguments |= {name: Argument(value, f"--{name}") for name, value in given.items()}
+    return SavedModel(model.eval(), arguments)
 
 
 def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
@@ -72,11 +63,9 @@ def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
     for one in _READ:
         if kind == one.model_type and names in (None, [one.title]):
             return one
-    listed = names if isinstance(names, list) else [kind]
-    said = ", ".join(str(name) for name in listed)
-    *others, last = (one.title for one in _READ)
-    read = f"{', '.join(others)} and {last}"
-    raise ImporterError(f"{path}: a model of {said} is not read; {read} are")
+    said = ", ".join(map(str, names if isinstance(names, list) else [kind]))
+    read = ", ".join(one.title for one in _READ)
+    raise ImporterError(f"{path}: a model of {said} is not read; adopted are {read}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -91,15 +80,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _arguments(config: SavedConfig, found: dict[str, Any]) -> Arguments:
-    values = config.model_dump(exclude=set(config.hidden))
-    return {
-        name: Argument(value, CONFIG if name in found else "default of transformers")
-        for name, value in values.items()
-    }
-
-
-def _read_weights(folder: Path, layout: Layout) -> State:
+def _read_weights(folder: Path, keys: KeyMap) -> State:
     for name, reader in _WEIGHTS.items():
         index = folder / f"{name}.index.json"
         if (folder / name).exists():
@@ -108,11 +89,9 @@ def _read_weights(folder: Path, layout: Layout) -> State:
             found = _read_shards(index, reader)
         else:
             continue
-        found = unwrap(found, [layout])
-        check_floats(layout, found)
         return {
             key: tensor.float() if tensor.is_floating_point() else tensor
-            for key, tensor in found.items()
+            for key, tensor in unwrap(found, [keys]).items()
         }
     names = " nor ".join(_WEIGHTS)
     raise ImporterError(f"{folder}: neither {names} is there, nor an index of shards of one")

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from foretell.importers.arguments import Arguments
-from foretell.importers.layouts import Layout
+from foretell.importers.keys import KeyMap
 
 State = dict[str, Tensor]
+Length = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+def known_as(ours: str, default: object) -> Any:  # noqa: ANN401 - whatever the field is
+    """A field that has a name of its own here."""
+    return Field(default=default, serialization_alias=ours)
 
 
 class SavedConfig(BaseModel):
     """What of `config.json` a forecast depends on, with the library's defaults.
 
-    A model is one file: a class of this kind, which `foretell.importers.huggingface` lists.
-    What cannot be served is a ValueError of `check` or `fields` that begins with the field's name.
+    A model is a class of this kind, which `foretell.importers.huggingface` lists. What
+    cannot be served is a ValueError of `check` or `fields` that begins with the field's name.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -42,35 +49,24 @@ class SavedConfig(BaseModel):
         return "mean" if self.scaling == "std" else None
 
     def check(self) -> None:
-        """Refuse what is no model of ours.
-
-        Raises:
-            ValueError: see above.
-        """
+        """Refuse what is no model of ours."""
         usual = {"mean": 1e-5, "magnitude": 1e-10}.get(self.window_norm or "")
         if self.minimum_scale not in (None, usual):
             raise ValueError(f"minimum_scale {self.minimum_scale}: models with {usual} are read")
 
     @abstractmethod
-    def fields(self, given: Arguments) -> dict[str, Any]:
-        """Of our configuration.
+    def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """Our configuration, with what no file tells given by the names of its options."""
 
-        Args:
-            given: What no file tells, by the names of the options
-                (`foretell.importers.registry.FOLDERS`).
-
-        Raises:
-            ValueError: something has to be given, or does not fit.
-        """
+    def _same(self) -> dict[str, Any]:
+        """Fields that mean the same here, by our names, which are their aliases."""
+        named = {name: each.serialization_alias for name, each in type(self).model_fields.items()}
+        return {ours: getattr(self, name) for name, ours in named.items() if ours is not None}
 
     @abstractmethod
-    def layout(self) -> Layout:
+    def key_map(self) -> KeyMap:
         """The keys of the weights, as `prepare` leaves them."""
 
     @abstractmethod
-    def prepare(self, state: State, given: Arguments) -> State:
-        """The weights, changed where the library computes with them otherwise.
-
-        Raises:
-            ImporterError: one that has to be computed with is not there.
-        """
+    def prepare(self, state: State, given: Mapping[str, str]) -> State:
+        """The weights, changed where the library computes with them otherwise."""

@@ -1,9 +1,10 @@
-"""What files of Hugging Face's models say whose tokens are values at lags."""
+"""Models of Hugging Face's transformers whose tokens are values at lags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import torch
 from pydantic import Field
@@ -11,23 +12,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from foretell.data.reading import split_names
-from foretell.importers.arguments import Arguments
 from foretell.importers.errors import ImporterError
-from foretell.importers.huggingface_config import SavedConfig, State
-from foretell.importers.layouts import Layout, rows
+from foretell.importers.huggingface_config import (
+    Count,
+    Length,
+    SavedConfig,
+    State,
+    known_as,
+)
+from foretell.importers.keys import KeyMap, rows
 from foretell.models.layers.feed_forward import Activation
 from foretell.timeaxis.calendar import Feature
 
-Length = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-# What GluonTS calls features of ours, which the library's examples take.
-_GLUONTS = {
-    "second_of_minute": "second",
-    "minute_of_hour": "minute",
-    "hour_of_day": "hour",
-    "week_of_year": "week",
-    "month_of_year": "month",
-}
 _EMBEDDER = "model.embedder.embedders.{}.weight"
 _ATTENTION = """
     q_proj.*    query.*
@@ -39,57 +35,46 @@ _FEED_FORWARD = """
     fc1.*  feed_forward.expand.*
     fc2.*  feed_forward.contract.*
 """
-
-
-class Part(NamedTuple):
-    """Encoder or decoder.
-
-    Attributes:
-        number: What numbers its layers.
-        attentions: Of a layer, by what they are called there.
-    """
-
-    number: str
-    attentions: Mapping[str, str]
-
-
-PARTS = {
-    "encoder": Part("{e_layers}", {"self_attn": "attention"}),
-    "decoder": Part(
-        "{d_layers}", {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
-    ),
+_VALUE = "model.{}.value_embedding.value_projection.{}"
+# The static features of an Autoformer, as they are in each token.
+_STATIC = "model.embedder.embedders"
+_MOST_PATHS = 1000
+# Their attentions, by what they are called in a layer.
+_PARTS = {
+    "encoder": {"self_attn": "attention"},
+    "decoder": {"self_attn": "self_attention", "encoder_attn": "cross_attention"},
 }
 
 
 class LaggedModel(SavedConfig):
     """Of such a model, with an encoder and a decoder."""
 
-    hidden: ClassVar[frozenset[str]] = SavedConfig.hidden | {
-        *("loss", "num_dynamic_real_features"),
-    }
+    hidden: ClassVar[frozenset[str]] = SavedConfig.hidden | {"loss", "num_dynamic_real_features"}
 
     # Of a layer, besides attention and feed-forward network, and of the model itself.
     encoder_keys: ClassVar[str]
     decoder_keys: ClassVar[str]
     further_keys: ClassVar[str] = ""
 
-    input_size: Length = 1
+    input_size: Length = known_as("channels", 1)
     context_length: Length | None = None
-    prediction_length: Length
-    lags_sequence: list[Length] = Field(default=[1, 2, 3, 4, 5, 6, 7], min_length=1)
+    prediction_length: Length = Field(serialization_alias="horizon")
+    lags_sequence: list[Length] = Field(
+        default=[1, 2, 3, 4, 5, 6, 7], min_length=1, serialization_alias="value_lags"
+    )
     loss: Literal["nll"] = "nll"
     num_time_features: Count = 0
     num_dynamic_real_features: Literal[0] = 0
     num_static_categorical_features: Count = 0
     num_static_real_features: Count = 0
-    d_model: Length = 64
-    encoder_layers: Length = 2
-    encoder_attention_heads: Length = 2
-    encoder_ffn_dim: Length = 32
-    decoder_layers: Length = 2
-    decoder_attention_heads: Length = 2
-    decoder_ffn_dim: Length = 32
-    activation_function: Activation = "gelu"
+    d_model: Length = known_as("d_model", 64)
+    encoder_layers: Length = known_as("encoder_layers", 2)
+    encoder_attention_heads: Length = known_as("heads", 2)
+    encoder_ffn_dim: Length = known_as("d_ff", 32)
+    decoder_layers: Length = known_as("decoder_layers", 2)
+    decoder_attention_heads: Length = known_as("decoder_heads", 2)
+    decoder_ffn_dim: Length = known_as("decoder_d_ff", 32)
+    activation_function: Activation = known_as("activation", "gelu")
 
     @property
     def steps(self) -> int:
@@ -97,68 +82,56 @@ class LaggedModel(SavedConfig):
         return self.context_length or self.prediction_length
 
     @override
-    def fields(self, given: Arguments) -> dict[str, Any]:
+    def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
         known = f"of {', '.join(get_args(Feature))}, in the order in which they were given"
         names = self._told(given, "time_features", "num_time_features", known)
         self.static(given)
-        return {
-            "channels": self.input_size,
+        return self._same() | {
             "context": self.steps + max(self.lags_sequence),
-            "horizon": self.prediction_length,
             "calendar": {"encoding": "scaled", "features": _features(names)} if names else None,
-            "value_lags": self.lags_sequence,
             "scaling": self.window_norm,
-            "d_model": self.d_model,
-            "heads": self.encoder_attention_heads,
-            "d_ff": self.encoder_ffn_dim,
-            "encoder_layers": self.encoder_layers,
-            "decoder_heads": self.decoder_attention_heads,
-            "decoder_d_ff": self.decoder_ffn_dim,
-            "decoder_layers": self.decoder_layers,
-            "activation": self.activation_function,
         }
 
-    def _told(self, given: Arguments, option: str, field: str, kind: str) -> list[str]:
+    def _told(self, given: Mapping[str, str], option: str, field: str, kind: str) -> list[str]:
         """The words of an option, as many as a field says."""
-        words = split_names(given[option].value) if option in given else []
+        words = split_names(given[option]) if option in given else []
         if len(words) != (count := getattr(self, field)):
             raise ValueError(
                 f"{field} {count}: --{option} has to have as many {kind}, got {len(words)}"
             )
         return words
 
-    def static(self, given: Arguments) -> tuple[list[int], list[float]]:
+    def static(self, given: Mapping[str, str]) -> tuple[list[int], list[float]]:
         """Categories and numbers that are the same for all series."""
-        kind = "whole numbers, which all series have then"
-        field = "num_static_categorical_features"
-        categories = self._told(given, "static_categorical", field, kind)
-        kind, field = "numbers, which all series have then", "num_static_real_features"
-        reals = self._told(given, "static_real", field, kind)
+        kind, field = "numbers, which all series have then", "num_static_{}_features"
+        whole = self._told(
+            given, "static_categorical", field.format("categorical"), f"whole {kind}"
+        )
+        reals = self._told(given, "static_real", field.format("real"), kind)
         try:
-            return [int(word) for word in categories], [float(word) for word in reals]
+            return [int(word) for word in whole], [float(word) for word in reals]
         except ValueError as error:
             raise ValueError(f"--static_categorical or --static_real: {error}") from None
 
     @override
-    def layout(self) -> Layout:
+    def key_map(self) -> KeyMap:
         embedding = """
             value_embedding.value_projection.*  value.*
             embed_positions.weight              positions
             layernorm_embedding.*               norm.*
         """
         found = rows(self.further_keys)
-        found += rows("parameter_projection.proj.{parameters}.*  heads.{parameters}.*")
-        for part, layer in PARTS.items():
-            theirs, ours = f"model.{part}.", f"{part}_layers.{layer.number}."
-            found += rows(embedding, theirs, f"{part}_embedding.")
-            theirs += f"layers.{layer.number}."
-            for attention, name in layer.attentions.items():
+        found += rows("parameter_projection.proj.{parameter}.*  heads.{parameter}.*")
+        for part, attentions in _PARTS.items():
+            found += rows(embedding, f"model.{part}.", f"{part}_embedding.")
+            theirs, ours = f"model.{part}.layers.{{layer}}.", f"{part}_layers.{{layer}}."
+            for attention, name in attentions.items():
                 found += rows(_ATTENTION, f"{theirs}{attention}.", f"{ours}{name}.")
-            keys = self.encoder_keys if part == "encoder" else self.decoder_keys
-            found += rows(keys + _FEED_FORWARD, theirs, ours)
-        return Layout(f"{self.title} of transformers", {}, found)
+            own = self.encoder_keys if part == "encoder" else self.decoder_keys
+            found += rows(own + _FEED_FORWARD, theirs, ours)
+        return KeyMap(f"{self.title} of transformers", found)
 
-    def embedded(self, state: State, given: Arguments) -> Tensor:
+    def embedded(self, state: State, given: Mapping[str, str]) -> Tensor:
         """The numbers that static features are in each token; takes their tables away."""
         categories, reals = self.static(given)
         found = []
@@ -174,16 +147,144 @@ class LaggedModel(SavedConfig):
         return torch.cat([*found, torch.tensor(reals)])
 
 
+class TimeSeriesTransformer(LaggedModel):
+    """Of a model whose forecasts are drawn step by step."""
+
+    title: ClassVar[str] = "TimeSeriesTransformerForPrediction"
+    model_type: ClassVar[str] = "time_series_transformer"
+
+    distribution_output: Literal["student_t", "normal"] = "student_t"
+    scaling: str | bool | None = "mean"
+    num_parallel_samples: Annotated[int, Field(ge=0, le=_MOST_PATHS)] = 100
+
+    encoder_keys: ClassVar[str] = """
+        self_attn_layer_norm.*     attention_norm.*
+        final_layer_norm.*         feed_forward_norm.*
+    """
+    decoder_keys: ClassVar[str] = """
+        self_attn_layer_norm.*     self_norm.*
+        encoder_attn_layer_norm.*  cross_norm.*
+        final_layer_norm.*         feed_forward_norm.*
+    """
+
+    @override
+    def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
+        return super().fields(given) | {
+            "architecture": "huggingface-time-series-transformer",
+            "samples": self._samples(given),
+            "step_distribution": self.distribution_output.replace("_", "-"),
+        }
+
+    def _samples(self, given: Mapping[str, str]) -> int:
+        """Paths to draw, of the option or else of the file; none for the path of the means."""
+        if "num_parallel_samples" not in given:
+            return self.num_parallel_samples
+        text = given["num_parallel_samples"]
+        if not text.isdecimal() or int(text) == 1 or int(text) > _MOST_PATHS:
+            raise ValueError(f"--num_parallel_samples {text}: expected 0, or 2 to {_MOST_PATHS}")
+        return int(text)
+
+    @override
+    def prepare(self, state: State, given: Mapping[str, str]) -> State:
+        """With what static features come to, the same for all windows, as a bias."""
+        state = dict(state)
+        static = self.embedded(state, given)
+        ends = [0, self.input_size * len(self.lags_sequence)]
+        ends += [ends[1] + len(static)]
+        ends += [ends[2] + 2 * self.input_size + self.num_time_features]
+        for part in _PARTS:
+            weight = state.get(_VALUE.format(part, "weight"))
+            bias = torch.zeros(self.d_model)
+            if weight is not None and weight.shape == (self.d_model, ends[-1]):
+                lagged, fixed, others = (weight[:, start:end] for start, end in pairwise(ends))
+                state[_VALUE.format(part, "weight")] = torch.cat([lagged, others], dim=1)
+                bias = (fixed.double() @ static.double()).float()
+            state[_VALUE.format(part, "bias")] = bias
+        return state
+
+
+class Autoformer(LaggedModel):
+    """Of a model that forecasts distributions of all steps at once."""
+
+    title: ClassVar[str] = "AutoformerForPrediction"
+    model_type: ClassVar[str] = "autoformer"
+    hidden: ClassVar[frozenset[str]] = LaggedModel.hidden | {"cardinality", "embedding_dimension"}
+
+    distribution_output: Literal["student_t", "normal", "negative_binomial"] = "student_t"
+    scaling: str | bool | None = True
+    label_length: Length = known_as("label", 10)
+    moving_average: Length = known_as("moving_average", 25)
+    autocorrelation_factor: Length = 3
+    cardinality: list[Count] | None = None
+    embedding_dimension: list[Count] | None = None
+
+    encoder_keys: ClassVar[str] = """
+        self_attn_layer_norm.*        attention_norm.*
+        final_layer_norm.layernorm.*  last_norm.norm.*
+    """
+    decoder_keys: ClassVar[str] = """
+        self_attn_layer_norm.*        self_norm.*
+        encoder_attn_layer_norm.*     cross_norm.*
+        final_layer_norm.layernorm.*  last_norm.norm.*
+        trend_projection.weight       trend_projection.convolution.weight
+    """
+    further_keys: ClassVar[str] = f"""
+        model.decoder.seasonality_projection.*  projection.*
+        {_STATIC}                               static
+    """
+
+    @override
+    def check(self) -> None:
+        super().check()
+        if self.label_length > self.steps:
+            raise ValueError(
+                f"label_length {self.label_length}: more than the context of {self.steps} steps"
+            )
+
+    @override
+    def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
+        if "num_parallel_samples" in given:
+            raise ValueError(
+                f"--num_parallel_samples: the distributions of {self.title} are served themselves"
+            )
+        return super().fields(given) | {
+            "architecture": "huggingface-autoformer",
+            "head": self.distribution_output.replace("_", "-"),
+            "static_features": self._width(),
+            "attention": {
+                "mechanism": "autocorrelation",
+                "factor": self.autocorrelation_factor,
+                "longer_query": "cut",
+            },
+        }
+
+    def _width(self) -> int:
+        """Numbers that static features are in each token."""
+        widths = self.embedding_dimension or [
+            min(50, (count + 1) // 2) for count in self.cardinality or ()
+        ]
+        embedded = sum(widths) if self.num_static_categorical_features else 0
+        return embedded + self.num_static_real_features
+
+    @override
+    def prepare(self, state: State, given: Mapping[str, str]) -> State:
+        """With static features as what all windows have in common."""
+        state = dict(state)
+        static = self.embedded(state, given)
+        if len(static):
+            state[_STATIC] = static
+        return state | {_VALUE.format(part, "bias"): torch.zeros(self.d_model) for part in _PARTS}
+
+
 def _features(names: list[str]) -> list[str]:
-    """Ours by name, or by that of GluonTS."""
-    found = [_GLUONTS.get(name, name) for name in names]
+    """Ours by name, or by that of GluonTS, as the library's examples have them: `hour_of_day`."""
+    known = get_args(Feature)
+    found = [name if name in known else name.partition("_of_")[0] for name in names]
     for name in found:
         if name == "age":
             raise ValueError(
                 "--time_features age: how old a series is, no request tells; train without it"
             )
-        if name not in get_args(Feature):
-            raise ValueError(
-                f"--time_features {name}: expected some of {', '.join(get_args(Feature))}"
-            )
+        if name not in known:
+            raise ValueError(f"--time_features {name}: expected some of {', '.join(known)}")
     return found

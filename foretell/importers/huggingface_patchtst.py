@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from foretell.importers.arguments import Arguments
-from foretell.importers.huggingface_config import SavedConfig, State
-from foretell.importers.layouts import Layout, rows
+from foretell.importers.huggingface_config import Length, SavedConfig, State, known_as
+from foretell.importers.keys import KeyMap, rows
 from foretell.models.layers.feed_forward import Activation
 
 _POSITIONS = "model.encoder.positional_encoder.position_enc"
 _CLASS_TOKEN = "model.encoder.positional_encoder.cls_token"  # noqa: S105 - no password
+
+_LAYER = """
+    self_attn.q_proj.*    attention.query.*
+    self_attn.k_proj.*    attention.key.*
+    self_attn.v_proj.*    attention.value.*
+    self_attn.out_proj.*  attention.out.*
+    ff.0.*                feed_forward.expand.*
+    ff.3.*                feed_forward.contract.*
+"""
 
 
 class PatchTST(SavedConfig):
@@ -22,26 +31,26 @@ class PatchTST(SavedConfig):
     title: ClassVar[str] = "PatchTSTForPrediction"
     model_type: ClassVar[str] = "patchtst"
 
-    num_input_channels: int = Field(default=1, ge=1)
-    context_length: int = Field(default=32, ge=1)
-    prediction_length: int = Field(default=24, ge=1)
+    num_input_channels: Length = known_as("channels", 1)
+    context_length: Length = known_as("context", 32)
+    prediction_length: Length = known_as("horizon", 24)
     loss: str | None = "mse"
     distribution_output: Literal["student_t", "normal", "negative_binomial"] = "student_t"
-    patch_length: int = Field(default=1, ge=1)
-    patch_stride: int = Field(default=1, ge=1)
-    num_hidden_layers: int = Field(default=3, ge=1)
-    d_model: int = Field(default=128, ge=1)
-    num_attention_heads: int = Field(default=4, ge=1)
+    patch_length: Length = known_as("patch", 1)
+    patch_stride: Length = known_as("stride", 1)
+    num_hidden_layers: Length = known_as("encoder_layers", 3)
+    d_model: Length = known_as("d_model", 128)
+    num_attention_heads: Length = known_as("heads", 4)
     share_embedding: bool = True
-    channel_attention: bool = False
-    ffn_dim: int = Field(default=512, ge=1)
+    channel_attention: bool = known_as("channel_attention", False)
+    ffn_dim: Length = known_as("d_ff", 512)
     norm_type: Literal["batchnorm", "layernorm"] = "batchnorm"
-    norm_eps: float = Field(default=1e-5, gt=0)
-    bias: bool = True
-    activation_function: Activation = "gelu"
-    pre_norm: bool = True
+    norm_eps: Annotated[float, Field(gt=0)] = known_as("norm_epsilon", 1e-5)
+    bias: bool = known_as("feed_forward_bias", True)
+    activation_function: Activation = known_as("activation", "gelu")
+    pre_norm: bool = known_as("pre_norm", True)
     positional_encoding_type: Literal["sincos", "random"] = "sincos"
-    use_cls_token: bool = False
+    use_cls_token: bool = known_as("class_token", False)
     share_projection: Literal[True] = True
     scaling: str | bool | None = "std"
     pooling_type: Literal["mean", "max"] | None = "mean"
@@ -65,38 +74,23 @@ class PatchTST(SavedConfig):
             )
 
     @override
-    def fields(self, given: Arguments) -> dict[str, Any]:
+    def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
         if given:
             raise ValueError(f"--{min(given)}: {self.title} reads the history alone")
-        return {
+        return self._same() | {
             "architecture": "huggingface-patchtst",
-            "channels": self.num_input_channels,
-            "context": self.context_length,
-            "horizon": self.prediction_length,
             "window_norm": self.window_norm,
             "head": self.head,
-            "patch": self.patch_length,
-            "stride": self.patch_stride,
-            "d_model": self.d_model,
-            "heads": self.num_attention_heads,
-            "d_ff": self.ffn_dim,
-            "encoder_layers": self.num_hidden_layers,
-            "activation": self.activation_function,
             "own_embedding": not self.share_embedding,
-            "class_token": self.use_cls_token,
-            "channel_attention": self.channel_attention,
             "norm": self.norm_type.removesuffix("norm"),
-            "norm_epsilon": self.norm_eps,
-            "pre_norm": self.pre_norm,
-            "feed_forward_bias": self.bias,
             # The library reads the class token whatever the pooling.
             "pooling": None if self.use_cls_token else self.pooling_type,
         }
 
     @override
-    def layout(self) -> Layout:
-        head = "" if self.head is None else ".proj.{parameters}"
-        embedding = ".{enc_in}" if not self.share_embedding else ""
+    def key_map(self) -> KeyMap:
+        head, ours = ("", ".0") if self.head is None else (".proj.{parameter}", ".{parameter}")
+        embedding = "" if self.share_embedding else ".{channel}"
         norms = "norm_sublayer{}.*  {}_norm.*"
         if self.norm_type == "batchnorm":
             norms = "norm_sublayer{}.batchnorm.**  {}_norm.norm.**"
@@ -104,28 +98,20 @@ class PatchTST(SavedConfig):
         if not self.channel_attention:
             del places[2]
         table = [norms.format(number, name) for number, name in places.items()]
-        table += [
-            f"self_attn.{theirs}_proj.*  attention.{ours}.*"
-            for theirs, ours in (("q", "query"), ("k", "key"), ("v", "value"), ("out", "out"))
-        ]
-        table += ["ff.0.*  feed_forward.expand.*", "ff.3.*  feed_forward.contract.*"]
-        return Layout(
+        model = f"""
+            embedder.input_embedding{embedding}.*  embeddings{embedding or ".0"}.*
+            positional_encoder.position_enc        positions
+            positional_encoder.cls_token           class_token
+        """
+        found = rows(model, "model.encoder.")
+        found += rows("\n".join(table) + _LAYER, "model.encoder.layers.{layer}.", "layers.{layer}.")
+        return KeyMap(
             f"{self.title} of transformers",
-            {},
-            rows(
-                f"""
-                embedder.input_embedding{embedding}.*  embeddings{embedding or ".0"}.*
-                positional_encoder.position_enc        positions
-                positional_encoder.cls_token           class_token
-                """,
-                "model.encoder.",
-            )
-            + rows("\n".join(table), "model.encoder.layers.{e_layers}.", "layers.{e_layers}.")
-            + rows(f"head.projection{head}.*  heads{head.removeprefix('.proj') or '.0'}.*"),
+            found + rows(f"head.projection{head}.*  heads{ours}.*"),
         )
 
     @override
-    def prepare(self, state: State, given: Arguments) -> State:
+    def prepare(self, state: State, given: Mapping[str, str]) -> State:
         """With its position in the class token; that is in front of the others in the library."""
         state = dict(state)
         token, positions = state.get(_CLASS_TOKEN), state.get(_POSITIONS)

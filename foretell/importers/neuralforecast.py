@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from foretell.importers import neuralforecast_implicit, patchtst, time_series_library
-from foretell.importers.arguments import Argument
-from foretell.importers.code_base import Values
-from foretell.importers.configure import refusal
-from foretell.importers.errors import ImporterError
-from foretell.importers.layouts import Layout, Row, rows
+from foretell.importers import patchtst, tslib
+from foretell.importers.arguments import Argument, Values, with_provenance
+from foretell.importers.errors import ImporterError, explained
+from foretell.importers.keys import KeyMap, Row, load_weights, rows
 from foretell.importers.neuralforecast_folder import CONFIGURATION, Member, read_folder
-from foretell.importers.neuralforecast_losses import Said, read_loss
-from foretell.importers.saved import Saved
-from foretell.importers.weights import check_floats, load_weights
+from foretell.importers.neuralforecast_losses import (
+    IMPLICIT_ROWS,
+    LossSpec,
+    implicit_parameters,
+    read_loss,
+)
+from foretell.importers.saved import Request, SavedModel
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from foretell.models.layers.normalization import TokenBatchNorm
@@ -34,16 +33,8 @@ from foretell.models.layers.transformer import EncoderLayer
 from foretell.timeaxis.errors import FrequencyError
 from foretell.timeaxis.frequency import Frequency
 
-_SCALERS = {
-    None: None,
-    "identity": None,
-    "standard": "standard",
-    "robust": "robust",
-    "minmax": "minmax",
-    "minmax1": "minmax1",
-    "invariant": "invariant",
-    "revin": "decoupled",
-}
+_SCALERS = {None: None, "identity": None, "revin": "decoupled"}
+_SCALERS |= {name: name for name in ("standard", "robust", "minmax", "minmax1", "invariant")}
 # Of each series, of which the rows that a model reads are all there is here; norms that are called
 # local have their names.
 _LOCAL = ("standard", "robust", "robust-iqr", "minmax")
@@ -52,15 +43,14 @@ _LOSSES = ("loss.", "valid_loss.")
 _EXOGENOUS = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list")
 
 
-@dataclass(frozen=True, eq=False)
-class Family:
+class Family(NamedTuple):
     """A class of theirs.
 
     Attributes:
         architecture: What it is here.
         rows: Its keys, those of norms of windows apart.
-        said: Part of the keys of the maps whose rows are what the network says: of each step all
-            parameters.
+        output: Part of the keys of the maps whose rows are what the network tells: of each step
+            all parameters.
         fields: Its arguments, and our field that takes each as it stands; None where `configure`
             or `inner_norm` reads it.
         configure: Fields that no argument gives as it stands.
@@ -70,119 +60,91 @@ class Family:
     """
 
     architecture: str
-    rows: tuple[Row, ...]
-    said: str
+    rows: list[Row]
+    output: str
     fields: Mapping[str, str | None]
     configure: Callable[[Values], dict[str, Any]] = lambda _: {}
     inner_norm: Callable[[Values], str | None] = lambda _: None
     several: bool = False
-    finish: Callable[[Forecaster, Values], None] = field(default=lambda *_: None)
+    finish: Callable[[Forecaster, Values], None] = lambda *_: None
 
 
-def read(folder: Path, member: str | None, given: Mapping[str, Argument] = {}) -> Saved:
+def read(request: Request) -> SavedModel:
     """Read a model of a folder that `nf.save` wrote.
-
-    Args:
-        folder: See above.
-        member: Which model, where there are several.
-        given: `levels` of the quantiles that are served, where the model was trained for any.
 
     Raises:
         ImporterError: it cannot be adopted; the message says why, or asks which of them.
     """
-    found = read_folder(folder, member)
+    found = read_folder(request.file, request.member)
+    try:
+        return _read(found, request.arguments.get("levels"))
+    except (TypeError, ValueError) as error:
+        raise ImporterError(f"{found.file}: {explained(error)}") from None
+
+
+def _read(found: Member, levels: str | None) -> SavedModel:
     family = FAMILIES.get(found.kind)
     if family is None:
-        raise ImporterError(
-            f"{found.file}: a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast"
-        )
+        raise ImporterError(f"a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast")
     _check_served(found)
-    said = read_loss(found, several=family.several, levels=given.get("levels"))
+    loss = read_loss(found, several=family.several, levels=levels)
     values = _values(found, family)
-    is_distribution = said.head is not None and said.levels is None
     local, scaler = found.settings.get("local_scaler_type"), _SCALERS[values["scaler_type"]]
     if local is not None:
-        _check_local(found, local, is_distribution=is_distribution)
+        _check_local(local, values["scaler_type"], loss)
         scaler = f"local-{local}"
-    try:
-        inner = family.inner_norm(values)
-        if said.head not in (None, "quantiles") and inner is not None:
-            # What is undone on what the network says, and not on what is made of that.
-            scaler = scaler or "identity"
-        fields = _fields(values, family) | {
-            "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
-            "head": said.head,
-            "levels": said.levels,
-        }
-        model = ARCHITECTURES[family.architecture].model_validate(fields).build()
-    except ValidationError as error:
-        raise ImporterError(f"{found.file}: {refusal(error)}") from None
-    except TypeError as error:
-        raise ImporterError(f"{found.file}: an argument is of another type: {error}") from None
-    channels = model.config.channels
-    state, own = _prepare(found, family, said, channels), _norm_rows(scaler, inner)
-    if said.asked is not None and said.levels is not None:
-        state |= neuralforecast_implicit.fixed(found, said.levels)
-        own += neuralforecast_implicit.ROWS
-    layout = Layout(f"{found.kind} of NeuralForecast", {}, family.rows + own)
-    check_floats(layout, state)
-    load_weights(model, layout, state)
-    family.finish(model, values)
-    arguments = {
-        name: Argument(value, found.file.name)
-        for name, value in {**values, "loss": said.title}.items()
+    inner = family.inner_norm(values)
+    if loss.head not in (None, "quantiles") and inner is not None:
+        # What is undone on what the network tells, and not on what is made of that.
+        scaler = scaler or "identity"
+    fields = _fields(values, family) | {
+        "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
+        "head": loss.head,
+        "levels": loss.levels,
     }
-    if said.asked is not None:
-        arguments["levels"] = said.asked
+    model = ARCHITECTURES[family.architecture].model_validate(fields).build()
+    channels = model.config.channels
+    state, keys = _prepare(found, family, loss, channels), family.rows + _norm_rows(scaler, inner)
+    arguments = with_provenance({**values, "loss": loss.title}, found.file.name)
+    if loss.asked is not None and loss.levels is not None:
+        state |= implicit_parameters(found, loss.levels)
+        keys += IMPLICIT_ROWS
+        arguments["levels"] = loss.asked
     if local is not None:
         # What the library scales by depends on what it is given; this is to be seen.
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
-    return Saved(
-        model.eval(),
-        arguments,
-        channels=_names(found.settings, channels, several=family.several),
-        frequency=_frequency(found.settings),
-        unscaled=True,
-    )
+    load_weights(model, KeyMap(f"{found.kind} of NeuralForecast", keys), state)
+    family.finish(model, values)
+    names = _names(found.settings, channels, several=family.several)
+    return SavedModel(model.eval(), arguments, names, _frequency(found.settings), unscaled=True)
 
 
 def _check_served(found: Member) -> None:
-    """Refuse what a forecast of a window alone does not have.
-
-    Raises:
-        ImporterError: names the argument.
-    """
+    """Refuse what a forecast of a window alone does not have."""
     arguments = found.arguments
     for name in _EXOGENOUS:
         if arguments.get(name):
             raise ImporterError(
-                f"{found.file}: {name} {', '.join(map(str, arguments[name]))}: models with "
-                "exogenous columns are not served; train it without them"
+                f"{name} {', '.join(map(str, arguments[name]))}: models with exogenous columns are "
+                "not served; train it without them"
             )
     if arguments.get("exclude_insample_y"):
-        raise ImporterError(f"{found.file}: exclude_insample_y: it does not read the series")
+        raise ImporterError("exclude_insample_y: it does not read the series")
     if arguments.get("scaler_type") not in _SCALERS:
-        raise ImporterError(
-            f"{found.file}: scaler_type {arguments.get('scaler_type')}: expected one of "
-            f"{', '.join(filter(None, _SCALERS))}"
-        )
+        known = ", ".join(filter(None, _SCALERS))
+        raise ImporterError(f"scaler_type {arguments.get('scaler_type')}: expected one of {known}")
 
 
-def _check_local(found: Member, local: str, *, is_distribution: bool) -> None:
-    """Refuse a `local_scaler_type` for which there is no norm, or none with what the model has.
-
-    Raises:
-        ImporterError: names it.
-    """
-    place = f"{found.file.parent / CONFIGURATION}: local_scaler_type {local}"
+def _check_local(local: str, scaler: str | None, loss: LossSpec) -> None:
+    """Refuse a `local_scaler_type` without a norm here, or with none among what the model has."""
+    place = f"local_scaler_type {local}"
     if local not in _LOCAL:
         raise ImporterError(f"{place}: adopted are {', '.join(_LOCAL)}; train with one of these")
-    if _SCALERS[found.arguments["scaler_type"]] is not None:
+    if _SCALERS[scaler] is not None:
         raise ImporterError(
-            f"{place} around scaler_type {found.arguments['scaler_type']}: one of the two is "
-            "served; train with one"
+            f"{place} around scaler_type {scaler}: one of the two is served; train with one"
         )
-    if is_distribution:
+    if loss.head is not None and loss.levels is None:
         raise ImporterError(
             f"{place} around a distribution: the library undoes it on samples alone; train with "
             "scaler_type, which is undone on the distribution"
@@ -192,13 +154,12 @@ def _check_local(found: Member, local: str, *, is_distribution: bool) -> None:
 def _values(found: Member, family: Family) -> dict[str, Any]:
     """The arguments that the model depends on."""
     names = ["h", "input_size", *family.fields, "scaler_type"]
-    missing = [name for name in names if name not in found.arguments]
-    if missing:
-        raise ImporterError(f"{found.file}: its header does not say {', '.join(missing)}")
+    if missing := [name for name in names if name not in found.arguments]:
+        raise ImporterError(f"its header does not say {', '.join(missing)}")
     return {name: found.arguments[name] for name in names}
 
 
-def _prepare(found: Member, family: Family, said: Said, channels: int) -> dict[str, Tensor]:
+def _prepare(found: Member, family: Family, loss: LossSpec, channels: int) -> dict[str, Tensor]:
     """The weights under their keys, with parameters and quantiles in our order."""
     state = {}
     for key, each in found.state.items():
@@ -207,8 +168,8 @@ def _prepare(found: Member, family: Family, said: Said, channels: int) -> dict[s
         if key.startswith("scaler."):
             # One scale and shift for all channels.
             each = each.flatten().expand(channels).contiguous()
-        elif family.said in key:
-            each = _by_parameter(each, said.order)
+        elif family.output in key:
+            each = _by_parameter(each, loss.order)
         state[key] = each
     return state
 
@@ -253,23 +214,20 @@ def _frequency(settings: Mapping[str, Any]) -> Argument | None:
         return None
 
 
-def _norm_rows(scaler: str | None, inner: str | None) -> tuple[Row, ...]:
+def _norm_rows(scaler: str | None, inner: str | None) -> list[Row]:
     """The trained parameters of norms of windows."""
     outer_name = "window_norm.outer." if inner else "window_norm."
     inner_name = "window_norm.inner." if scaler else "window_norm."
     return rows(
         f"""
-        scaler.revin_*             {outer_name}*  channels
-        model.revin_layer.affine_* {inner_name}*  channels
+        scaler.revin_*             {outer_name}*
+        model.revin_layer.affine_* {inner_name}*
         """
     )
 
 
-_TOKENS: dict[str, str | None] = {
-    "hidden_size": "d_model",
-    "dropout": "dropout",
-    "encoder_layers": "encoder_layers",
-}
+_TOKENS: dict[str, str | None] = {"hidden_size": "d_model", "dropout": "dropout"}
+_TOKENS |= {"encoder_layers": "encoder_layers"}
 _STEPS: dict[str, str | None] = _TOKENS | {
     "n_head": "heads",
     "conv_hidden_size": "d_ff",
@@ -334,7 +292,7 @@ def _shift_norms(model: Forecaster, values: Values) -> None:
 FAMILIES: Mapping[str, Family] = {
     "PatchTST": Family(
         "patchtst",
-        patchtst.plain_rows("batch"),
+        patchtst.branch_rows("batch", "model.", "branches.0."),
         "head.linear.",
         _TOKENS
         | {"n_heads": "heads", "linear_hidden_size": "d_ff", "activation": "activation"}
@@ -348,28 +306,22 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "DLinear": Family(
         "dlinear",
-        rows(
-            """
-            linear_season.*  seasonal.*  h input_size
-            linear_trend.*   trend.*     h input_size
-            """
-        ),
+        rows("linear_season.* seasonal.*\nlinear_trend.* trend.*"),
         "linear_",
         {"moving_avg_window": "moving_average"},
     ),
     "iTransformer": Family(
         "itransformer",
-        time_series_library.itransformer_rows("projector"),
+        tslib.itransformer_rows("projector"),
         "projector.",
         {"n_series": None, "hidden_size": "d_model", "n_heads": "heads"}
-        | {"e_layers": "encoder_layers"}
-        | {"d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
+        | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
         inner_norm=lambda values: "mean" if values["use_norm"] else None,
         several=True,
     ),
     "VanillaTransformer": Family(
         "transformer",
-        time_series_library.transformer_rows("timeF"),
+        tslib.transformer_rows("timeF"),
         ".projection.",
         _STEPS,
         # Its mask is never made.
@@ -377,17 +329,13 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "Autoformer": Family(
         "autoformer",
-        time_series_library.autoformer_rows("timeF"),
+        tslib.autoformer_rows("timeF"),
         ".projection.",
         _STEPS | {"factor": None, "MovingAvg_window": "moving_average"},
         # Without a length, its inverse FFT loses a lag of an odd one.
-        configure=lambda values: {
-            "label": _label(values),
-            "attention": {
-                "mechanism": "autocorrelation",
-                "factor": values["factor"],
-                "lags": "even",
-            },
-        },
+        configure=lambda values: (
+            {"label": _label(values)}
+            | tslib.with_lags({"factor": values["factor"], "lags": "even"})
+        ),
     ),
 }

@@ -44,11 +44,7 @@ class Member(NamedTuple):
 
 
 def read_folder(folder: Path, member: str | None) -> Member:
-    """Read a model of a folder.
-
-    Args:
-        folder: What was saved.
-        member: The name of its file, without the ending; None where there is one model alone.
+    """Read the model of a file, by its name without the ending, or the only one.
 
     Raises:
         ImporterError: it is no such folder, is damaged, of another version, or has several models

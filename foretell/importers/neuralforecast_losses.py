@@ -1,13 +1,18 @@
-"""What a model of NeuralForecast says of each step, by the loss that it was trained with."""
+"""What a model of NeuralForecast tells of each step, by the loss that it was trained with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from foretell.bundle.distribution import check_levels
 from foretell.importers.arguments import Argument
 from foretell.importers.errors import ImporterError
+from foretell.importers.keys import rows
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.heads import HEADS, MEDIAN, HeadName
 
@@ -30,16 +35,22 @@ _DISTRIBUTIONS: Mapping[str, HeadName] = {
     "NegativeBinomial": "neuralforecast-negative-binomial",
     "Poisson": "neuralforecast-poisson",
 }
+# What is made of networks that take any level, as a head's parameters.
+IMPLICIT_ROWS = rows(
+    "implicit.factors head.factors\nimplicit.bias head.bias\nimplicit.slope head.slope"
+)
+_EMBEDDING = "loss.quantile_layer.output_layer"
+_OUTPUT = "loss.output_layer"
 
 
-class Said(NamedTuple):
-    """What a network says of a step.
+class LossSpec(NamedTuple):
+    """What a network tells of a step.
 
     Attributes:
         title: The loss, for the reader.
         head: What becomes of it; None of a value.
         order: Which of its numbers our parameters are, in turn.
-        levels: Of quantiles, if it says these.
+        levels: Of quantiles, if it tells these.
         asked: The same as an argument, where they are chosen and not trained.
     """
 
@@ -50,8 +61,8 @@ class Said(NamedTuple):
     asked: Argument | None = None
 
 
-def read_loss(found: Member, *, several: bool, levels: Argument | None) -> Said:
-    """What a model says.
+def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
+    """What a model tells.
 
     Args:
         found: The model.
@@ -67,40 +78,45 @@ def read_loss(found: Member, *, several: bool, levels: Argument | None) -> Said:
     if criterion in _IMPLICIT:
         return _implicit(str(criterion), levels)
     if levels is not None:
-        raise ImporterError(
-            f"{levels.provenance}: of models by {' and '.join(_IMPLICIT)} alone; {found.file} is "
-            f"by {criterion}"
-        )
+        known = " and ".join(_IMPLICIT)
+        raise ImporterError(f"--levels: of models by {known} alone; it is by {criterion}")
     if criterion in _POINT_LOSSES:
-        return Said(str(criterion))
+        return LossSpec(str(criterion))
     if criterion == "DistributionLoss":
-        return _distribution(found, arguments.get("distribution"))
+        name = arguments.get("distribution")
+        head = _DISTRIBUTIONS.get(str(name))
+        if head is None:
+            known = ", ".join(_DISTRIBUTIONS)
+            raise ImporterError(f"loss DistributionLoss of {name}: adopted are {known}")
+        return LossSpec(f"DistributionLoss of {name}", head, tuple(range(HEADS[head].size)))
     if criterion in _QUANTILES:
         if several and found.arguments.get("n_series") != 1:
             raise ImporterError(
-                f"{found.file}: loss {criterion} of several series: the library takes quantiles of "
-                "one for those of others"
+                f"loss {criterion} of several series: the library takes quantiles of one for those "
+                "of others"
             )
         return _quantiles(found, criterion)
     raise ImporterError(
-        f"{found.file}: loss {criterion}: adopted are models by DistributionLoss, by "
+        f"loss {criterion}: adopted are models by DistributionLoss, by "
         f"{', '.join((*_QUANTILES, *_IMPLICIT))}, or of one value a step, by "
         f"{', '.join(_POINT_LOSSES)}"
     )
 
 
-def _quantiles(found: Member, criterion: str) -> Said:
+def _quantiles(found: Member, criterion: str) -> LossSpec:
     levels = found.state.get(_LEVELS)
     if levels is None or levels.ndim != 1:
-        raise ImporterError(f"{found.file}: {_LEVELS}: expected the levels of {criterion}")
+        raise ImporterError(f"{_LEVELS}: expected the levels of {criterion}")
     order = levels.argsort()
     named = tuple(round(level, _DIGITS) for level in levels[order].tolist())
     title = f"{criterion} of {', '.join(map(str, named))}"
-    return Said(title, "quantiles", tuple(order.tolist()), named)
+    return LossSpec(title, "quantiles", tuple(order.tolist()), named)
 
 
-def _implicit(criterion: str, given: Argument | None) -> Said:
-    asked = given or Argument(_USUAL_LEVELS, "the usual ones")
+def _implicit(criterion: str, given: str | None) -> LossSpec:
+    asked = Argument(_USUAL_LEVELS, "the usual ones")
+    if given is not None:
+        asked = Argument(given, "--levels")
     try:
         levels = tuple(map(float, asked.value.split(",")))
         check_levels(levels)
@@ -108,17 +124,46 @@ def _implicit(criterion: str, given: Argument | None) -> Said:
         levels = ()
     if MEDIAN not in levels:
         raise ImporterError(
-            f"{asked.provenance} {asked.value}: expected numbers between 0 and 1, ascending, with "
-            f"{MEDIAN} among them, which is the forecast"
+            f"--levels {given}: expected numbers between 0 and 1, ascending, with {MEDIAN} among "
+            "them, which is the forecast"
         )
-    return Said(criterion, "implicit-quantiles", levels=levels, asked=asked)
+    return LossSpec(criterion, "implicit-quantiles", levels=levels, asked=asked)
 
 
-def _distribution(found: Member, name: object) -> Said:
-    head = _DISTRIBUTIONS.get(str(name))
-    if head is None:
-        raise ImporterError(
-            f"{found.file}: loss DistributionLoss of {name}: adopted are "
-            f"{', '.join(_DISTRIBUTIONS)}"
-        )
-    return Said(f"DistributionLoss of {name}", head, tuple(range(HEADS[head].size)))
+def implicit_parameters(found: Member, levels: Sequence[float]) -> dict[str, Tensor]:
+    """The parameters of a head of these quantiles, under the keys of `IMPLICIT_ROWS`.
+
+    A level is embedded in cosines by a network of two layers; what a model tells is multiplied by 1
+    and that, and passes a linear map of one number and a PReLU.
+
+    Args:
+        found: The model, whose loss has the networks.
+        levels: Of the quantiles.
+
+    Raises:
+        ImporterError: they are not there, or of another shape.
+    """
+
+    def weight(key: str, *shape: int) -> Tensor:
+        tensor = found.state.get(key)
+        if tensor is None:
+            raise ImporterError(f"{key} is missing, of which its quantiles are made")
+        if shape and tensor.shape != shape:
+            raise ImporterError(f"{key} is {[*tensor.shape]}, expected {[*shape]}")
+        return tensor.float()
+
+    def linear(key: str, values: Tensor, outputs: int, inputs: int) -> Tensor:
+        bias = weight(f"{key}.bias", outputs)
+        return functional.linear(values, weight(f"{key}.weight", outputs, inputs), bias)
+
+    size = len(weight(f"{_EMBEDDING}.0.bias"))
+    # In float32 and in the order of the library: of the last cosines rounding is 1e-5.
+    angles = torch.tensor(levels)[:, None] * torch.arange(size) * torch.pi
+    inner = linear(f"{_EMBEDDING}.0", angles.cos(), size, size)
+    inner = functional.prelu(inner, weight(f"{_EMBEDDING}.1.weight", 1))
+    embedded = linear(f"{_EMBEDDING}.2", inner, 1, size)
+    return {
+        "implicit.factors": ((1 + embedded) * weight(f"{_OUTPUT}.0.weight", 1, 1)).flatten(),
+        "implicit.bias": weight(f"{_OUTPUT}.0.bias", 1),
+        "implicit.slope": weight(f"{_OUTPUT}.1.weight", 1),
+    }

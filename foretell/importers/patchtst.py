@@ -2,81 +2,107 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from foretell.importers.arguments import Option, Value, count, switch
-from foretell.importers.code_base import Architecture, CodeBase, State, Values
-from foretell.importers.layouts import Layout, Row, rows
-from foretell.importers.patches import add_patches
-from foretell.importers.time_series_library import (
-    DEFAULTS,
-    OPTIONS,
-    SETTING,
-    TOKENS,
-    configure_patches,
+from foretell.importers.arguments import Values
+from foretell.importers.code_base import (
+    Architecture,
+    CodeBase,
+    State,
+    has,
+    numbers,
+    sizes,
+    steps_of_patches,
 )
+from foretell.importers.keys import KeyMap, Row, rows
+from foretell.importers.tslib import DEFAULTS, TOKENS, with_patches
 
 _SCALE = "sdp_attn.scale"
 _BRANCH = """
-backbone.W_pos    positions           patches d_model
-backbone.W_P.*    patch_projection.*  d_model patch_len
+    backbone.W_pos  positions
+    backbone.W_P.*  patch_projection.*
 """
 _AFFINE = """
-revin_layer.affine_weight  window_norm.weight  enc_in
-revin_layer.affine_bias    window_norm.bias    enc_in
+    revin_layer.affine_weight  window_norm.weight
+    revin_layer.affine_bias    window_norm.bias
 """
-_HEADS = (
-    "head.linear.*            heads.0.*         pred_len flattened",
-    "head.linears.{enc_in}.*  heads.{enc_in}.*  pred_len flattened",
-)
 _LAYER = f"""
-self_attn.W_Q.*       attention.query.*        d_model d_model
-self_attn.W_K.*       attention.key.*          d_model d_model
-self_attn.W_V.*       attention.value.*        d_model d_model
-self_attn.to_out.0.*  attention.out.*          d_model d_model
-self_attn.{_SCALE}    -
-ff.0.*                feed_forward.expand.*    d_ff d_model
-ff.3.*                feed_forward.contract.*  d_model d_ff
+    self_attn.W_Q.*       attention.query.*
+    self_attn.W_K.*       attention.key.*
+    self_attn.W_V.*       attention.value.*
+    self_attn.to_out.0.*  attention.out.*
+    self_attn.{_SCALE}    -
+    ff.0.*                feed_forward.expand.*
+    ff.3.*                feed_forward.contract.*
 """
 _NORMS = {
     "batch": """
-norm_attn.1.**  attention_norm.norm.**     d_model
-norm_ffn.1.**   feed_forward_norm.norm.**  d_model
-""",
+    norm_attn.1.**  attention_norm.norm.**
+    norm_ffn.1.**   feed_forward_norm.norm.**
+    """,
     "layer": """
-norm_attn.*  attention_norm.*     d_model
-norm_ffn.*   feed_forward_norm.*  d_model
-""",
+    norm_attn.*  attention_norm.*
+    norm_ffn.*   feed_forward_norm.*
+    """,
 }
 
 
-def plain_rows(norm: str) -> tuple[Row, ...]:
-    """The keys of one network with one head, by the norm in its layers; none of RevIN."""
-    return _layout(norm, decomposition=0, individual=0, affine=0).rows
+def branch_rows(norm: str, theirs: str, ours: str, *, individual: bool = False) -> list[Row]:
+    """The keys of one network, by the norm in its layers and whether channels have heads each."""
+    head = (
+        "head.linears.{channel}.*  heads.{channel}.*" if individual else "head.linear.*  heads.0.*"
+    )
+    layer = f"{theirs}backbone.encoder.layers.{{layer}}.", f"{ours}layers.{{layer}}."
+    return rows(_BRANCH + head, theirs, ours) + rows(_LAYER + _NORMS[norm], *layer)
 
 
-def _layout(norm: str, decomposition: int, individual: int, affine: int) -> Layout:
+def _keys(state: State) -> KeyMap:
+    form = _form(state)
     found: list[Row] = []
-    for i, branch in enumerate(("model_res", "model_trend") if decomposition else ("model",)):
+    for i, branch in enumerate(_branches(state)):
         ours = f"branches.{i}."
-        layer = f"{ours}layers.{{e_layers}}."
-        found += rows(_BRANCH + _HEADS[individual], f"{branch}.", ours)
-        if affine:
-            found += rows(_AFFINE, f"{branch}.", ours if decomposition else "")
-        found += rows(
-            _LAYER + _NORMS[norm], f"{branch}.backbone.encoder.layers.{{e_layers}}.", layer
-        )
-    told: dict[str, Value] = {
-        "norm": norm,
-        "decomposition": decomposition,
-        "individual": individual,
+        found += branch_rows(form["norm"], branch, ours, individual=form["individual"])
+        if form["affine"]:
+            found += rows(_AFFINE, branch, ours if form["decomposition"] else "")
+    return KeyMap("PatchTST of its paper's code", found)
+
+
+def _branches(state: State) -> tuple[str, ...]:
+    return ("model_res.", "model_trend.") if has(state, "model_res.") else ("model.",)
+
+
+def _form(state: State) -> dict[str, Any]:
+    affine = int(has(state, "revin_layer."))
+    found = {
+        "norm": "batch" if has(state, ".norm_attn.1.") else "layer",
+        "decomposition": int(has(state, "model_res.")),
+        "individual": int(has(state, "head.linears.")),
+        "affine": affine,
     }
     # Trained parameters of the instance norm mean that there is one.
-    told |= {"affine": 1, "revin": 1} if affine else {"affine": 0}
-    return Layout("PatchTST of its paper's code", told, tuple(found))
+    return found | ({"revin": 1} if affine else {})
+
+
+def _told(state: State, values: Values) -> Values:
+    branch, found = _branches(state)[0], _form(state)
+    head = f"{branch}head.linears.0" if found["individual"] else f"{branch}head.linear"
+    contract = f"{branch}backbone.encoder.layers.0.ff.3.weight"
+    places = {
+        "d_model": (contract, 0),
+        "d_ff": (contract, 1),
+        "patch_len": (f"{branch}backbone.W_P.weight", 1),
+        "pred_len": (f"{head}.weight", 0),
+        "patches": (f"{branch}backbone.W_pos", 0),
+    }
+    if found["affine"]:
+        places["enc_in"] = (f"{branch}revin_layer.affine_weight", 0)
+    found |= sizes(state, places)
+    if found["individual"]:
+        found["enc_in"] = numbers(state, f"{branch}head.linears.#.")
+    found["e_layers"] = numbers(state, f"{branch}backbone.encoder.layers.#.")
+    steps = steps_of_patches(found.pop("patches"), {**values, **found})
+    return found | _heads(state, found["d_model"]) | steps
 
 
 def _scales(state: State) -> dict[str, float]:
@@ -88,10 +114,10 @@ def _scales(state: State) -> dict[str, float]:
     }
 
 
-def _infer_heads(state: State, sizes: Mapping[str, int]) -> Values:
+def _heads(state: State, d_model: int) -> dict[str, int]:
     """The number of heads for which every stored factor is the usual `head width ** -0.5`."""
-    scales, d_model = set(_scales(state).values()), sizes.get("d_model")
-    if len(scales) != 1 or d_model is None or min(scales) <= 0:
+    scales = set(_scales(state).values())
+    if len(scales) != 1 or min(scales) <= 0:
         return {}
     width = round(scales.pop() ** -2, 3)
     if not width.is_integer() or d_model % width:
@@ -111,7 +137,7 @@ def _fold_scales(state: State, values: Values) -> State:
 
 
 def _configure(values: Values) -> dict[str, Any]:
-    return configure_patches(values) | {
+    return with_patches(values) | {
         "patch_bias": True,
         "positions": "learned",
         "final_norm": None,
@@ -125,43 +151,23 @@ def _configure(values: Values) -> dict[str, Any]:
 
 
 _PATCHTST = Architecture(
-    "patchtst",
-    tuple(itertools.starmap(_layout, itertools.product(("batch", "layer"), *[(0, 1)] * 3))),
+    _keys,
+    _told,
     TOKENS
     | {"patch_len": "patch", "stride": "stride", "padding_patch": None, "revin": None}
-    | {"affine": None, "subtract_last": None, "individual": None, "decomposition": None}
-    | {"kernel_size": None, "norm": "norm"},
-    only_with={"subtract_last": "revin", "kernel_size": "decomposition"},
-    infer=_infer_heads,
-    derive=add_patches,
-    configure=_configure,
-    prepare=_fold_scales,
+    | {"affine": None, "subtract_last": None, "individual": None}
+    | {"decomposition": None, "kernel_size": None, "norm": "norm"},
+    _configure,
+    _fold_scales,
 )
-
-CODE_BASES = (
-    CodeBase(
-        "patchtst",
+CODE_BASES = {
+    "patchtst": CodeBase(
         "yuqinie98/PatchTST",
-        (_PATCHTST,),
-        options=OPTIONS
-        | {
-            "affine": Option(switch, "1 if that has trained parameters, else 0"),
-            "decomposition": Option(switch, "1 with a network each for trend and rest, else 0"),
-            "kernel_size": Option(count, "steps of the decomposition's moving average"),
-        },
+        {"patchtst": _PATCHTST},
+        DEFAULTS
+        | {"stride": 8, "padding_patch": "end", "revin": 1, "affine": 0, "subtract_last": 0}
+        | {"decomposition": 0, "individual": 0, "kernel_size": 25},
         # Its argument of this name is not passed on.
-        constants={"activation": "gelu"},
-        defaults=DEFAULTS
-        | {
-            "stride": 8,
-            "padding_patch": "end",
-            "revin": 1,
-            "affine": 0,
-            "subtract_last": 0,
-            "decomposition": 0,
-            "individual": 0,
-            "kernel_size": 25,
-        },
-        setting=SETTING,
-    ),
-)
+        lambda _: {"activation": "gelu"},
+    )
+}

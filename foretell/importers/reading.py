@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,7 +40,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise ImporterError(f"{path}: {error.strerror}") from None
     if not start:
         raise ImporterError(f"{path}: the file is empty")
-    _check_kind(path, start)
+    if not start.startswith((_ZIP, _PICKLE)):
+        raise ImporterError(f"{path}: not a PyTorch file; {_HOW_TO_SAVE}")
+    if start.startswith(_PICKLE) and not start.startswith(_LEGACY):
+        raise ImporterError(
+            f"{path}: refused: a pickle may run code, and a checkpoint needs tensors only; if you "
+            f"trust it, load it where it was made and {_HOW_TO_SAVE}"
+        )
     # What torch warns of is said below, or is of no use to whoever reads the weights.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -106,44 +111,21 @@ def _plain(name: str, tensor: Tensor) -> Tensor:
     return dense
 
 
-def _check_kind(path: Path, start: bytes) -> None:
-    """Refuse files that are no `torch.save`'s, by how they begin.
-
-    Raises:
-        ImporterError: it is one.
-    """
-    if start.startswith(_ZIP):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = {name.rpartition("/")[2] for name in archive.namelist()}
-        except zipfile.BadZipFile:
-            return  # which torch says of what is cut off
-        if "constants.pkl" in names:
-            raise ImporterError(
-                f"{path}: refused: a TorchScript archive holds code; load it with torch.jit.load "
-                f"where it was made and {_HOW_TO_SAVE}"
-            )
-        if "data.pkl" not in names:
-            raise ImporterError(
-                f"{path}: damaged or cut off, or an archive of something else; {_HOW_TO_SAVE}"
-            )
-    elif not start.startswith(_PICKLE):
-        raise ImporterError(f"{path}: not a PyTorch file; {_HOW_TO_SAVE}")
-    elif not start.startswith(_LEGACY):
-        raise ImporterError(
-            f"{path}: refused: a pickle may run code, and a checkpoint needs tensors only; if you "
-            f"trust it, load it where it was made and {_HOW_TO_SAVE}"
-        )
-
-
 def _explain(error: Exception) -> str:
-    wanted = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", str(error))
+    """What is wrong with a file that torch does not load."""
+    text = str(error)
+    wanted = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text)
     if wanted is not None:
         return (
             f"refused: loading it would call {wanted[1]}, and a checkpoint needs tensors only; if "
             f"you trust it, load it where it was made and {_HOW_TO_SAVE}"
         )
-    return f"damaged or cut off ({type(error).__name__}): {str(error).splitlines()[0][:120]}"
+    if "TorchScript" in text:
+        return (
+            "refused: a TorchScript archive holds code; load it with torch.jit.load where it was "
+            f"made and {_HOW_TO_SAVE}"
+        )
+    return f"damaged or cut off ({type(error).__name__}): {text.splitlines()[0][:120]}"
 
 
 def _state_in(path: Path, loaded: object) -> object:

@@ -1,13 +1,14 @@
-"""What checkpoints are read from: a new code base, or library, is one file and one entry here."""
+"""What checkpoints are read from: a new source is one file and one entry here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foretell.importers import patchtst, time_series_library
-from foretell.importers.arguments import COMMON, Option
+from foretell.importers.arguments import Option
 
-CODE_BASES = {code.name: code for code in (*time_series_library.CODE_BASES, *patchtst.CODE_BASES)}
+# Code that saves a state_dict alone, which `published` reads, and its architectures.
+CODE_BASES = ("tslib", "autoformer", "tfb", "patchtst")
+ARCHITECTURES = ("autoformer", "dlinear", "itransformer", "patchtst", "transformer")
 # Libraries that save a model in a folder, which a module here of the same name reads, and what is
 # asked for where their folders do not tell.
 FOLDERS: Mapping[str, Mapping[str, Option]] = {
@@ -21,9 +22,3 @@ FOLDERS: Mapping[str, Mapping[str, Option]] = {
         "levels": Option(str, "quantiles of an implicit quantile network, such as 0.1,0.5,0.9"),
     },
 }
-ARCHITECTURES = sorted({each.name for code in CODE_BASES.values() for each in code.architectures})
-OPTIONS = dict(COMMON)
-ALIASES: dict[str, str] = {}
-for _code in CODE_BASES.values():
-    OPTIONS |= _code.options
-    ALIASES |= _code.aliases

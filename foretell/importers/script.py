@@ -1,20 +1,31 @@
-"""Arguments from a file: a shell script of the published code, YAML or JSON."""
+"""Arguments from a file: YAML, JSON, a script of published code, or the command itself.
+
+Of a script only commands and variables that it assigns once are read; loops, conditions and
+functions are not. Options whose values depend on them are asked for.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from foretell.importers.arguments import Arguments
+from foretell.importers.arguments import ALIASES, OPTIONS, Arguments, read_arguments
 from foretell.importers.errors import ImporterError
-from foretell.importers.given import read_arguments
-from foretell.importers.registry import ALIASES, OPTIONS
-from foretell.importers.shell import read_commands, understood
+
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.MULTILINE)
+_CONTINUED = re.compile(r"\\(?:\r?\n|\Z)")
+_ASSIGNED = r"([A-Za-z_]\w*)=(\"[^\"$`]*\"|'[^']*'|[^\s\"'$`();&|]+)"
+_ASSIGNMENTS = re.compile(
+    rf"^[ \t]*(?:(?:export[ \t]+)?{_ASSIGNED}[ \t]*;?[ \t]*)+\r?$", re.MULTILINE
+)
+_SOURCED = re.compile(r"^\s*(?:source|\.|eval)\s", re.MULTILINE)
 
 
 class Run(NamedTuple):
@@ -22,7 +33,7 @@ class Run(NamedTuple):
 
     Attributes:
         arguments: What it says.
-        unread: Options that it gives a value which only a run would tell, with what it says.
+        unread: Options that it gives a value which only a shell would tell, with what it says.
         complete: Whether all other options had the code's defaults: so in a command line.
     """
 
@@ -32,16 +43,16 @@ class Run(NamedTuple):
 
 
 def read_script(text: str) -> list[Run]:
-    """Read arguments from a file, or from the arguments themselves (`--seq_len 96 …`).
+    """Read arguments from a file, or from a command (`python run.py --seq_len 96 …`).
 
     Returns:
-        A run for each command, and for each value of the loops around it.
+        A run for each command.
 
     Raises:
         ImporterError: the file is missing, is none of these formats or has no known argument.
     """
-    if text.lstrip().startswith("--"):
-        return _shell_runs(text, "--config")
+    if " --" in f" {text}":
+        return _read_commands(text, "--config")
     path = Path(text)
     try:
         content = path.read_text("utf-8")
@@ -49,28 +60,26 @@ def read_script(text: str) -> list[Run]:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ImporterError(f"--config {path}: {reason}") from None
     if path.suffix not in (".yaml", ".yml", ".json"):
-        return _shell_runs(content, path.name)
+        return _read_commands(content, path.name)
     try:
         leaves = _flatten(yaml.safe_load(content))  # JSON is YAML
     except (yaml.YAMLError, RecursionError) as error:
         raise ImporterError(f"--config {path}: {' '.join(str(error).split())[:200]}") from None
     run = _run(leaves, path.name, complete=False)
-    if run is None:
+    if not run.arguments and not run.unread:
         raise ImporterError(f"--config {path}: no argument such as seq_len or n_heads in it")
     return [run]
 
 
-def _run(given: Mapping[str, Any], provenance: str, *, complete: bool) -> Run | None:
-    """What the values of options say; None if none of them matters."""
+def _run(given: Mapping[str, Any], provenance: str, *, complete: bool) -> Run:
     named = {ALIASES.get(name, name): value for name, value in given.items()}
     unread = {
-        name: f"{provenance} has {str(value) or 'no value'}"
+        name: f"{provenance} has {value or 'no value'}"
         for name, value in named.items()
-        if name in OPTIONS and not understood(str(value))
+        if name in OPTIONS and not _is_plain(str(value))
     }
-    others = {name: value for name, value in named.items() if name not in unread}
-    arguments = read_arguments(others, provenance)
-    return Run(arguments, unread, complete) if arguments or unread else None
+    told = {name: value for name, value in named.items() if name not in unread}
+    return Run(read_arguments(told, provenance), unread, complete)
 
 
 def _flatten(loaded: object) -> dict[str, Any]:
@@ -82,37 +91,74 @@ def _flatten(loaded: object) -> dict[str, Any]:
     return leaves
 
 
-def _shell_runs(content: str, provenance: str) -> list[Run]:
+def _is_plain(text: str) -> bool:
+    """Whether a value is there and has nothing in it that a shell would replace."""
+    return bool(text) and not re.search(r"[$`]", text)
+
+
+def _read_commands(script: str, provenance: str) -> list[Run]:
     try:
-        commands = list(read_commands(content))
-    except ValueError as error:
-        raise ImporterError(f"{provenance}: {error}") from None
-    runs = [_command_run(command, provenance) for command in commands]
-    if not any(runs):
+        commands = list(_split(script))
+    except ValueError:
+        raise ImporterError(
+            f"{provenance}: a quotation does not end; give the command that trained it alone, as "
+            "--config 'python run.py --seq_len 96 …'"
+        ) from None
+    runs = [_read_command(words, provenance) for words in commands]
+    runs = [run for run in runs if run.arguments or run.unread]
+    if not runs:
         raise ImporterError(f"{provenance}: no command with arguments such as --seq_len 96 in it")
-    return [run for run in runs if run is not None]
+    return runs
 
 
-def _command_run(words: list[str], provenance: str) -> Run | None:
+def _split(script: str) -> Iterator[list[str]]:
+    """The words of each command."""
+    text = _CONTINUED.sub(" ", _COMMENT.sub("", script))
+    for name, value in _variables(text).items():
+        text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", value.replace("\\", r"\\"), text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words: list[str] = []
+    for word in [*lexer, "\n"]:
+        if not word or word.strip(";|&<>\n"):
+            words.append(word)
+        else:
+            yield words
+            words = []
+
+
+def _variables(script: str) -> dict[str, str]:
+    """Those that are assigned once, so that nothing decides among values."""
+    if _SOURCED.search(script):
+        return {}
+    found = dict(
+        assigned
+        for line in _ASSIGNMENTS.finditer(script)
+        for assigned in re.findall(_ASSIGNED, line[0])
+    )
+    return {
+        name: value.strip("\"'")
+        for name, value in found.items()
+        if len(re.findall(rf"(?<![\w$\-{{./]){name}(?!\w)", script)) == 1
+    }
+
+
+def _read_command(words: list[str], provenance: str) -> Run:
     options: dict[str, Any] = {}
-    complete, started, named = True, False, False
-    for word, following in itertools.pairwise([*words, ""]):
-        if not word.startswith("--"):
-            # A variable that is no value of an option may hold further options.
-            complete &= not started or named or understood(word)
-            started, named = started or word.endswith(".py"), False
-            continue
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not equals:
-            value = "" if following.startswith("--") else following
-        started, named = True, not equals
-        if not value.startswith("{"):
+    name, complete = "", True
+    for word in itertools.dropwhile(lambda word: not re.search(r"^--|\.py$", word), words):
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
             options[name] = value
-            continue
+            name = "" if equals else name
+        elif name:
+            options[name], name = word, ""
+        else:
+            # A variable that is no value of an option may hold further options.
+            complete &= _is_plain(word)
+    for value in [value for value in options.values() if value.startswith("{")]:
         try:  # some take all of a model's arguments as JSON
             options |= _flatten(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
-            if understood(value):
-                raise ImporterError(f"{provenance}: {value[:60]}: {error}") from None
-            complete = False
+            raise ImporterError(f"{provenance}: {value[:60]}: {error}") from None
     return _run(options, provenance, complete=complete)

@@ -9,12 +9,12 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import read
 from foretell.commands.export import command as export
 from foretell.commands.import_ import command
-from foretell.importers.registry import OPTIONS
+from foretell.importers.arguments import OPTIONS
 from foretell.models.checkpoint import load
 from tests.importers import published
 from tests.importers.damage import Malicious
 
-LAYOUT = published.layout("tslib", "transformer", embed="timeF")
+LAYOUT = published.keys("transformer")
 CONV = "encoder.attn_layers.0.conv1.weight"
 
 
@@ -39,8 +39,7 @@ def state() -> dict[str, torch.Tensor]:
 
 def small(folder: Path) -> Path:
     """A model that is exported in little time."""
-    layout = published.layout("tslib", "patchtst", final_norm="batch")
-    return published.save(folder, published.make("patchtst"), layout)
+    return published.save(folder, published.make("patchtst"), published.keys("patchtst"))
 
 
 def write_bad(path: Path, kind: str) -> None:
@@ -66,9 +65,9 @@ def write_bad(path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("key removed", [], f"missing (1):\n    {CONV} [12, 8, 1]"),
-        ("key renamed", [], f"{CONV} [12, 8, 1]: renamed to {CONV}_old?"),
-        ("key transposed", [], f"{CONV} is [8, 12, 1], expected [12, 8, 1]: transposed?"),
+        ("key removed", [], f"missing (1):\n    {CONV} [12, 8]"),
+        ("key renamed", [], f"{CONV} [12, 8]: renamed to {CONV}_old?"),
+        ("key transposed", [], f"{CONV} is [8, 12], expected [12, 8]: transposed?"),
         ("wrong architecture", ["--arch", "autoformer"], "are those of Transformer: use --from"),
         ("pickle that runs code", [], "refused: loading it would call posix.mkdir"),
         ("empty", [], "bad.pth: the file is empty"),
@@ -164,8 +163,8 @@ def test_neither_out_nor_repository(tmp_path: Path) -> None:
     [
         (["--name", "../x"], "model name '../x'"),
         (["--mean", "1,2,3"], "--mean and --std belong together"),
-        (["--channels", "load,wind"], "2 channels (load, wind), but the model has 3 by the file"),
-        (["--seq_len", "many"], "seq_len 'many' (--seq_len): expected a number"),
+        (["--channels", "load,wind"], "2 channels (load, wind), but the model has 3; name them"),
+        (["--seq_len", "many"], "seq_len 'many' (--seq_len): Input should be a valid integer"),
         (["--d_model", "16"], "d_model is 16 by --d_model, 8 by the file"),
         (["--version", "3x"], "version '3x': expected a whole number"),
         (["--bounds", "lod=0:"], "bounds: no channel 'lod' is forecast; did you mean 'load'?"),
@@ -182,8 +181,8 @@ def test_bad_options(tmp_path: Path, options: list[str], message: str) -> None:
 
 
 def test_a_factor_that_is_not_finite_is_refused(tmp_path: Path) -> None:
-    layout = published.layout("tslib", "autoformer", embed="timeF")
-    file = published.save(tmp_path, published.make("autoformer"), layout)
+    form = published.keys("autoformer")
+    file = published.save(tmp_path, published.make("autoformer"), form)
     result = run(tmp_path, file, "--factor", "inf", "--arch", "autoformer", form="autoformer")
     assert result.exit_code == 2
     assert "factor" in result.stderr

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from foretell.importers.code_base import Architecture
-from foretell.importers.layouts import Layout
-from foretell.importers.registry import CODE_BASES
-from foretell.importers.weights import load_weights
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.importers.keys import KeyMap
+from foretell.importers.published import CODE_BASES
+from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
+from tests import golden
+from tests.importers.conformance import Case, Reference
 
 CHANNELS = ("load", "wind", "OT")
 SIZES: dict[str, Any] = {
@@ -45,34 +46,28 @@ OFFICIAL: dict[str, Any] = {
     "attention_dropout": 0.0,
     "head_dropout": 0.0,
 }
-PATCHES: dict[str, Any] = {"patch": 6, "stride": 3}
-_LAGS = {"mechanism": "autocorrelation", "factor": 2}
-FIELDS = {
-    "autoformer": SIZES | SERIES | {"moving_average": 5, "attention": _LAGS},
+FIELDS: dict[str, dict[str, Any]] = {
+    "autoformer": SIZES
+    | SERIES
+    | {"moving_average": 5, "attention": {"mechanism": "autocorrelation", "factor": 2}},
     "transformer": SIZES | SERIES,
-    "patchtst": SIZES | PATCHES,
+    "patchtst": SIZES | {"patch": 6, "stride": 3},
     "official": SIZES | OFFICIAL,
 }
+_TOKENS = {"seq_len": "24", "n_heads": "2", "activation": "gelu"}
 # What the files of these models do not tell.
 ARGUMENTS = {
-    "autoformer": {
-        "seq_len": "24",
-        "label_len": "12",
-        "pred_len": "6",
-        "n_heads": "2",
-        "factor": "2",
-        "moving_avg": "5",
-        "activation": "gelu",
-    },
-    "transformer": {
-        "seq_len": "24",
-        "label_len": "12",
-        "pred_len": "6",
-        "n_heads": "2",
-        "activation": "gelu",
-    },
-    "patchtst": {"seq_len": "24", "n_heads": "2", "activation": "gelu"},
+    "autoformer": _TOKENS | {"label_len": "12", "pred_len": "6", "factor": "2", "moving_avg": "5"},
+    "transformer": _TOKENS | {"label_len": "12", "pred_len": "6"},
+    "patchtst": _TOKENS,
     "official": {"seq_len": "24", "revin": "1", "padding_patch": "end", "subtract_last": "0"},
+}
+# Parts of keys that tell in which form the others are.
+FORMS = {
+    "autoformer": (".temporal_embedding.embed.weight",),
+    "transformer": (".temporal_embedding.embed.weight",),
+    "patchtst": ("encoder.norm.1.",),
+    "official": (".norm_attn.1.",),
 }
 
 
@@ -89,47 +84,41 @@ def make(form: str, **changes: Any) -> Forecaster:
     return model.eval()
 
 
-def layout(source: str, architecture: str, **told: Any) -> Layout:
-    """The layout that tells these arguments."""
-    return next(
-        each
-        for each in entry(source, architecture).layouts
-        if all(each.arguments[name] == value for name, value in told.items())
-    )
+def keys(form: str, *parts: str) -> KeyMap:
+    """The keys of a form, in which these parts occur."""
+    source, name = ("patchtst", "patchtst") if form == "official" else ("tslib", form)
+    state = dict.fromkeys(parts or FORMS[form], torch.ones(1))
+    return CODE_BASES[source].architectures[name].keys(state)
 
 
-def entry(source: str, architecture: str) -> Architecture:
-    """What the importer knows of an architecture of a code base."""
-    return next(each for each in CODE_BASES[source].architectures if each.name == architecture)
+def publish(model: Forecaster, form: KeyMap) -> dict[str, Tensor]:
+    """The state_dict of a model under its published keys, with convolutions of kernel 1."""
+    state = {form.original(name): each.clone() for name, each in model.state_dict().items()}
+    convolutions = ("conv1.weight", "conv2.weight")
+    return {
+        key: each[..., None] if key.endswith(convolutions) else each for key, each in state.items()
+    }
 
 
-def publish(model: Forecaster, form: Layout) -> dict[str, Tensor]:
-    """The state_dict of a model under its published keys."""
-    state: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
-        key, row = form.original(name)
-        state[key] = (tensor[..., None] if row.pointwise else tensor).clone()
-    return state
-
-
-def filled(model: Forecaster, form: Layout, state: Mapping[str, Tensor]) -> Forecaster:
-    """Another model of the same configuration, with the weights of a checkpoint."""
-    torch.manual_seed(99)
-    other = model.config.build().eval()
-    load_weights(other, form, state)
-    return other
-
-
-def inputs(model: Forecaster) -> tuple[Tensor, ...]:
+def inputs(model: Forecaster) -> Inputs:
     """Two random windows."""
     torch.manual_seed(1)
-    history = torch.randn(2, model.config.context, model.config.channels)
-    if model.config.calendar is None:
-        return (history,)
-    return history, torch.rand(2, model.config.context, 4), torch.rand(2, model.config.horizon, 4)
+    config = model.config
+    history = torch.randn(2, config.context, config.channels)
+    if config.calendar is None:
+        return Inputs(history)
+    features = len(config.calendar.features)
+    past, future = (torch.rand(2, steps, features) for steps in (config.context, config.horizon))
+    return Inputs(history, past, future)
 
 
-def save(folder: Path, model: Forecaster, form: Layout) -> Path:
+def forecast(model: Forecaster) -> Tensor:
+    """What it forecasts of them."""
+    with torch.inference_mode():
+        return model.predict(inputs(model)).forecast
+
+
+def save(folder: Path, model: Forecaster, form: KeyMap) -> Path:
     path = folder / "checkpoint.pth"
     torch.save(publish(model, form), path)
     return path
@@ -144,3 +133,21 @@ def write_csv(folder: Path, rows: int = 200, channels: tuple[str, ...] = CHANNEL
     path = folder / "train.csv"
     table.to_csv(path, index=False)
     return path
+
+
+def refer(name: str, _: Path) -> Reference:
+    """What the published code forecasts, as it is stored next to its checkpoint."""
+    case = golden.case(name)
+    request = replace(case.request, scaler=None, unscaled=True)
+    history, *calendars = case.inputs("io")
+    return Reference(request, history, case.arrays("io")["out"], calendars=(*calendars,))
+
+
+CASES = {
+    f"published {name}": Case(
+        partial(refer, name),
+        # Without a calendar, for windows of any time.
+        name in ("tslib_dlinear", "tslib_itransformer_nomarks", "patchtst_official_revin"),
+    )
+    for name in golden.FORECASTERS
+}

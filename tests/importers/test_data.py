@@ -6,88 +6,8 @@ import pytest
 
 from foretell.data.errors import DataError
 from foretell.data.splits import Splits
-from foretell.importers.arguments import Argument, Arguments
-from foretell.importers.data import (
-    arrange,
-    needs_target,
-    read_panel,
-    read_scaler,
-    split_rows,
-)
+from foretell.importers.data import read_scaler, split_rows
 from foretell.importers.errors import ImporterError
-from foretell.importers.registry import CODE_BASES
-from tests.importers import published
-
-TSLIB, TFB = CODE_BASES["tslib"], CODE_BASES["tfb"]
-
-
-def arguments(**values: object) -> Arguments:
-    return {name: Argument(value, "given") for name, value in values.items()}
-
-
-@pytest.mark.parametrize(
-    ("values", "needed"),
-    [
-        ({"enc_in": 3, "split": "custom"}, True),
-        ({"enc_in": 3, "split": "0.6,0.2,0.2"}, True),
-        ({"enc_in": 3}, True),
-        ({"enc_in": 3, "split": "ett_hour"}, False),
-        ({"enc_in": 1, "split": "ett_hour"}, True),
-        # PatchTST with one head for all channels: their order means nothing.
-        ({"split": "custom"}, False),
-    ],
-)
-def test_whether_the_target_matters(
-    tmp_path: Path, values: dict[str, object], needed: bool
-) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
-    assert needs_target(panel, arguments(**values), TSLIB, chosen=False) == needed
-    assert not needs_target(panel, arguments(**values), TSLIB, chosen=True)
-
-
-def test_tfb_leaves_the_target_where_it_is(tmp_path: Path) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
-    assert not needs_target(panel, arguments(enc_in=3, split="custom"), TFB, chosen=False)
-
-
-def test_custom_data_has_its_target_last(tmp_path: Path) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
-    arranged = arrange(
-        panel, arguments(enc_in=3, split="custom", target="load"), TSLIB, chosen=False
-    )
-    assert arranged.channels == ("wind", "OT", "load")
-    np.testing.assert_array_equal(arranged.tables[0].values, panel.tables[0].values[:, [1, 2, 0]])
-
-
-def test_a_model_of_the_target_alone(tmp_path: Path) -> None:
-    path = published.write_csv(tmp_path)
-    assert read_panel(path, arguments(features="S", target="wind"), None, None).channels == (
-        "wind",
-    )
-    panel = read_panel(path, {}, None, None)
-    arranged = arrange(
-        panel, arguments(enc_in=1, split="ett_hour", target="wind"), TSLIB, chosen=False
-    )
-    assert arranged.channels == ("wind",)
-    np.testing.assert_array_equal(arranged.tables[0].values, panel.tables[0].values[:, [1]])
-
-
-def test_channels_that_were_chosen(tmp_path: Path) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, ("OT", "load"), None)
-    assert arrange(panel, arguments(enc_in=2, split="custom"), TSLIB, chosen=True) is not None
-    assert panel.channels == ("OT", "load")
-
-
-def test_no_such_target(tmp_path: Path) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
-    with pytest.raises(ImporterError, match="--target x: no such channel; there are load, wind"):
-        arrange(panel, arguments(enc_in=3, split="custom", target="x"), TSLIB, chosen=False)
-
-
-def test_another_number_of_channels(tmp_path: Path) -> None:
-    panel = read_panel(published.write_csv(tmp_path), {}, None, None)
-    with pytest.raises(ImporterError, match=r"3 channels .* but the model has 7 by given"):
-        arrange(panel, arguments(enc_in=7, split="ett_hour"), TSLIB, chosen=False)
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,25 @@
-"""Folders of NeuralForecast as they should not be; what is right in them, it has saved itself.
-
-`tests/test_neuralforecast_end_to_end.py` compares forecasts with the library's.
-"""
+"""Folders of NeuralForecast: what they tell, and what is refused of them."""
 
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.nn import functional
 
 from foretell.commands.import_ import command
-from foretell.importers.neuralforecast import FAMILIES
+from foretell.importers.neuralforecast import FAMILIES, _names
 from foretell.models.checkpoint import load
-from foretell.models.forecaster import Inputs
+from foretell.models.forecaster import ARCHITECTURES
+from tests.importers.conformance import request
+from tests.service.client import Client
 
 ARGUMENTS: dict[str, Any] = {
     "h": 3,
@@ -99,60 +98,10 @@ def test_options_go_before_the_folder(tmp_path: Path) -> None:
     assert load(tmp_path / "out").info.frequency == "15min"
 
 
-@pytest.mark.parametrize(
-    ("scaler", "expected"),
-    [
-        (None, None),
-        ("standard", "standard"),
-        ("robust", "robust"),
-        ("minmax", "minmax"),
-        ("minmax1", "minmax1"),
-        ("invariant", "invariant"),
-    ],
-)
-def test_scalers(tmp_path: Path, scaler: str | None, expected: str | None) -> None:
+@pytest.mark.parametrize("scaler", [None, "standard", "robust", "minmax", "minmax1", "invariant"])
+def test_scalers(tmp_path: Path, scaler: str | None) -> None:
     assert adopt(write(tmp_path / "saved", scaler_type=scaler)).exit_code == 0
-    assert load(tmp_path / "out").info.config.window_norm == expected
-
-
-def test_a_loss_of_distributions_is_a_head(tmp_path: Path) -> None:
-    """Of each step both parameters; what else the loss keeps has no part in it."""
-    state = weights(6)
-    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
-    result = adopt(write(tmp_path / "saved", state=state | kept, loss=NORMAL))
-    assert result.exit_code == 0, result.output
-    assert "DistributionLoss of Normal" in result.stdout
-    info, model = load(tmp_path / "out")
-    assert (info.config.head, info.config.window_norm) == ("neuralforecast-normal", None)
-    found = model.predict(Inputs(torch.ones(1, 8, 1))).distribution
-    raw = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
-    raw += state["linear_season.bias"]
-    assert found is not None
-    torch.testing.assert_close(found[0, :, 0, 0], raw[::2])
-    torch.testing.assert_close(found[0, :, 0, 1], functional.softplus(raw[1::2]) + 0.2)
-
-
-@pytest.mark.parametrize("criterion", ["MQLoss", "HuberMQLoss"])
-def test_a_loss_of_quantiles_is_one_with_their_levels_in_order(
-    tmp_path: Path, criterion: str
-) -> None:
-    state = weights(9)
-    kept = {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
-    folder = write(
-        tmp_path / "saved", state=state | kept, loss={"cls": criterion}, scaler_type="minmax1"
-    )
-    result = adopt(folder)
-    assert result.exit_code == 0, result.output
-    assert f"{criterion} of 0.1, 0.5, 0.9" in result.stdout
-    info, model = load(tmp_path / "out")
-    assert (info.config.head, info.config.levels) == ("quantiles", (0.1, 0.5, 0.9))
-    # A constant is at the lower end of its range of 1, which is -1.
-    found = model.predict(Inputs(torch.full((1, 8, 1), 7.0))).distribution
-    raw = state["linear_trend.bias"] - state["linear_trend.weight"].sum(1)
-    raw += state["linear_season.bias"]
-    assert found is not None
-    expected = raw.reshape(3, 3)[:, [1, 0, 2]]
-    torch.testing.assert_close(found[0, :, 0], (expected + 1) / 2 * (1 + 1e-6) + 7)
+    assert load(tmp_path / "out").info.config.window_norm == scaler
 
 
 def implicit(size: int = 4) -> dict[str, Tensor]:
@@ -170,34 +119,44 @@ def implicit(size: int = 4) -> dict[str, Tensor]:
     return found | {"loss.quantile_layer.integers": torch.arange(size)}
 
 
-@pytest.mark.parametrize("criterion", ["IQLoss", "HuberIQLoss"])
-@pytest.mark.parametrize("asked", [None, "0.2,0.5,0.99"])
-def test_a_network_that_takes_any_level_is_asked_for_some(
-    tmp_path: Path, criterion: str, asked: str | None
+USUAL = tuple(step / 20 for step in range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("loss", "kept", "options", "head", "levels", "told"),
+    [
+        (NORMAL, {}, (), "neuralforecast-normal", None, "DistributionLoss of Normal"),
+        ({"cls": "MQLoss"}, {}, (), "quantiles", (0.1, 0.5, 0.9), "MQLoss of 0.1, 0.5, 0.9"),
+        ({"cls": "HuberMQLoss"}, {}, (), "quantiles", (0.1, 0.5, 0.9), "HuberMQLoss of 0.1, 0.5"),
+        ({"cls": "IQLoss"}, implicit(), (), "implicit-quantiles", USUAL, "the usual ones"),
+        (
+            {"cls": "HuberIQLoss"},
+            implicit(),
+            ("--levels", "0.2,0.5,0.99"),
+            "implicit-quantiles",
+            (0.2, 0.5, 0.99),
+            "--levels",
+        ),
+    ],
+)
+def test_losses_are_heads(
+    tmp_path: Path,
+    loss: dict[str, Any],
+    kept: dict[str, Tensor],
+    options: tuple[str, ...],
+    head: str,
+    levels: tuple[float, ...] | None,
+    told: str,
 ) -> None:
-    folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": criterion})
-    result = adopt(folder, *(() if asked is None else ("--levels", asked)))
+    outputs = {"neuralforecast-normal": 6, "quantiles": 9}.get(head, 3)
+    kept = kept | {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
+    # What else a loss keeps has no part in it.
+    kept |= {"valid_loss.quantiles": torch.tensor([0.5])}
+    result = adopt(write(tmp_path / "saved", state=weights(outputs) | kept, loss=loss), *options)
     assert result.exit_code == 0, result.output
-    assert ("--levels" if asked else "the usual ones") in result.stdout
-    info, model = load(tmp_path / "out")
-    levels = (0.2, 0.5, 0.99) if asked else tuple(step / 20 for step in range(1, 20))
-    assert (info.config.head, info.config.levels) == ("implicit-quantiles", levels)
-    found = model.predict(Inputs(torch.ones(1, 8, 1)))
-    kept = {key: each.double() for key, each in implicit().items()}
-    cosines = torch.cos(torch.outer(torch.tensor(levels).double(), torch.arange(4)) * math.pi)
-    layer = "loss.quantile_layer.output_layer"
-    hidden = cosines @ kept[f"{layer}.0.weight"].T + kept[f"{layer}.0.bias"]
-    hidden = torch.where(hidden > 0, hidden, 0.1 * hidden)
-    embedded = hidden @ kept[f"{layer}.2.weight"].T + kept[f"{layer}.2.bias"]
-    state = weights()
-    said = state["linear_trend.weight"].sum(1) + state["linear_trend.bias"]
-    said = said + state["linear_season.bias"]
-    made = said[:, None] * (1 + embedded.T) * kept["loss.output_layer.0.weight"]
-    made = made + kept["loss.output_layer.0.bias"]
-    made = torch.where(made > 0, made, 0.3 * made).float()
-    assert found.distribution is not None
-    torch.testing.assert_close(found.distribution[0, :, 0], made)
-    torch.testing.assert_close(found.forecast[0, :, 0], made[:, levels.index(0.5)])
+    assert told in result.stdout
+    config = load(tmp_path / "out").info.config
+    assert (config.head, config.levels) == (head, levels)
 
 
 @pytest.mark.parametrize("text", ["0.1,0.9", "0.5,0.1", "0,0.5", "0.5,x", ""])
@@ -209,8 +168,7 @@ def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> N
 
 def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
     message = refused(write(tmp_path / "saved"), "--levels", "0.1,0.5")
-    assert "--levels: of models by IQLoss and HuberIQLoss alone; " in message
-    assert message.endswith("DLinear_0.safetensors is by MAE\n")
+    assert "--levels: of models by IQLoss and HuberIQLoss alone; it is by MAE" in message
 
 
 @pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
@@ -219,11 +177,6 @@ def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> Non
     folder = write(tmp_path / "saved", state=weights(size), loss=loss)
     assert "of counts, which are trained on as they" in refused(folder, "--mean", "5", "--std", "2")
     assert adopt(folder).exit_code == 0
-
-
-def test_what_a_loss_of_validation_keeps_is_not_read(tmp_path: Path) -> None:
-    state = weights() | {"valid_loss.quantiles": torch.tensor([0.5])}
-    assert adopt(write(tmp_path / "saved", state=state)).exit_code == 0
 
 
 def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
@@ -281,7 +234,7 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
             "loss DistributionLoss of Tweedie: adopted are Normal, StudentT, NegativeBinomial, P",
         ),
         ({"loss": NORMAL}, "linear_season.bias is [3], expected [6]"),
-        ({"scaler_type": "log"}, "scaler_type log: expected one of identity, standard, "),
+        ({"scaler_type": "log"}, "scaler_type log: expected one of identity, "),
         ({"moving_avg_window": 4}, "moving_average: expected an odd number, got 4"),
         ({"input_size": "8"}, "an argument is of another type: "),
         ({"h": 4}, "linear_season.bias is [3], expected [4]"),
@@ -355,10 +308,7 @@ def test_a_model_is_chosen(tmp_path: Path) -> None:
     assert load(tmp_path / "out").info.config.window_norm == "robust"
 
 
-def test_series_that_were_not_saved_are_asked_for(tmp_path: Path) -> None:
-    """Of a model that reads several together."""
-    from foretell.importers.neuralforecast import _names
-
+def test_ids_of_series_that_are_read_together() -> None:
     uids = {"__nf__": "series", "data": {"__nf__": "index", "values": ["a", "b"]}}
     found = _names({"uids": uids}, 2, several=True)
     assert found is not None
@@ -368,8 +318,29 @@ def test_series_that_were_not_saved_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_field_is_one_of_ours() -> None:
-    from foretell.models.forecaster import ARCHITECTURES
-
     for family in FAMILIES.values():
         names = set(filter(None, family.fields.values()))
         assert names <= set(ARCHITECTURES[family.architecture].model_fields)
+
+
+def test_series_are_named_as_they_were(served: Callable[[str], Client]) -> None:
+    described = served("neuralforecast real itransformer").get("/models/model").json()
+    assert described["channels"] == ["s00", "s01", "s02", "s03"]
+    client = served("neuralforecast real dlinear")
+    assert client.get("/models/model").json()["channels"] == ["y"]
+    # The library would put zeros before a short history.
+    answer = client.forecast(request(np.ones((1, 2, 1))))
+    assert "17" in answer.text
+    assert not answer.is_success or answer.json()["outputs"][0]["error"]
+
+
+def test_no_quantile_is_told_beyond_those_that_were_trained(
+    served: Callable[[str], Client],
+) -> None:
+    error = served("neuralforecast real levels").error(
+        request(np.ones((1, 17, 1)), quantiles=[0.5, 0.95])
+    )
+    assert error["message"] == (
+        "expected a level between 0.1 and 0.9, got 0.95: it forecasts no quantile "
+        "that is further out"
+    )

@@ -18,48 +18,38 @@ def save(path: Path, content: object) -> Path:
     return path
 
 
+MOMENTS = {"exp_avg": torch.ones(1)}
+OPTIMIZER = {"optimizer": MOMENTS, "lr_schedulers": {"a": torch.ones(1)}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        STATE,
+        *(
+            {"epoch": 3, holder: STATE, "optimizer": {"lr": 0.1}}
+            for holder in ("state_dict", "model")
+        ),
+        *({"epoch": 3, name: STATE, **OPTIMIZER} for name in ("net", "ema_model", "params")),
+        {"model_state_dict": STATE, "other": {"b": torch.ones(1)}},
+        {"checkpoint": {"model": {"state_dict": STATE}, "optim": MOMENTS}},
+    ],
+)
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_state_dict_alone_or_under_any_name(tmp_path: Path, content: object, is_zip: bool) -> None:
+    torch.save(content, tmp_path / "a.pth", _use_new_zipfile_serialization=is_zip)
+    assert_is_state(tmp_path / "a.pth")
+
+
 def assert_is_state(path: Path) -> None:
     state = read_state(path)
     assert list(state) == list(STATE)
     assert all(torch.equal(tensor, STATE[key]) for key, tensor in state.items())
 
 
-def test_bare_state_dict(tmp_path: Path) -> None:
-    assert_is_state(save(tmp_path / "a.pth", STATE))
-
-
-def test_format_before_torch_1_6(tmp_path: Path) -> None:
-    torch.save(STATE, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
-    assert_is_state(tmp_path / "a.pth")
-
-
-@pytest.mark.parametrize("holder", ["state_dict", "model_state_dict", "model"])
-def test_state_dict_next_to_an_optimizers(tmp_path: Path, holder: str) -> None:
-    path = save(tmp_path / "a.pth", {"epoch": 3, holder: STATE, "optimizer": {"lr": 0.1}})
-    assert_is_state(path)
-
-
-@pytest.mark.parametrize("name", ["net", "ema_model", "params"])
-def test_state_dict_under_any_name(tmp_path: Path, name: str) -> None:
-    moments = {"exp_avg": torch.ones(1)}
-    content = {"epoch": 3, name: STATE, "optimizer": moments, "lr_schedulers": {"a": torch.ones(1)}}
-    assert_is_state(save(tmp_path / "a.pth", content))
-    nested = {"checkpoint": {"model": {"state_dict": STATE}, "optim": moments}}
-    assert_is_state(save(tmp_path / "a.pth", nested))
-
-
-def test_several_state_dicts_are_refused(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pth", {"generator": STATE, "critic": STATE})
-    with pytest.raises(ImporterError, match="holds several models, 'generator', 'critic'; save"):
-        read_state(path)
-
-
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file_or_folder(tmp_path: Path) -> None:
     with pytest.raises(ImporterError, match=r"none\.pth: No such file"):
         read_state(tmp_path / "none.pth")
-
-
-def test_folder(tmp_path: Path) -> None:
     with pytest.raises(ImporterError, match="directory"):
         read_state(tmp_path)
 
@@ -82,43 +72,21 @@ def test_no_checkpoint(tmp_path: Path, content: bytes, message: str) -> None:
         read_state(path)
 
 
-def test_cut_off_file(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pth", STATE)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ImporterError, match="damaged or cut off"):
-        read_state(path)
-
-
-def test_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    path = save(tmp_path / "a.pth", {**STATE, "b": Malicious(victim)})
-    with pytest.raises(ImporterError, match=r"refused: loading it would call posix\.mkdir"):
-        read_state(path)
-    assert not victim.exists()
-
-
-def test_bare_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
-    victim, path = tmp_path / "victim", tmp_path / "a.pth"
-    path.write_bytes(pickle.dumps(Malicious(victim)))
-    with pytest.raises(ImporterError, match=r"a\.pth: "):
-        read_state(path)
-    assert not victim.exists()
-
-
-def test_whole_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pth", torch.nn.Linear(2, 2))
-    with pytest.raises(ImporterError, match=r"refused.*Linear.*torch\.save\(model\.state_dict"):
-        read_state(path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (torch.nn.Linear(2, 2), r"refused.*Linear.*torch\.save\(model\.state_dict"),
         (torch.ones(3), "expected a state_dict"),
         ({}, "expected a state_dict"),
         ([1, 2], "expected a state_dict"),
         ({"a": torch.ones(1), "epoch": 3}, "expected tensors only, 'epoch' is of type int"),
         ({1: torch.ones(1)}, "expected tensors only, 1 is of type Tensor"),
+        (
+            {"generator": STATE, "critic": STATE},
+            "holds several models, 'generator', 'critic'; save",
+        ),
+        ({"b": torch.tensor([1.0, torch.nan])}, "b has values that are not finite"),
+        ({"b": torch.tensor([1.0, torch.inf])}, "b has values that are not finite"),
     ],
 )
 def test_no_state_dict(tmp_path: Path, content: object, message: str) -> None:
@@ -126,49 +94,54 @@ def test_no_state_dict(tmp_path: Path, content: object, message: str) -> None:
         read_state(save(tmp_path / "a.pth", content))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite(tmp_path: Path, value: float) -> None:
-    path = save(tmp_path / "a.pth", {"a": torch.ones(2), "b": torch.tensor([1.0, value])})
-    with pytest.raises(ImporterError, match="b has values that are not finite"):
+def test_cut_off_file(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pth", STATE)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ImporterError, match="damaged or cut off"):
         read_state(path)
 
 
-def test_zip_of_something_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_bare", [True, False])
+def test_pickle_that_runs_code_is_refused(tmp_path: Path, is_bare: bool) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "a.pth"
+    if is_bare:
+        path.write_bytes(pickle.dumps(Malicious(victim)))
+    else:
+        torch.save({**STATE, "b": Malicious(victim)}, path)
+    message = r"a\.pth: " if is_bare else r"refused: loading it would call posix\.mkdir"
+    with pytest.raises(ImporterError, match=message):
+        read_state(path)
+    assert not victim.exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_other_archives_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.pth"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("readme.txt", "no tensors")
     with pytest.raises(ImporterError, match="damaged or cut off"):
         read_state(path)
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
-def test_torchscript_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.pth"
     torch.jit.script(torch.nn.Linear(2, 2)).save(path)
     with pytest.raises(ImporterError, match=r"refused: a TorchScript archive holds code.*save it"):
         read_state(path)
 
 
-def nested(depth: int, inner: object) -> object:
-    for _ in range(depth):
-        inner = {"run": inner}
-    return inner
-
-
-def test_a_state_dict_in_many_dictionaries(tmp_path: Path) -> None:
-    path = tmp_path / "a.pth"
+def test_state_dict_in_many_dictionaries(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.pth", STATE
+    for _ in range(2000):
+        content = {"run": content}
     # What pickles it needs a frame for each.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     try:
-        torch.save(nested(2000, STATE), path)
+        torch.save(content, path)
     finally:
         sys.setrecursionlimit(limit)
     assert_is_state(path)
 
 
 @pytest.mark.parametrize("name", ["state_dict", "self"])
-def test_a_dictionary_that_holds_itself(tmp_path: Path, name: str) -> None:
+def test_dictionary_that_holds_itself(tmp_path: Path, name: str) -> None:
     content: dict[str, object] = {"epoch": 3}
     content[name] = content
     with pytest.raises(ImporterError, match="expected tensors only, 'epoch' is of type int"):

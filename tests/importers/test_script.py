@@ -1,13 +1,19 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from foretell.importers.arguments import read_arguments, read_setting
 from foretell.importers.errors import ImporterError
 from foretell.importers.script import Run, read_script
 
-LOOPED = """\
-# a comment with --seq_len 1
+# As yuqinie98/PatchTST has them.
+PUBLISHED = """\
+# a comment with --seq_len 1, and don't end a quotation
+if [ ! -d "./logs" ]; then
+    mkdir ./logs
+fi
 seq_len=336
 model_name=PatchTST
 export CUDA_VISIBLE_DEVICES=0
@@ -36,42 +42,100 @@ def write(folder: Path, name: str, content: str) -> str:
     return str(folder / name)
 
 
-def test_shell_script_with_variables_and_a_loop(tmp_path: Path) -> None:
-    script = read_script(write(tmp_path, "etth1.sh", LOOPED))
-    common = {"model": "PatchTST", "data": "ETTh1", "seq_len": 336, "dropout": 0.3}
-    assert values(script) == [{**common, "pred_len": 96}, {**common, "pred_len": 192}]
+def test_published_script(tmp_path: Path) -> None:
+    script = read_script(write(tmp_path, "etth1.sh", PUBLISHED))
+    known = {"model": "PatchTST", "data": "ETTh1", "seq_len": 336, "dropout": 0.3}
+    assert values(script) == [known]
+    assert script[0].unread == {"pred_len": "etth1.sh has $pred_len"}
     assert script[0].complete
     assert script[0].arguments["seq_len"].provenance == "etth1.sh"
 
 
-def test_shell_script_with_several_commands(tmp_path: Path) -> None:
+def test_several_commands(tmp_path: Path) -> None:
     content = "python run.py --pred_len 96 --d_ff 32\r\npython run.py --pred_len=192 --d_ff 64\r\n"
     script = read_script(write(tmp_path, "a.sh", content))
     assert values(script) == [{"pred_len": 96, "d_ff": 32}, {"pred_len": 192, "d_ff": 64}]
+
+
+@pytest.mark.parametrize(
+    ("script", "heads"),
+    [
+        ("n=2 # small\nrun --n_heads $n", 2),
+        ("n=8; d=64\nrun --n_heads $d", 64),
+        ("export n=8 m=4\nrun --n_heads ${m}", 4),
+        ("  n=2\nrun --n_heads=$n", 2),
+        ("list='--n_heads 4 --d_ff 8'\npython run.py $list", 4),
+        ("n=2\nrun --n_heads \\\n  $n # --n_heads 3", 2),
+        ("n=8\nif [ ! -d logs ]; then mkdir logs; fi\nrun --n_heads $n", 8),
+        ("n=8\ncd code && run --n_heads $n > log$n 2>&1 &", 8),
+        # What only a run would tell.
+        ("run --n_heads $n", None),
+        ("n=$1\nrun --n_heads $n", None),
+        ("n=$((2*4))\nrun --n_heads $n", None),
+        ("n=(2 4)\nrun --n_heads $n", None),
+        ("n=2\nn+=4\nrun --n_heads $n", None),
+        ("n=2\nrun --n_heads $n\nn=4", None),
+        ("n=2\n((n*=2))\nrun --n_heads $n", None),
+        ("n=2\nlet n=n+1\nrun --n_heads $n", None),
+        ("n=2\nread n\nrun --n_heads $n", None),
+        ("n=2\nsource settings\nrun --n_heads $n", None),
+        ("n=2\nif [ $1 ]; then n=4; fi\nrun --n_heads $n", None),
+        ("case $1 in a) n=2;; *) n=4;; esac\nrun --n_heads $n", None),
+        ("n=2\nf() {\n  run --n_heads $n\n}\nn=4\nf", None),
+        ("for n in 2 4; do run --n_heads $n; done", None),
+        ("n=2\nfor n in 4 6; do run --n_heads $n; done", None),
+        ("run --n_heads ${n[0]}", None),
+        ("run --n_heads ${1:-8}", None),
+        ("run --n_heads `nproc`", None),
+        ('run --n_heads ""', None),
+    ],
+)
+def test_variables_that_are_assigned_once_are_known(
+    tmp_path: Path, script: str, heads: int | None
+) -> None:
+    (run,) = read_script(write(tmp_path, "a.sh", script))
+    assert run.complete
+    if heads is None:
+        assert "n_heads" not in run.arguments
+        assert run.unread["n_heads"].startswith("a.sh has ")
+    else:
+        assert (run.arguments["n_heads"].value, run.unread) == (heads, {})
+
+
+@pytest.mark.parametrize("word", ["$@", '"${options[@]}"', "$2", "$(cat options)"])
+def test_variable_may_hold_any_option(tmp_path: Path, word: str) -> None:
+    for text in (f"python run.py --seq_len 96 {word}", f"python run.py {word} --seq_len 96"):
+        (run,) = read_script(write(tmp_path, "a.sh", text))
+        assert not run.complete
+    (run,) = read_script(write(tmp_path, "a.sh", "python $script --seq_len 96 >$log 2>&1 | tee $l"))
+    assert run.complete
 
 
 def test_command_of_tfb_with_json(tmp_path: Path) -> None:
     content = (
         "python ./scripts/run_benchmark.py --strategy-args '{\"horizon\": 96}' --model-name "
         '"time_series_library.PatchTST" --model-hyper-params '
-        '\'{"d_model": 16, "n_heads": 4, "norm": true, "seq_len": 336}\''
+        '\'{"d_model": 16, "n_heads": "$n", "norm": true, "seq_len": 336}\''
     )
-    assert values(read_script(write(tmp_path, "tfb.sh", content))) == [
-        {"pred_len": 96, "d_model": 16, "n_heads": 4, "seq_len": 336}
-    ]
+    (run,) = read_script(write(tmp_path, "tfb.sh", content))
+    assert values([run]) == [{"pred_len": 96, "d_model": 16, "seq_len": 336}]
+    assert run.unread == {"n_heads": "tfb.sh has $n"}
 
 
-def test_arguments_themselves() -> None:
-    script = read_script("--seq_len 96 --embed fixed --individual --revin 0")
+@pytest.mark.parametrize("start", ["", "python -u run.py "])
+def test_command_itself(start: str) -> None:
+    script = read_script(f"{start}--seq_len 96 --embed fixed --individual --revin 0")
     assert values(script) == [{"seq_len": 96, "embed": "fixed", "revin": 0}]
     assert script[0].arguments["revin"].provenance == "--config"
+    assert script[0].unread == {"individual": "--config has no value"}
 
 
 @pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json"])
 def test_yaml_and_json(tmp_path: Path, name: str) -> None:
-    content = {"model_hyper_params": {"seq_len": 96, "revin": True}, "batch_size": 32}
+    content = {"hyper": {"seq_len": 96, "revin": True, "n_heads": "${heads}"}, "batch_size": 32}
     script = read_script(write(tmp_path, name, json.dumps(content)))
     assert values(script) == [{"seq_len": 96, "revin": 1}]
+    assert script[0].unread == {"n_heads": f"{name} has ${{heads}}"}
     # What such a file leaves out may have had any value.
     assert not script[0].complete
 
@@ -80,9 +144,9 @@ def test_yaml_and_json(tmp_path: Path, name: str) -> None:
     ("name", "content", "message"),
     [
         ("a.sh", "echo nothing\n", "no command with arguments"),
-        ("a.sh", "python run.py --seq_len '96\n", r"a\.sh: line 1: a quotation does not end"),
+        ("a.sh", "python run.py --seq_len '96\n", r"a\.sh: a quotation does not end; give the com"),
         ("a.sh", "python run.py --model-hyper-params '{broken'\n", "Expecting property name"),
-        ("a.sh", "python run.py --seq_len many\n", "seq_len 'many' .a.sh.: expected a number"),
+        ("a.sh", "python run.py --seq_len many\n", "seq_len 'many' .a.sh.: Input should be a va"),
         ("a.yaml", "[1, 2", "a.yaml"),
         ("a.yaml", "[" * 20_000, "a.yaml"),
         ("a.yaml", "model: &all {seq_len: 96, same: *all}", "a.yaml"),
@@ -90,12 +154,12 @@ def test_yaml_and_json(tmp_path: Path, name: str) -> None:
         ("a.json", "3", "no argument such as seq_len"),
     ],
 )
-def test_refuses(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
     with pytest.raises(ImporterError, match=message):
         read_script(write(tmp_path, name, content))
 
 
-def test_refuses_what_is_no_text_file(tmp_path: Path) -> None:
+def test_no_text_file(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ImporterError, match="not UTF-8"):
         read_script(str(tmp_path / "a.sh"))
@@ -103,75 +167,74 @@ def test_refuses_what_is_no_text_file(tmp_path: Path) -> None:
         read_script(str(tmp_path / "none.sh"))
 
 
-VARIABLES = "heads=2 # small\nn=8; d=64\nexport steps=96 label=48\n"
+def test_arguments_that_matter() -> None:
+    given = {"seq_len": 96, "n_heads": "8", "dropout": "0.3", "learning_rate": 1, "horizon": 24}
+    found = read_arguments({**given, "padding_patch": None, "revin": "True"})
+    assert {name: known.value for name, known in found.items()} == {
+        "seq_len": 96,
+        "n_heads": 8,
+        "dropout": 0.3,
+        "pred_len": 24,
+        "padding_patch": "None",
+        "revin": 1,
+    }
+    assert found["seq_len"].provenance == "--seq_len"
+    assert read_arguments({"seq_len": 1}, "a.yaml")["seq_len"].provenance == "a.yaml"
+
+
+TAIL = "ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128"
+TOLD = {
+    "features": "M",
+    "seq_len": 336,
+    "label_len": 48,
+    "pred_len": 96,
+    "d_model": 16,
+    "n_heads": 4,
+    "e_layers": 3,
+    "d_layers": 1,
+    "d_ff": 128,
+    "factor": 1.0,
+    "embed": "timeF",
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("name", "extra"),
     [
-        (VARIABLES + "python run.py --n_heads $heads --d_ff $d", {"n_heads": 2, "d_ff": 64}),
+        # yuqinie98/PatchTST and thuml/Autoformer
         (
-            VARIABLES + "python run.py --seq_len ${steps} --label_len=$label --e_layers $n",
-            {"seq_len": 96, "label_len": 48, "e_layers": 8},
+            f"ETTh1_336_96_PatchTST_ETTh1_{TAIL}_fc1_ebtimeF_dtTrue_Exp_0",
+            {"model": "PatchTST", "data": "ETTh1"},
         ),
-        ("list='--n_heads 4 --d_ff 8'\npython run.py $list", {"n_heads": 4, "d_ff": 8}),
+        # The Time-Series-Library before and since 2024, and a fork without `dt`
+        (
+            f"long_term_forecast_ECL_96_96_Transformer_custom_{TAIL}_fc1_ebtimeF_dtTrue_Exp_0",
+            {"task_name": "long_term_forecast", "model": "Transformer", "data": "custom"},
+        ),
+        (
+            "long_term_forecast_ETTm2_96_96_PatchTST_ETTm2_"
+            f"{TAIL}_expand2_dc4_fc1_ebtimeF_dtTrue_test projection_0",
+            {"task_name": "long_term_forecast", "model": "PatchTST", "data": "ETTm2"},
+        ),
+        (
+            f"long_term_forecast_x_PatchTST_ETTh2_{TAIL}_fc1_ebtimeF_Exp_1",
+            {"task_name": "long_term_forecast", "model": "PatchTST", "data": "ETTh2"},
+        ),
+        (
+            "my_own_id_Autoformer_ETTm1_ftMS_sl96_ll0_pl24_dm8_nh1_el1_dl2_df8_fc3_eblearned_dtX",
+            {"model": "Autoformer", "data": "ETTm1", "features": "MS", "seq_len": 96}
+            | {"label_len": 0, "pred_len": 24, "d_model": 8, "n_heads": 1, "e_layers": 1}
+            | {"d_layers": 2, "d_ff": 8, "factor": 3.0, "embed": "learned"},
+        ),
     ],
 )
-def test_variables(tmp_path: Path, text: str, expected: dict[str, int]) -> None:
-    (run,) = read_script(write(tmp_path, "a.sh", text))
-    assert {name: argument.value for name, argument in run.arguments.items()} == expected
-    assert run.complete
-    assert not run.unread
+def test_settings(name: str, extra: dict[str, Any]) -> None:
+    arguments = read_setting(name, "setting")
+    assert arguments is not None
+    assert {key: known.value for key, known in arguments.items()} == {**TOLD, **extra}
+    assert {known.provenance for known in arguments.values()} == {"setting"}
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("$heads", "$heads"),
-        ("$1", "$1"),
-        ("$((2*4))", "$((2*4))"),
-        ("${a[0]}", "${a[0]}"),
-        ("${1:-8}", "${1:-8}"),
-        ("`echo 8`", "`echo 8`"),
-        ("'$heads'", "$heads"),
-        ("", "no value"),
-        ('""', "no value"),
-        ("{1..3}", None),
-    ],
-)
-def test_what_only_a_run_would_tell_is_unread(tmp_path: Path, value: str, said: str | None) -> None:
-    text = f"python run.py --seq_len 96 --n_heads {value} --d_ff 8\n"
-    (run,) = read_script(write(tmp_path, "a.sh", text))
-    assert "n_heads" not in run.arguments
-    assert run.arguments["d_ff"].value == 8
-    # Either it is asked for, or nothing is taken from the defaults.
-    if said is None:
-        assert not run.complete
-    else:
-        assert run.unread == {"n_heads": f"a.sh has {said}"}
-        assert run.complete
-
-
-@pytest.mark.parametrize("word", ["$@", '"${options[@]}"', "$2", "$(cat options)"])
-def test_a_variable_may_hold_any_option(tmp_path: Path, word: str) -> None:
-    for text in (f"python run.py --seq_len 96 {word}", f"python run.py {word} --seq_len 96"):
-        (run,) = read_script(write(tmp_path, "a.sh", text))
-        assert not run.complete
-
-
-def test_a_program_and_an_output_hold_no_options(tmp_path: Path) -> None:
-    text = "GPU=$1 python $script --seq_len 96 >$log 2>&1 | tee $log\n"
-    (run,) = read_script(write(tmp_path, "a.sh", text))
-    assert run.complete
-
-
-def test_unread_in_yaml_and_json(tmp_path: Path) -> None:
-    (run,) = read_script(write(tmp_path, "a.yaml", "seq_len: 96\nn_heads: ${heads}\n"))
-    assert run.unread == {"n_heads": "a.yaml has ${heads}"}
-    text = 'python run.py --model-hyper-params \'{"n_heads": "$n", "d_ff": 8}\''
-    (run,) = read_script(write(tmp_path, "a.sh", text))
-    assert run.arguments["d_ff"].value == 8
-    assert run.unread == {"n_heads": "a.sh has $n"}
-    (run,) = read_script(write(tmp_path, "a.sh", text.replace('"$n"', "$n") + " --seq_len 96"))
-    assert list(run.arguments) == ["seq_len"]
-    assert not run.complete
+@pytest.mark.parametrize("name", ["", "checkpoints", "ETTh1_336_96_PatchTST", TAIL + "_fc1"])
+def test_no_setting(name: str) -> None:
+    assert read_setting(name, "setting") is None

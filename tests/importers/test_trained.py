@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from foretell.data.source import DataSource
-from foretell.importers.convert import Imported, Request, import_checkpoint
+from foretell.importers.convert import Imported, import_checkpoint
+from foretell.importers.saved import Request
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.windows import Windows
 from tests import golden

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from foretell.data.reading import Reading, read
-from foretell.importers.infer import recognise
+from foretell.importers.published import CODE_BASES
 from foretell.importers.reading import read_state
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
@@ -148,10 +148,11 @@ def test_training_with_one_choice_of_lags_for_the_batch() -> None:
     loss = functional.mse_loss(explained.forecast, torch.from_numpy(arrays["y_true"]))
     loss.backward()
     assert loss.item() == pytest.approx(float(arrays["loss"]), abs=1e-5)
-    layout = recognise(read_state(case.checkpoint), "tslib", "autoformer").layout
+    architecture = CODE_BASES["tslib"].architectures["autoformer"]
+    keys = architecture.keys(read_state(case.checkpoint))
     for name, weight in model.named_parameters():
         assert weight.grad is not None
-        expected = arrays[f"grad/{layout.original(name)[0]}"].reshape(weight.shape)
+        expected = arrays[f"grad/{keys.original(name)}"].reshape(weight.shape)
         np.testing.assert_allclose(
             weight.grad, expected, rtol=0, atol=tolerance["recommended_atol_grad"]
         )

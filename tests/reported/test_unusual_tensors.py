@@ -15,13 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from foretell.importers.errors import ImporterError
-from foretell.importers.layouts import Layout, rows
+from foretell.importers.keys import load_weights
 from foretell.importers.reading import read_safetensors, read_state
-from foretell.importers.weights import check_floats, load_weights
 from tests.importers import published
 
 VALUES = torch.tensor([[0.0, 1.5], [-2.0, 0.0]])
-LAYOUT = Layout("model", {}, rows("weight a width\nsteps - width"))
 
 
 def quantised(values: Tensor) -> Tensor:
@@ -81,21 +79,23 @@ def test_safetensors_are_held_to_the_same(tmp_path: Path) -> None:
         read_safetensors(path)
 
 
+KEYS = published.keys("patchtst")
+STATE = published.publish(published.make("patchtst"), KEYS)
+
+
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int64, torch.bool])
 def test_whole_numbers_are_no_weights(kind: torch.dtype) -> None:
-    with pytest.raises(ImporterError, match=r"weight is of type u?(int|bool).*weights are floats"):
-        check_floats(LAYOUT, {"weight": VALUES.to(kind)})
-    counters = {
-        "steps": VALUES.to(kind),
-        "unknown": VALUES.to(kind),
-        "norm.num_batches_tracked": torch.tensor(3),
-    }
-    check_floats(LAYOUT, counters)
+    key, model = "head.linear.weight", published.make("patchtst")
+    with pytest.raises(
+        ImporterError,
+        match=r"whole numbers; save the model as it was.*\n.*weight is of type u?(int|bool)",
+    ):
+        load_weights(model, KEYS, STATE | {key: STATE[key].to(kind)})
+    counter = {"encoder.norm.1.num_batches_tracked": torch.tensor(3)}
+    load_weights(model, KEYS, STATE | counter)
 
 
-def test_an_unknown_key_of_whole_numbers_is_told_as_such(tmp_path: Path) -> None:
-    form, model = published.layout("tslib", "transformer"), published.make("transformer")
-    state = published.publish(model, form) | {"scale_steps": torch.ones(3, 2).int()}
-    torch.save(state, tmp_path / "checkpoint.pth")
+def test_unknown_key_of_whole_numbers_is_told_as_such() -> None:
+    state = STATE | {"scale_steps": torch.ones(3, 2).int()}
     with pytest.raises(ImporterError, match=r"unexpected \(1\):\n    scale_steps \[3, 2\]"):
-        load_weights(model, form, read_state(tmp_path / "checkpoint.pth"))
+        load_weights(published.make("patchtst"), KEYS, state)

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from foretell.importers.convert import Imported, Request, import_checkpoint
+from foretell.importers.convert import Imported, import_checkpoint
 from foretell.importers.errors import ImporterError
-from foretell.importers.folders import import_folder
+from foretell.importers.saved import Request
 from tests.golden import shared
 
 WRAPPERS = ["module.", "_orig_mod.", "model.", "net.", "module._orig_mod.", "system.model."]
@@ -86,8 +86,8 @@ def folder(tmp_path: Path, shards: Path) -> Path:
 def test_a_folder_is_read_as_its_shards(tmp_path: Path, shards: Path, prefix: str) -> None:
     state = {prefix + key: each for key, each in joined(shards).items()}
     save_file(state, folder(tmp_path, shards) / "model.safetensors")
-    found = import_folder(request(tmp_path, "huggingface"))
-    expected = import_folder(request(shards, "huggingface"))
+    found = import_checkpoint(request(tmp_path, "huggingface"))
+    expected = import_checkpoint(request(shards, "huggingface"))
     assert torch.equal(forecast(found), forecast(expected))
 
 
@@ -101,8 +101,8 @@ def test_shards_of_pickles(tmp_path: Path, shards: Path) -> None:
         torch.save(known | {key: each}, path)
     index = tmp_path / "pytorch_model.bin.index.json"
     index.write_text(json.dumps({"weight_map": places}))
-    found = import_folder(request(tmp_path, "huggingface"))
-    expected = import_folder(request(shards, "huggingface"))
+    found = import_checkpoint(request(tmp_path, "huggingface"))
+    expected = import_checkpoint(request(shards, "huggingface"))
     assert torch.equal(forecast(found), forecast(expected))
 
 
@@ -116,7 +116,7 @@ def test_shards_that_are_not_whole(tmp_path: Path, shards: Path) -> None:
     def refused(places: object, message: str) -> None:
         index.write_text(json.dumps({"weight_map": places}))
         with pytest.raises(ImporterError, match=message):
-            import_folder(request(tmp_path, "huggingface"))
+            import_checkpoint(request(tmp_path, "huggingface"))
 
     refused(dict.fromkeys(state, "a.safetensors"), rf"a\.safetensors: has no {first}")
     refused(dict.fromkeys(state, "b.safetensors"), r"b\.safetensors: missing, and model\.safet")

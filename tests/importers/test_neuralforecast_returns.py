@@ -15,7 +15,7 @@ from foretell.bundle import layout
 from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import read
 from foretell.commands.verify import command
-from tests.neuralforecast import CONTEXT, SERIES, adopt, train
+from tests.importers.neuralforecast import CONTEXT, SERIES, adopt, train
 
 SIZE = 1e-4
 # By alias the loss: values, quantiles and distributions.

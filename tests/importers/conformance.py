@@ -1,0 +1,98 @@
+"""What libraries that trained and saved models forecast, to compare imported ones with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foretell.importers.arguments import OPTIONS
+from foretell.importers.registry import FOLDERS
+from foretell.importers.saved import Request
+from foretell.models.forecaster import Explained, Forecaster, Inputs
+
+START = "2026-01-01"
+
+Floats = NDArray[np.floating[Any]]
+
+
+class Reference(NamedTuple):
+    """A model that a library has trained and saved, and what it forecasts of windows.
+
+    Attributes:
+        request: What imports it.
+        history: `[windows, context, channels]`; NaN where a value is missing.
+        forecast: `[windows, horizon, channels]`; NaN where it is not compared.
+        distribution: `[windows, horizon, channels, parameters]`, of a model of distributions.
+        calendars: Of history and future, for a model that reads them; from `START` on if it is
+            served.
+        clear: The windows in which rounding does not choose.
+        parameters: What the library calls parameters, of ours.
+    """
+
+    request: Request
+    history: Tensor
+    forecast: Floats
+    distribution: Floats | None = None
+    calendars: tuple[Tensor, ...] = ()
+    clear: NDArray[np.bool_] | slice = slice(None)
+    parameters: Callable[[Tensor], Tensor] = lambda found: found
+
+
+class Case(NamedTuple):
+    """A model of a library.
+
+    Attributes:
+        refer: Trains and saves it in a folder, and asks for its forecasts.
+        served: Whether it is exported and served as well, which takes its time.
+    """
+
+    refer: Callable[[Path], Reference]
+    served: bool = False
+
+
+def words(request: Request) -> list[str]:
+    """Arguments of the command for a request."""
+    given = {"from": request.source, "member": request.member, "arch": request.architecture}
+    given["frequency"] = request.frequency
+    given["channels"] = None if request.channels is None else ",".join(request.channels)
+    options = {**OPTIONS, **FOLDERS.get(request.source or "", {})}
+    known = {name for name, option in options.items() if option.asked}
+    given |= {name: each for name, each in request.arguments.items() if name in known}
+    flags = [f"--{name}={each}" for name, each in given.items() if each is not None]
+    return [str(request.file), *flags, *["--unscaled"] * request.unscaled]
+
+
+def predicted(model: Forecaster, reference: Reference) -> Explained:
+    """What an imported model forecasts of the same windows."""
+    with torch.inference_mode():
+        return model.predict(Inputs(reference.history, *reference.calendars))
+
+
+def request(history: Iterable[Any], **options: Any) -> dict[str, Any]:
+    """A request for forecasts of windows, from `START` on; NaN is missing."""
+    inputs = [
+        {
+            "series": [
+                [None if np.isnan(value) else float(value) for value in row] for row in rows
+            ],
+            "start_timestamp": f"{START}T00:00:00",
+        }
+        for rows in history
+    ]
+    return {"inputs": inputs, "options": options}
+
+
+def assert_near(found: Floats | Tensor, expected: Floats | Tensor, rtol: float = 1e-5) -> None:
+    """By the largest step of each window, `[windows, steps, …]`; NaN is not compared."""
+    known = np.asarray(expected, np.float64)
+    assert found.shape == known.shape
+    assert np.isfinite(np.asarray(found)).all()
+    largest = np.nanmax(np.abs(known), axis=1, keepdims=True, initial=1e-3)
+    error = np.abs(np.asarray(found, np.float64) - known) / largest
+    assert np.nanmax(error) < 2 * rtol, np.unravel_index(np.nanargmax(error), error.shape)

@@ -1,0 +1,79 @@
+"""Libraries train and save; we import, export and serve: all forecast the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from foretell.importers.convert import import_checkpoint
+from tests.importers.conformance import Reference, assert_near, predicted, request
+from tests.importers.conftest import CASES
+from tests.service.client import Client
+
+SERVED = [name for name, case in CASES.items() if case.served]
+LEVELS = (0.1, 0.3, 0.5, 0.9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_import_forecasts_what_the_library_does(
+    refer: Callable[[str], Reference], name: str
+) -> None:
+    reference = refer(name)
+    found = predicted(import_checkpoint(reference.request).model, reference)
+    clear = reference.clear
+    # What a share near 1 stands for is rounded.
+    rtol = 1e-4 if np.isnan(reference.forecast).any() else 1e-5
+    assert_near(found.forecast[clear], reference.forecast[clear], rtol)
+    assert (found.distribution is None) == (reference.distribution is None)
+    if found.distribution is not None and reference.distribution is not None:
+        parameters = reference.parameters(found.distribution)
+        assert parameters.shape == reference.distribution.shape
+        assert_near(parameters[clear], reference.distribution[clear])
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_server_forecasts_what_the_import_does(
+    refer: Callable[[str], Reference], served: Callable[[str], Client], name: str
+) -> None:
+    reference, client = refer(name), served(name)
+    model = import_checkpoint(reference.request).model
+    found, history = predicted(model, reference), reference.history.numpy()
+    contents = ask(client, history, {} if model.head is None else {"quantiles": LEVELS})
+    masked = [sum(one.get("masked", {}).values()) for one in contents]
+    assert masked == np.isnan(history).sum(axis=(1, 2)).tolist()
+    # Where rounding chooses among lags, the server says so.
+    clear = np.array([not one.get("ill_conditioned", False) for one in contents])
+    assert clear.mean() >= 0.75
+    means = np.array([one["mean_forecast"] for one in contents]).reshape(found.forecast.shape)
+    assert_near(means[clear], found.forecast[clear])
+    if model.head is None or found.distribution is None:
+        return
+    for level in LEVELS:
+        told = np.array([one["quantiles"][f"{level:g}"] for one in contents])
+        known = model.head.described.quantile(found.distribution.numpy(), level)[clear]
+        told = told.reshape(found.forecast.shape)[clear]
+        if not model.head.is_of_counts:
+            assert_near(told, known)
+        else:
+            # Where rounding of the parameters decides, a count may be the next.
+            assert (np.abs(told - known) <= 1e-5 * known + 1).all()
+            assert (told == known).mean() > 0.95
+
+
+def ask(
+    client: Client, history: NDArray[np.floating[Any]], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The contents of the answer to each window, those that lack values masked."""
+    contents: list[dict[str, Any]] = []
+    lacks = np.isnan(history).any(axis=(1, 2))
+    assert (np.diff(lacks.astype(int)) >= 0).all()
+    for rows, missing in ((history[~lacks], {}), (history[lacks], {"missing": "mask"})):
+        if len(rows):
+            answer = client.forecast(request(rows, **options, **missing))
+            assert answer.status_code == 200, answer.text
+            contents += [one["content"][0] for one in answer.json()["outputs"]]
+    return contents
