@@ -48,32 +48,27 @@ class Place:
         """What messages call a file."""
         return f"{self.text}/{name}" if name else self.text
 
-    def files(self, folder: str = "") -> list[fs.FileInfo]:
-        """All files below, but for hidden ones, by path.
+    def files(self, folder: str = "") -> dict[str, fs.FileInfo]:
+        """All files below, but for hidden ones, in the order of their names there.
+
+        The name is empty where the place is the file.
 
         Raises:
             BatchError: they cannot be listed.
         """
         root = self.path(folder)
         with self.told(folder):
-            if self.system.get_file_info(root).is_file:
-                return [self.system.get_file_info(root)]
+            if (own := self.system.get_file_info(root)).is_file:
+                return {"": own}
             found = self.system.get_file_info(
                 fs.FileSelector(root, recursive=True, allow_not_found=True)
             )
-        return sorted(
-            (
-                each
-                for each in found
-                if each.is_file
-                and not any(part[0] in "._" for part in each.path[len(root) + 1 :].split("/"))
-            ),
-            key=lambda each: each.path,
-        )
-
-    def name(self, file: fs.FileInfo) -> str:
-        """The name of a file here, which is empty where the place is the file."""
-        return str(file.path)[len(self.path("")) + 1 :]
+        names = {each.path[len(root) + 1 :]: each for each in found if each.is_file}
+        return {
+            name: names[name]
+            for name in sorted(names)
+            if not any(part[0] in "._" for part in name.split("/"))
+        }
 
     def read(self, name: str) -> bytes | None:
         """What a file holds; None if there is none.
@@ -152,8 +147,14 @@ def _open(text: str) -> tuple[fs.FileSystem, str]:
     if not is_url:
         return fs.LocalFileSystem(), text
     if scheme == "s3":
-        given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        given = next(filter(None, map(os.environ.get, variables)), "")
         endpoint = urlsplit(given)
+        if given and not endpoint.netloc:
+            raise BatchError(
+                f"{text}: AWS_ENDPOINT_URL: expected an address such as http://localhost:9000, "
+                f"got {given!r}"
+            )
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         system = fs.S3FileSystem(
             scheme=endpoint.scheme or "https",
@@ -162,7 +163,10 @@ def _open(text: str) -> tuple[fs.FileSystem, str]:
         )
         return system, path
     if scheme == "az":
-        account, key = (os.environ.get(f"AZURE_STORAGE_ACCOUNT_{name}") for name in ("NAME", "KEY"))
+        account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        if not account:
+            raise BatchError(f"{text}: AZURE_STORAGE_ACCOUNT_NAME is not set")
+        key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
         return fs.AzureFileSystem(account_name=account, account_key=key), path
     if scheme == "gs":
         return fs.GcsFileSystem(), path

@@ -105,8 +105,8 @@ def prepare(task: Task) -> tuple[Work, Record]:
         schema_of(table.names, table.schema, about, task.quantiles),
     )
     sums = hashlib.sha256((task.bundle / MANIFEST).read_bytes()).hexdigest()
-    stamps = {source.name(file): (file.size, file.mtime_ns) for file in source.files()}
-    files = [(name, *stamps.get(name, ())) for name in table.files]
+    there = source.files()
+    files = [(name, there[name].size, there[name].mtime_ns) for name in table.files]
     record = Record(
         model=f"{about.name}@{about.version} ({sums[:16]})",
         options=said | {"columns": table.names},

@@ -55,7 +55,7 @@ def forecast_table(
     work, record = prepare(task)
     target = work.target
     parts = _divided(work, record, part_rows, workers or usable_cpus())
-    there = _written(target)
+    there = target.files(FORECASTS)
     left = [part for part in parts if part.file not in there]
     before = [read_counts(target, part) for part in parts if part.file in there]
     total = sum(part.rows for part in parts)
@@ -78,18 +78,13 @@ def forecast_table(
     )
 
 
-def _written(target: Place) -> set[str]:
-    """The files of parts that are there."""
-    return {file.base_name for file in target.files(FORECASTS)}
-
-
 def _check_there(target: Place, parts: Sequence[Part]) -> None:
     """Make sure that what workers have written is at the target, seen from here.
 
     Raises:
         BatchError: it is not.
     """
-    if missing := {part.file for part in parts} - _written(target):
+    if missing := {part.file for part in parts} - target.files(FORECASTS).keys():
         raise BatchError(
             f"{target.of(f'{FORECASTS}/{min(missing)}')}: was written by a worker, and is not "
             "there; write to a place that all nodes of the cluster share"

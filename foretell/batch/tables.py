@@ -101,7 +101,7 @@ def open_table(place: Place, id_column: str, time_column: str, channels: tuple[s
     Raises:
         BatchError: there is none, a file cannot be read, or they have not the same columns.
     """
-    files = tuple(place.name(file) for file in place.files() if file.path.endswith(_ENDINGS))
+    files = tuple(name for name in place.files() if place.of(name).endswith(_ENDINGS))
     if not files:
         raise BatchError(f"{place}: there is no file that ends with .parquet or .csv")
     with _told(place, files[0]):

@@ -50,11 +50,26 @@ def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) ->
         assert not any("/." in name for name in names)
 
 
-@pytest.mark.parametrize("url", ["s3://nowhere/table", "ftp://host/table"])
+@pytest.mark.parametrize(
+    ("url", "told", "variables"),
+    [
+        ("s3://nowhere/table", "", {}),
+        ("s3://nowhere/table", ".*expected an address", {"AWS_ENDPOINT_URL": "minio:9000"}),
+        ("az://container/table", "AZURE_STORAGE_ACCOUNT_NAME is not set", {}),
+        ("ftp://host/table", "expected s3://", {}),
+    ],
+)
 def test_table_that_cannot_be_read(
-    url: str, environment: pytest.MonkeyPatch, models: Path, tmp_path: Path
+    url: str,
+    told: str,
+    variables: dict[str, str],
+    environment: pytest.MonkeyPatch,
+    models: Path,
+    tmp_path: Path,
 ) -> None:
-    with pytest.raises(BatchError, match=f"^{url}: "):
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    with pytest.raises(BatchError, match=f"^{url}: {told}"):
         forecast_table(Task(url, str(tmp_path), models / "repeat" / "1", device="cpu"), here)
 
 
