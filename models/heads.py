@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, distributions, nn
+from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.distribution import Distribution, Parametric, check_levels
@@ -288,19 +289,8 @@ class ImplicitQuantiles(Quantiles, nn.Module):
     @override
     def values(self, said: Tensor) -> Tensor:
         found = said[:, None] * self.factors[:, None, None] + self.bias
-        found = found.relu() - self.slope * (-found).relu()
+        found = functional.prelu(found, self.slope)
         return found.flatten(1, 2)
-
-
-def _softplus(raw: Tensor) -> Tensor:
-    """As torch has it, of operators that have a kernel on CUDA."""
-    # A small number that 1 is added to loses its digits; the quotient has them from the same sum
-    # (Kahan's `log1p`).
-    above = raw.relu()
-    # Of the same slope at 0 as the other: `abs` has none.
-    small = torch.exp(raw - 2 * above)
-    total = 1 + small.clamp(min=torch.finfo(raw.dtype).eps)
-    return above + small * (torch.log(total) / (total - 1))
 
 
 def _squareplus(raw: Tensor) -> Tensor:
@@ -321,7 +311,7 @@ def _itself(raw: Tensor) -> Tensor:
 
 def _counts(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
     """NeuralForecast's negative binomials: a network says the mean and the inverse of a count."""
-    positive = _softplus(raw)
+    positive = functional.softplus(raw)
     said, inverse = positive[..., 0], positive[..., 1]
     mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
     if anchor is not None:
@@ -337,7 +327,7 @@ def _rates(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
     """NeuralForecast's rates: `softplus` of a value in the units of the window."""
     if anchor is not None:
         raw = raw * anchor.spread[..., None] + anchor.centre[..., None]
-    return _softplus(raw).clamp(min=_TINY)
+    return functional.softplus(raw).clamp(min=_TINY)
 
 
 def _of_parts(*rules: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -358,11 +348,15 @@ HEADS: Mapping[str, FamilyHead] = {
     "negative-binomial": FamilyHead("negative-binomial", _of_parts(_squareplus, _itself)),
     "poisson": FamilyHead("poisson", _positive),
     "neuralforecast-normal": FamilyHead(
-        "normal", _of_parts(_itself, lambda scale: _softplus(scale) + 0.2)
+        "normal", _of_parts(_itself, lambda scale: functional.softplus(scale) + 0.2)
     ),
     "neuralforecast-student-t": FamilyHead(
         "student-t",
-        _of_parts(lambda df: 3 + _softplus(df), _itself, lambda scale: _softplus(scale) + 0.1),
+        _of_parts(
+            lambda df: 3 + functional.softplus(df),
+            _itself,
+            lambda scale: functional.softplus(scale) + 0.1,
+        ),
     ),
     "neuralforecast-negative-binomial": FamilyHead("negative-binomial", _counts, _counts),
     "neuralforecast-poisson": FamilyHead("poisson", _rates, _rates),

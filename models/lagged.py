@@ -17,7 +17,6 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.attention.operators import repeated
 from foretell.models.forecaster import Forecaster, calendar_of
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
@@ -163,9 +162,8 @@ class LaggedForecaster(Forecaster):
         """The history, zeros for missing values, by centre and spread of the encoder's steps."""
         known = without_gaps(history)
         if self.scaler is None:
-            # As many zeros and ones, without the arithmetic of shapes.
-            nothing = 0 * known[:, :1]
-            return known, InstanceStatistics(nothing, nothing + 1)
+            first = known[:, :1]
+            return known, InstanceStatistics(torch.zeros_like(first), torch.ones_like(first))
         statistics = self.scaler.statistics(history[:, -self.config.encoder_length :])
         return self.scaler.normalise(known, statistics), statistics
 
@@ -178,7 +176,7 @@ class LaggedForecaster(Forecaster):
     def _joined(self, lagged: Tensor, told: Tensor, calendar: Tensor | None) -> Tensor:
         """What tokens are made of, `[batch, time, features]`."""
         time = lagged.shape[1]
-        parts = [lagged, repeated(told, time).transpose(1, 2)]
+        parts = [lagged, told[..., None].expand(*told.shape, time).transpose(1, 2)]
         if self.config.calendar is not None and calendar is not None:
             parts.append(calendar[:, -time:])
         return torch.cat(parts, dim=-1)

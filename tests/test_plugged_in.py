@@ -17,8 +17,7 @@ NAMES = {*ARCHITECTURES, *MECHANISMS}
 FOLDERS = ("foretell.models.architectures.", "foretell.models.attention.")
 # What all mechanisms have in common lies next to them.
 COMMON = {
-    f"foretell.models.attention.{name}"
-    for name in ("evidence", "heads", "mechanism", "notation", "operators")
+    f"foretell.models.attention.{name}" for name in ("evidence", "heads", "mechanism", "notation")
 }
 
 # Where classes are imported, and so may be told apart.

@@ -1,8 +1,6 @@
-"""Norms of windows in operators that CUDA has kernels for."""
+"""RevIN in sums."""
 
 from __future__ import annotations
-
-from copy import copy
 
 import torch
 from torch import Tensor, nn
@@ -10,17 +8,7 @@ from typing_extensions import override
 
 from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.models.layers.scales import EPSILON, InstanceStatistics
-from foretell.models.layers.window_norms import ARCSINH, InstanceNorm, Warp, WindowScaler
-
-
-@rewrites(WindowScaler)
-def rewrite_scaler(plain: WindowScaler, _: Call) -> nn.Module | None:
-    """The inverse hyperbolic sine by its logarithm, the sine by exponentials."""
-    if plain.warp != ARCSINH:
-        return None
-    served = copy(plain)
-    served.warp = Warp(_arcsinh, lambda forecast: (forecast.exp() - (-forecast).exp()) / 2)
-    return served
+from foretell.models.layers.window_norms import InstanceNorm
 
 
 @rewrites(InstanceNorm)
@@ -48,8 +36,3 @@ class SummedInstanceNorm(InstanceNorm):
         centred = history - mean
         spread = torch.sqrt((centred * centred).mean(dim=1, keepdim=True) + EPSILON)
         return InstanceStatistics(mean if self.centre == "mean" else history[:, -1:], spread)
-
-
-def _arcsinh(scaled: Tensor) -> Tensor:
-    size = scaled.abs()
-    return scaled.sign() * torch.log(size + torch.sqrt(size * size + 1))

@@ -19,7 +19,6 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Evidence
-from foretell.models.attention.operators import repeated
 from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
 from foretell.models.layers.autoformer import (
@@ -122,8 +121,7 @@ class HuggingFaceAutoformer(LaggedForecaster):
         lagged = self._lagged(history, self._past)
         told = level_and_scale(statistics)
         if self.static is not None:
-            # Of as many windows, without the arithmetic of shapes.
-            told = torch.cat([0 * told[:, :1] + self.static, told], dim=1)
+            told = torch.cat([self.static.expand(told.shape[0], -1), told], dim=1)
         past = self._joined(lagged, told, inputs.history_calendar)
         tokens = embed(embed.placed(past, 0))
         layers = self.encoder_layers(tokens, explain=explain)
@@ -150,7 +148,9 @@ class HuggingFaceAutoformer(LaggedForecaster):
         seasonal = functional.pad(seasonal[:, -config.label :], (0, 0, 0, config.horizon))
         mean = lagged.sum(dim=1) / length
         calendar = inputs.future_calendar
-        trend = self._joined(repeated(mean, config.horizon).transpose(1, 2), told, calendar)
+        trend = self._joined(
+            mean[..., None].expand(*mean.shape, config.horizon).transpose(1, 2), told, calendar
+        )
         if calendar is not None and inputs.history_calendar is not None:
             calendar = torch.cat([inputs.history_calendar, calendar], dim=1)
         start = self._joined(seasonal, told, calendar)

@@ -291,7 +291,7 @@ class PatternAttention(HeadedAttention):
         else:
             keys, order = shown(pattern)
             starts = sum(self.sizes) * np.arange(pattern.length)
-            self.shown_keys = _constant(torch.from_numpy(keys).float())
+            self.shown_keys = _constant(torch.from_numpy(keys))
             self.shown_places = _constant(torch.from_numpy((starts[:, None] + order).ravel()))
         self.tokens = nn.Parameter(torch.randn(extra, self.query.in_features)) if extra else None
 
@@ -344,8 +344,7 @@ class PatternAttention(HeadedAttention):
         kept = self.shown_keys.shape[1]
         flat = weights.reshape(-1, heads, length * weights.shape[-1])
         found = take(flat, self.shown_places).reshape(-1, heads, length, kept)
-        # Of the same shape, which is not computed so.
-        return Sparse((self.shown_keys + 0 * found).to(torch.int64), found)
+        return Sparse(self.shown_keys.expand_as(found), found)
 
 
 def unread(mask: Mask) -> Tensor:

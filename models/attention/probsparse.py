@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
@@ -17,7 +18,6 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
-from foretell.models.attention.operators import maximum, repeated
 
 
 @MECHANISMS.add
@@ -70,17 +70,21 @@ class ProbSparseAttention(HeadedAttention):
         turned = turned - turned[..., :1]
         scores = query @ turned
         # What is chosen has no gradient.
-        peaks = (maximum(scores) - query @ turned.mean(dim=-1, keepdim=True))[..., 0].detach()
+        peaks = (
+            scores.detach().amax(dim=-1, keepdim=True) - query @ turned.mean(dim=-1, keepdim=True)
+        )[..., 0].detach()
         chosen = peaks.topk(self.kept, dim=-1).indices
-        weights = (query.gather(2, repeated(chosen, features)) @ turned).softmax(dim=-1)
+        weights = (
+            query.gather(2, chosen[..., None].expand(*chosen.shape, features)) @ turned
+        ).softmax(dim=-1)
         attended = self.drop(weights) @ value
         mean = value.sum(dim=2, keepdim=True) / count
         # Mixed precision brings sums and products in different types.
-        lazy = mean.to(attended.dtype) + 0 * query.to(attended.dtype)
-        mixed = lazy.scatter(2, repeated(chosen, features), attended)
+        lazy = mean.to(attended.dtype).expand_as(query)
+        mixed = lazy.scatter(2, chosen[..., None].expand(*chosen.shape, features), attended)
         if not call.explain:
             return Attended(mixed)
-        rows = (1 / count + 0 * scores.to(weights.dtype)).scatter(
-            2, repeated(chosen, count), weights
+        rows = torch.full_like(scores, 1 / count, dtype=weights.dtype).scatter(
+            2, chosen[..., None].expand(*chosen.shape, count), weights
         )
         return Attended(mixed, Dense(rows, chosen, peaks))

@@ -68,26 +68,26 @@ def robust(history: Tensor) -> InstanceStatistics:
     median = _median(history)
     deviation = _median((history - median).abs())
     spread = _deviation(history, _mean(history))
-    return InstanceStatistics(median, deviation + (1 - deviation.sign()) * spread * _NORMAL)
+    deviation = torch.where(deviation > 0, deviation, spread * _NORMAL)
+    return InstanceStatistics(median, deviation)
 
 
 def extremes(history: Tensor) -> InstanceStatistics:
     """The smallest value and the distance to the largest."""
-    smallest, largest = _ranked(history, 0), -_ranked(-history, 0)
+    smallest, largest = history.amin(dim=1, keepdim=True), history.amax(dim=1, keepdim=True)
     return InstanceStatistics(smallest, largest - smallest)
 
 
 def magnitude(history: Tensor) -> InstanceStatistics:
     """0 and the mean magnitude: Hugging Face's `mean`."""
     spread = _mean(history.abs())
-    # As many zeros, without the arithmetic of shapes.
-    return InstanceStatistics(0 * spread, spread)
+    return InstanceStatistics(torch.zeros_like(spread), spread)
 
 
 def observed_magnitude(history: Tensor) -> InstanceStatistics:
     """0 and the mean magnitude of the observed values."""
     spread = _weighted_mean(without_gaps(history).abs(), _weights(history))
-    return InstanceStatistics(0 * spread, spread)
+    return InstanceStatistics(torch.zeros_like(spread), spread)
 
 
 def middle_deviation(history: Tensor) -> InstanceStatistics:
@@ -104,15 +104,12 @@ def quartiles(history: Tensor) -> InstanceStatistics:
 
 def more_than_zero(spread: Tensor) -> Tensor:
     """What NeuralForecast divides by: a spread of 0 counts as 1."""
-    # The sign of 0 is 0, that of any other spread is 1.
-    return spread + (1 - spread.sign()) + MILLIONTH
+    return torch.where(spread > 0, spread, 1.0) + MILLIONTH
 
 
 def local(spread: Tensor) -> Tensor:
     """The spread, or 1 where that is less than float32 tells from 0 next to 1."""
-    # 1 below, and 0 from there on: CUDA compares nothing that ONNX writes down.
-    is_below = (_ROUNDING - spread).relu().sign()
-    return torch.maximum(spread, is_below)
+    return torch.where(spread < _ROUNDING, 1.0, spread)
 
 
 def _mean(series: Tensor) -> Tensor:
@@ -151,6 +148,4 @@ def _quantile(series: Tensor, level: float) -> Tensor:
 
 def _ranked(series: Tensor, rank: int) -> Tensor:
     """The value over time that so many are not above, `[batch, 1, channels]`."""
-    # CUDA has a kernel of its own for TopK, and none for medians and minima.
-    lowest = series.transpose(1, 2).topk(rank + 1, dim=-1, largest=False).values
-    return lowest[..., -1:].transpose(1, 2)
+    return series.sort(dim=1).values[:, rank : rank + 1]

@@ -14,7 +14,6 @@ from typing_extensions import override
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention, positions
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
-from foretell.models.attention.operators import maximum
 
 # As the factors of the paper's biases begin.
 _SPREAD = 0.01
@@ -222,12 +221,12 @@ def causal_mean(
     blocks = functional.pad(bias, (0, padding, 0, padding)).reshape(count, size, count, size)
     own = (blocks * itself).sum(dim=2) + later
     past = (blocks + before[:, None, :, None]).reshape(count, size, -1)
-    strongest = maximum(past)
+    strongest = past.detach().amax(dim=-1, keepdim=True)
     by_position = (past - strongest).exp()
 
-    largest = maximum(key)
+    largest = key.detach().amax(dim=-1, keepdim=True)
     of_chunks = largest.transpose(-1, -2) + before
-    so_far = maximum(of_chunks)
+    so_far = of_chunks.detach().amax(dim=-1, keepdim=True)
     share = (of_chunks - so_far).exp()
     by_key = (share[..., None] * (key - largest).exp()[:, None]).reshape(-1, count, count * size)
     by_chunk = by_key.transpose(0, 1)

@@ -20,7 +20,6 @@ from typing_extensions import override
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
-from foretell.models.attention.operators import maximum
 
 # Smaller features count as this power of e: where all were 0, so would be the sum of the weights.
 FLOOR = -20.0
@@ -237,9 +236,11 @@ class Performer(FeatureAttention):
         query, key = (part * part.shape[-1] ** -0.25 for part in (query, key))
         exponents = query @ self.projection
         # At least, not added: an exporter takes so small an addend for none.
-        query = (exponents - maximum(exponents)).exp().clamp(min=SMALLEST)
+        query = (
+            (exponents - exponents.detach().amax(dim=-1, keepdim=True)).exp().clamp(min=SMALLEST)
+        )
         exponents = key @ self.projection
-        largest = maximum(exponents)
+        largest = exponents.detach().amax(dim=-1, keepdim=True)
         norms = (key * key).sum(dim=-1, keepdim=True) / 2
         return Features(query, (exponents - largest).exp(), largest - norms)
 
@@ -292,11 +293,11 @@ def _scaled(query: Tensor, own: Tensor, key: Tensor, value: Tensor, scale: Tenso
     if count == 1:
         return (own * (scale + later).softmax(dim=-1)) @ value
     # Whatever is subtracted is added elsewhere: no gradient comes of it.
-    most = maximum(scale)
+    most = scale.detach().amax(dim=-1, keepdim=True)
     sums = (key * (scale - most).exp()) @ value
     most = most.reshape(-1, heads, 1, count)
     earlier = most + _later(most, itself=True)
-    before = maximum(earlier)
+    before = earlier.detach().amax(dim=-1, keepdim=True)
     read = (earlier - before).exp() @ sums.reshape(-1, heads, count, key.shape[-2] * width)
     read = read.reshape(-1, heads, count, key.shape[-2], width)
     scales = torch.cat([scale, before[..., None]], dim=-1) + functional.pad(later, (0, 1))

@@ -15,7 +15,6 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
-from foretell.models.attention.operators import maximum, repeated
 
 # Added to scores: nothing is left of them, and a key of another bucket comes after one's own token.
 _NEVER, _LAST = -1e30, -1e20
@@ -165,7 +164,7 @@ class Reformer(HeadedAttention):
         reads = _reads(query_cells.transpose(-1, -2), key_cells.transpose(-1, -2))
         own = torch.stack([reads[:, :, i, :, i] for i in range(rounds)], dim=2)
         masked = _masked(scores, own)
-        top = maximum(masked)
+        top = masked.detach().amax(dim=-1, keepdim=True)
         shares = (masked - top).exp()
         if rounds > 1:
             shares = shares / reads.sum(dim=4).clamp_min(1)
@@ -207,4 +206,4 @@ def _masked(scores: Tensor, reads: Tensor) -> Tensor:
 
 def _take(rows: Tensor, at: Tensor) -> Tensor:
     """Rows of `[…, rows, features]` at `[…, taken]`."""
-    return rows.gather(-2, repeated(at, rows.shape[-1]))
+    return rows.gather(-2, at[..., None].expand(*at.shape, rows.shape[-1]))

@@ -90,8 +90,7 @@ class Synthesizer(Heads):
         output = self.merge(self.drop(weights) @ value)
         if not explain:
             return Attended(output)
-        # For each window, without the arithmetic of shapes that repeating takes.
-        return Attended(output, Dense(weights + 0 * value[:, :, :1, :1]))
+        return Attended(output, Dense(weights.expand(value.shape[0], -1, -1, -1)))
 
     @abstractmethod
     def score(self, tokens: Tensor) -> Tensor:
