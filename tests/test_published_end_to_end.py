@@ -27,7 +27,7 @@ from foretell.timeaxis.timestamps import render
 from tests import golden
 
 FLAGS = {
-    "autoformer_ETTh1_96_48": ("--moving_avg", "25"),
+    "autoformer_ETTh1_96_48": ("--set=moving_avg=25",),
     "patchtst_ETTh1_96_96": (),
     "transformer_ETTh1_96_24": (),
 }
@@ -59,8 +59,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--arch": name.split("_")[0],
             "--data": str(golden.shared("data/ETT-small/ETTh1.csv")),
             "--setting": described(name)["setting"],
-            "--activation": "gelu",
-            "--to": str(folder),
+            "--set": "activation=gelu",
+            "--repository": str(folder),
             "--name": name,
         }
         file = golden.shared(f"trained/{name}") / "checkpoint.pth"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,23 +10,15 @@ import click
 
 from foretell.commands.command import Command
 from foretell.commands.options import FILE, NEW_FOLDER, bounds_option
+from foretell.errors import RefusedError
 from foretell.importers.arguments import OPTIONS
 from foretell.importers.registry import ARCHITECTURES, CODE_BASES, FOLDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from foretell.bundle.bounds import Bound
     from foretell.importers.convert import Imported
-
-
-def _arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of the published code, under their own names, and of libraries."""
-    options = dict(OPTIONS)
-    for own in FOLDERS.values():
-        options |= own
-    for name, option in reversed(options.items()):
-        if option.asked:
-            command = click.option(f"--{name}", name, help=option.meaning)(command)
-    return command
 
 
 @click.command("import", cls=Command, short_help="Adopt a checkpoint of published code.")
@@ -38,7 +29,7 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice([*CODE_BASES, *FOLDERS]),
     help="The code it comes from, where its keys are those of several, or the library.",
 )
-@click.option("--member", help="Which of the models of a library's folder.")
+@click.option("--alias", "member", help="Which of the models of a library's folder.")
 @click.option(
     "--arch",
     "architecture",
@@ -47,25 +38,33 @@ def _arguments(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--data", type=FILE, help="CSV it was trained on: scaler, channels and test split.")
 @click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
-@click.option("--config", "script", help="Its command ('python run.py …'), script, YAML or JSON.")
+@click.option(
+    "--config",
+    "script",
+    help="Its script, YAML or JSON; or its command, 'python run.py --seq_len 96 …'.",
+)
+@click.option(
+    "--set",
+    "words",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument of its code, such as seq_len=96; repeatable. `foretell settings import` "
+    "lists them.",
+)
 @click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
 @click.option("--std", help="Standard deviation of each channel, likewise.")
-@click.option("--unscaled", is_flag=True, help="It was trained on values as they are.")
+@click.option("--no-scaler", "unscaled", is_flag=True, help="It was trained on values as they are.")
 @click.option("--channels", help="Columns in the model's order, separated by commas.")
 @click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
 @bounds_option
-@click.option("--source-defaults", is_flag=True, help="Take what nothing tells from its defaults.")
-@click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
 @click.option(
-    "--to",
-    "repository",
-    type=NEW_FOLDER,
-    help="Folder of bundles to export it to as well.",
+    "--assume-defaults", is_flag=True, help="Take what nothing says from the code's defaults."
 )
+@click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
+@click.option("--repository", type=NEW_FOLDER, help="Folder of bundles to export it to as well.")
 @click.option("--name", help="The served name; that of --out by default.")
-@click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option("--model-version", help="A whole number; the one after the newest by default.")
 @click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
-@_arguments
 def command(
     file: Path,
     source: str | None,
@@ -74,24 +73,24 @@ def command(
     data: Path | None,
     setting: str | None,
     script: str | None,
+    words: tuple[str, ...],
     mean: str | None,
     std: str | None,
     unscaled: bool,
     channels: str | None,
     frequency: str | None,
     bounds: dict[str, Bound] | None,
-    source_defaults: bool,
+    assume_defaults: bool,
     out: Path | None,
     repository: Path | None,
     name: str | None,
-    version: str | None,
+    model_version: str | None,
     overwrite: bool,
-    **arguments: str | None,
 ) -> None:
     """Adopt FILE, a state_dict of published code or a library's folder, as a checkpoint of our own.
 
     What its keys and shapes do not tell comes from the name of its folder (--setting), its command
-    (--config) or the options that have its arguments' names; the rest is asked for.
+    (--config) or its arguments one by one (--set); the rest is asked for.
     """
     from foretell.bundle.layout import check_name, check_version
     from foretell.data.reading import split_names
@@ -100,17 +99,19 @@ def command(
     from foretell.importers.data import read_scaler
     from foretell.importers.saved import Request
     from foretell.models.checkpoint import check_free, save
+    from foretell.settings.given import read_word
     from foretell.terminal.tables import print_test
 
     if out is None and (repository is None or name is None):
-        raise click.UsageError("give --out CHECKPOINT, or --to REPOSITORY with --name NAME")
+        raise click.UsageError("give --out CHECKPOINT, or --repository FOLDER with --name NAME")
     served = name or (out.resolve().name if out is not None else "")
     if repository is not None:
         check_name(served)
-        check_version(version or "1")
+        check_version(model_version or "1")
     if out is not None:
         check_free(out, overwrite=overwrite)
-    _check_kind(file, source, [name for name, value in arguments.items() if value is not None])
+    arguments = dict(read_word(word, "seq_len=96") for word in words)
+    _check_kind(file, source, arguments)
     imported = import_checkpoint(
         Request(
             file=file,
@@ -120,17 +121,17 @@ def command(
             data=data,
             setting=setting,
             script=script,
-            arguments={key: value for key, value in arguments.items() if value is not None},
+            arguments=arguments,
             scaler=read_scaler(mean, std),
             unscaled=unscaled,
             channels=tuple(split_names(channels)) if channels else None,
             frequency=frequency,
             bounds=bounds or {},
-            defaults=source_defaults,
+            defaults=assume_defaults,
         )
     )
     _print_provenance(
-        imported, scaler="--unscaled" if unscaled else "--mean, --std" if mean else None
+        imported, scaler="--no-scaler" if unscaled else "--mean, --std" if mean else None
     )
     if said := offset_warning(imported.info.scaler, imported.info.channels):
         click.echo(f"warning: {said}", err=True)
@@ -140,22 +141,26 @@ def command(
         if out is not None:
             click.echo(f"checkpoint written to {out}")
         if repository is not None:
-            _export(checkpoint, repository, served, version)
+            _export(checkpoint, repository, served, model_version)
         else:
             print_test({served: imported.info.test}, imported.info.frequency)
 
 
-def _check_kind(file: Path, source: str | None, given: list[str]) -> None:
-    """Refuse a folder where a file is read, a file where a folder is, and options of folders."""
+def _check_kind(file: Path, source: str | None, arguments: Collection[str]) -> None:
+    """Refuse a folder where a file is read, a file where a folder is, and unknown arguments."""
     if file.is_dir() and source not in FOLDERS:
         raise click.UsageError(
             f"{file} is a folder: name the library with --from {' or '.join(FOLDERS)}"
         )
     if not file.is_dir() and source in FOLDERS:
         raise click.UsageError(f"{file} is no folder, which --from {source} reads")
-    for library, options in FOLDERS.items():
-        if source not in FOLDERS and (unread := options.keys() & given):
-            raise click.UsageError(f"--{min(unread)}: of folders by --from {library} alone")
+    known = {name for name, option in OPTIONS.items() if option.asked}
+    known |= {*FOLDERS.get(source or "", ())}
+    for name in arguments:
+        library = next((library for library, own in FOLDERS.items() if name in own), None)
+        if name not in known:
+            whose = f"of folders by --from {library} alone" if library else "unknown argument"
+            raise RefusedError(f"--set {name}: {whose}")
 
 
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:

@@ -116,7 +116,7 @@ def read_arguments(given: Mapping[str, object], provenance: str | None = None) -
         name = ALIASES.get(name, name)
         if name not in OPTIONS:
             continue
-        origin = provenance or f"--{name}"
+        origin = provenance or "--set"
         try:
             known = TypeAdapter(OPTIONS[name].kind).validate_python(str(value))
         except ValidationError as error:

@@ -57,7 +57,7 @@ def import_checkpoint(request: Request) -> Imported:
     head, arguments = saved.model.head, saved.arguments
     if head is not None and head.is_of_counts and not request.unscaled:
         raise ImporterError(
-            f"{head.described.family}: of counts, which are trained on as they are: --unscaled"
+            f"{head.described.family}: of counts, which are trained on as they are: --no-scaler"
         )
     panel = saved.panel
     if request.data is None:
@@ -65,7 +65,7 @@ def import_checkpoint(request: Request) -> Imported:
     elif panel is None:
         if request.scaler is None and not request.unscaled:
             raise ImporterError(
-                "what its values were divided by has to be given: --mean and --std, or --unscaled "
+                "what its values were divided by has to be given: --mean and --std, or --no-scaler "
                 "where it was trained on them as they are"
             )
         panel = read_panel(request, arguments)
@@ -73,10 +73,10 @@ def import_checkpoint(request: Request) -> Imported:
     if panel is not None and "split" not in arguments:
         if "split" not in request.arguments:
             raise ImporterError(
-                "--split: which rows of the data it was trained on has to be given: ett_hour, "
+                "split: which rows of the data it was trained on has to be given: ett_hour, "
                 "ett_minute, custom, or three fractions such as 0.7,0.1,0.2"
             )
-        arguments["split"] = Argument(request.arguments["split"], "--split")
+        arguments["split"] = Argument(request.arguments["split"], "--set")
     info = _describe(request, saved.model, panel, arguments)
     return Imported(info, saved.model, arguments | told)
 
@@ -93,7 +93,7 @@ def _check_of_folders(read: set[str], request: Request) -> None:
     told = {"arch": request.architecture, "setting": request.setting, "config": request.script}
     given = {name for name, value in told.items() if value is not None} | request.arguments.keys()
     if unread := sorted(given - read):
-        raise ImporterError(f"--{unread[0]}: the folder tells what the model is")
+        raise ImporterError(f"{unread[0]}: the folder tells what the model is")
 
 
 def _with_told(request: Request, saved: SavedModel) -> tuple[Request, Arguments]:
@@ -133,7 +133,7 @@ def _describe(
     config, scaler, source, test = model.config, request.scaler, None, None
     if request.unscaled:
         if scaler is not None:
-            raise ImporterError("--unscaled: there are --mean and --std")
+            raise ImporterError("--no-scaler: there are --mean and --std")
         scaler = Scaler.identity(config.channels)
     if scaler is not None and len(scaler.mean) != config.channels:
         raise ImporterError(
@@ -174,6 +174,6 @@ def _check_target(request: Request, targets: Sequence[str]) -> None:
     name = request.arguments.get("target", targets[0])
     if len(targets) == 1 and name != targets[0]:
         raise ImporterError(
-            f"--target {name}: the model forecasts its last channel, which is {targets[0]}; "
+            f"target {name}: the model forecasts its last channel, which is {targets[0]}; "
             "--channels puts another one there"
         )

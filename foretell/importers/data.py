@@ -51,7 +51,7 @@ def arranged(panel: Panel, arguments: Arguments) -> tuple[str, ...]:
     """
     names, target = panel.channels, str(arguments["target"].value)
     if target not in names:
-        raise ImporterError(f"--target {target}: no such channel; there are {', '.join(names)}")
+        raise ImporterError(f"target {target}: no such channel; there are {', '.join(names)}")
     single = "enc_in" in arguments and arguments["enc_in"].value == 1
     return (*(name for name in names if name != target and not single), target)
 
@@ -62,7 +62,7 @@ def check_described(request: Request) -> None:
     if request.channels is None or request.frequency is None or not scaled:
         raise ImporterError(
             "without --data, its channels' names, spacing and scale have to come from "
-            "--channels, --frequency, --mean and --std (or --unscaled)"
+            "--channels, --frequency, --mean and --std (or --no-scaler)"
         )
 
 
@@ -81,7 +81,7 @@ def split_rows(split: str) -> Splits:
         train, validation, test = map(float, split.split(","))
     except ValueError:
         raise ImporterError(
-            f"--split {split}: expected ett_hour, ett_minute, custom or three fractions"
+            f"split {split}: expected ett_hour, ett_minute, custom or three fractions"
         ) from None
     return Splits.by_fraction(train, validation, test)
 

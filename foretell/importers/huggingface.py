@@ -38,7 +38,7 @@ def read(request: Request) -> SavedModel:
     own = FOLDERS["huggingface"].keys()
     given = {name: value for name, value in request.arguments.items() if name in own}
     if request.member is not None:
-        raise ImporterError(f"--member {request.member}: {folder} holds one model alone")
+        raise ImporterError(f"--alias {request.member}: {folder} holds one model alone")
     path = folder / CONFIG
     found = _read_json(path)
     kind = _kind(path, found)
@@ -54,7 +54,7 @@ def read(request: Request) -> SavedModel:
         name: Argument(value, CONFIG if name in found else "default of transformers")
         for name, value in config.model_dump(exclude=set(config.hidden)).items()
     }
-    arguments |= {name: Argument(value, f"--{name}") for name, value in given.items()}
+    arguments |= {name: Argument(value, "--set") for name, value in given.items()}
     return SavedModel(model.eval(), arguments)
 
 

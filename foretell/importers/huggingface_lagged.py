@@ -97,7 +97,7 @@ class LaggedModel(SavedConfig):
         words = split_names(given[option]) if option in given else []
         if len(words) != (count := getattr(self, field)):
             raise ValueError(
-                f"{field} {count}: --{option} has to have as many {kind}, got {len(words)}"
+                f"{field} {count}: {option} has to have as many {kind}, got {len(words)}"
             )
         return words
 
@@ -111,7 +111,7 @@ class LaggedModel(SavedConfig):
         try:
             return [int(word) for word in whole], [float(word) for word in reals]
         except ValueError as error:
-            raise ValueError(f"--static_categorical or --static_real: {error}") from None
+            raise ValueError(f"static_categorical or static_real: {error}") from None
 
     @override
     def key_map(self) -> KeyMap:
@@ -141,7 +141,7 @@ class LaggedModel(SavedConfig):
                 raise ImporterError(f"{key}: no table of static features")
             if not 0 <= category < len(table):
                 raise ImporterError(
-                    f"--static_categorical {category}: {key} has rows 0 to {len(table) - 1}"
+                    f"static_categorical {category}: {key} has rows 0 to {len(table) - 1}"
                 )
             found.append(table[category])
         return torch.cat([*found, torch.tensor(reals)])
@@ -181,7 +181,7 @@ class TimeSeriesTransformer(LaggedModel):
             return self.num_parallel_samples
         text = given["num_parallel_samples"]
         if not text.isdecimal() or int(text) == 1 or int(text) > _MOST_PATHS:
-            raise ValueError(f"--num_parallel_samples {text}: expected 0, or 2 to {_MOST_PATHS}")
+            raise ValueError(f"num_parallel_samples {text}: expected 0, or 2 to {_MOST_PATHS}")
         return int(text)
 
     @override
@@ -245,7 +245,7 @@ class Autoformer(LaggedModel):
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
         if "num_parallel_samples" in given:
             raise ValueError(
-                f"--num_parallel_samples: the distributions of {self.title} are served themselves"
+                f"num_parallel_samples: the distributions of {self.title} are served themselves"
             )
         return super().fields(given) | {
             "architecture": "huggingface-autoformer",
@@ -283,8 +283,8 @@ def _features(names: list[str]) -> list[str]:
     for name in found:
         if name == "age":
             raise ValueError(
-                "--time_features age: how old a series is, no request tells; train without it"
+                "time_features age: how old a series is, no request tells; train without it"
             )
         if name not in known:
-            raise ValueError(f"--time_features {name}: expected some of {', '.join(known)}")
+            raise ValueError(f"time_features {name}: expected some of {', '.join(known)}")
     return found

@@ -76,7 +76,7 @@ class PatchTST(SavedConfig):
     @override
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
         if given:
-            raise ValueError(f"--{min(given)}: {self.title} reads the history alone")
+            raise ValueError(f"{min(given)}: {self.title} reads the history alone")
         return self._same() | {
             "architecture": "huggingface-patchtst",
             "window_norm": self.window_norm,

@@ -96,8 +96,8 @@ def _choose(folder: Path, member: str | None) -> Path:
     if not files:
         raise ImporterError(f"{folder}: holds no model; nf.save writes NAME_0.safetensors")
     if member is None and len(files) > 1:
-        raise ImporterError(f"{folder}: holds several models; choose one with --member: {names}")
+        raise ImporterError(f"{folder}: holds several models; choose one with --alias: {names}")
     for file in files:
         if member in (None, file.stem):
             return file
-    raise ImporterError(f"--member {member}: no such model; there is {names}")
+    raise ImporterError(f"--alias {member}: no such model; there is {names}")

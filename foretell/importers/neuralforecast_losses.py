@@ -79,7 +79,7 @@ def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
         return _implicit(str(criterion), levels)
     if levels is not None:
         known = " and ".join(_IMPLICIT)
-        raise ImporterError(f"--levels: of models by {known} alone; it is by {criterion}")
+        raise ImporterError(f"levels: of models by {known} alone; it is by {criterion}")
     if criterion in _POINT_LOSSES:
         return LossSpec(str(criterion))
     if criterion == "DistributionLoss":
@@ -116,7 +116,7 @@ def _quantiles(found: Member, criterion: str) -> LossSpec:
 def _implicit(criterion: str, given: str | None) -> LossSpec:
     asked = Argument(_USUAL_LEVELS, "the usual ones")
     if given is not None:
-        asked = Argument(given, "--levels")
+        asked = Argument(given, "--set")
     try:
         levels = tuple(map(float, asked.value.split(",")))
         check_levels(levels)
@@ -124,7 +124,7 @@ def _implicit(criterion: str, given: str | None) -> LossSpec:
         levels = ()
     if MEDIAN not in levels:
         raise ImporterError(
-            f"--levels {given}: expected numbers between 0 and 1, ascending, with {MEDIAN} among "
+            f"levels {given}: expected numbers between 0 and 1, ascending, with {MEDIAN} among "
             "them, which is the forecast"
         )
     return LossSpec(criterion, "implicit-quantiles", levels=levels, asked=asked)

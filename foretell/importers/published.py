@@ -258,12 +258,12 @@ def _require(names: Sequence[str], known: Run, code: CodeBase) -> None:
         hint = f" [{_plain(code.defaults[name])}]" if name in code.defaults else ""
         if name in known.unread:
             hint = f" ({known.unread[name]})"
-        lines.append(f"  --{name:<{width}}  {OPTIONS[name].meaning}{hint}")
+        lines.append(f"  {name:<{width}}  {OPTIONS[name].meaning}{hint}")
     raise ImporterError(
         f"neither the file nor anything given tells (in brackets: default of {code.title})\n"
         + "\n".join(lines)
-        + "\ngive them, the command that trained it as --config or its folder's name as --setting; "
-        "--source-defaults takes the defaults"
+        + "\ngive them as --set NAME=VALUE, the command that trained it as --config or its "
+        "folder's name as --setting; --assume-defaults takes the defaults"
     )
 
 

@@ -10,6 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from foretell.errors import RefusedError
+from foretell.importers.arguments import OPTIONS
+from foretell.importers.registry import FOLDERS
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.training.config import TrainingConfig
@@ -28,7 +30,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(name: str | None) -> list[Setting]:
-    """Those of an architecture or a mechanism; of a training where none is named.
+    """Those of an architecture, a mechanism or of imports; of a training where none is named.
 
     Raises:
         RefusedError: there is no such architecture or mechanism.
@@ -39,12 +41,16 @@ def settings_of(name: str | None) -> list[Setting]:
         return [*_described(ARCHITECTURES[name], "model.", _KNOWN)]
     if name in MECHANISMS:
         return [*_described(MECHANISMS[name], "model.attention.", ())]
+    if name == "import":
+        options = [*OPTIONS.items(), *(each for own in FOLDERS.values() for each in own.items())]
+        return [Setting(one, "", "", option.meaning) for one, option in options if option.asked]
     raise RefusedError(f"neither an architecture nor a mechanism is called {name!r}; {names()}")
 
 
 def names() -> str:
     """Of all that has settings."""
-    return f"architectures: {', '.join(ARCHITECTURES)}; mechanisms: {', '.join(MECHANISMS)}"
+    architectures, mechanisms = ", ".join(ARCHITECTURES), ", ".join(MECHANISMS)
+    return f"import; architectures: {architectures}; mechanisms: {mechanisms}"
 
 
 def _described(config: type[BaseModel], prefix: str, without: Collection[str]) -> Iterator[Setting]:

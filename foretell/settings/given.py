@@ -46,14 +46,24 @@ def gather(
     settings = merge({}, preset(recipe).settings if recipe else {})
     settings = merge(settings, _read_file(file) if file else {})
     for word in words:
-        name, equals, text = word.partition("=")
-        if not name or not equals:
-            raise RefusedError(f"--set {word}: expected NAME=VALUE, as in model.d_model=64")
+        name, text = read_word(word, "model.d_model=64")
         assign(settings, name, load(text, f"--set {word}"))
     given = {name: one for name, one in flags.items() if one not in (None, ())}
     # What was given several times is one list.
     texts = {name: ",".join(one) for name, one in given.items() if isinstance(one, tuple)}
     return merge(settings, given | texts)
+
+
+def read_word(word: str, example: str) -> tuple[str, str]:
+    """The name and the value of `--set`.
+
+    Raises:
+        RefusedError: the word has not both; the message has an example.
+    """
+    name, equals, text = word.partition("=")
+    if not name or not equals:
+        raise RefusedError(f"--set {word}: expected NAME=VALUE, as in {example}")
+    return name, text
 
 
 def merge(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:

@@ -180,7 +180,9 @@ def test_all_settings_are_listed() -> None:
     assert "│ model.attention.factor " in found["autocorrelation"]
     result = CliRunner().invoke(listed, ["oracle"])
     assert result.exit_code == 2
-    assert "neither an architecture nor a mechanism is called 'oracle'; arch" in result.stderr
+    assert (
+        "neither an architecture nor a mechanism is called 'oracle'; import; arch" in result.stderr
+    )
 
 
 def test_settings_of_any_type_are_described() -> None:

@@ -58,14 +58,15 @@ class Case(NamedTuple):
 
 def words(request: Request) -> list[str]:
     """Arguments of the command for a request."""
-    given = {"from": request.source, "member": request.member, "arch": request.architecture}
+    given = {"from": request.source, "alias": request.member, "arch": request.architecture}
     given["frequency"] = request.frequency
     given["channels"] = None if request.channels is None else ",".join(request.channels)
     options = {**OPTIONS, **FOLDERS.get(request.source or "", {})}
     known = {name for name, option in options.items() if option.asked}
-    given |= {name: each for name, each in request.arguments.items() if name in known}
     flags = [f"--{name}={each}" for name, each in given.items() if each is not None]
-    return [str(request.file), *flags, *["--unscaled"] * request.unscaled]
+    arguments = request.arguments.items()
+    flags += [f"--set={name}={each}" for name, each in arguments if name in known]
+    return [str(request.file), *flags, *["--no-scaler"] * request.unscaled]
 
 
 def predicted(model: Forecaster, reference: Reference) -> Explained:

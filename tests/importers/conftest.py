@@ -32,7 +32,14 @@ def served(
 
     @cache
     def serve(name: str) -> Client:
-        options = ["--to", str(root / name), "--out", str(root / f"{name} out"), "--name", "model"]
+        options = [
+            "--repository",
+            str(root / name),
+            "--out",
+            str(root / f"{name} out"),
+            "--name",
+            "model",
+        ]
         done = CliRunner().invoke(command, [*words(refer(name).request), *options])
         assert done.exit_code == 0, done.output
         clients.append(Client(root / name))

@@ -249,7 +249,7 @@ def walks(offset: float = 10.0) -> Floats:
 
 def adopt(folder: Path, name: str, repository: Path, *others: str) -> str:
     """Make a bundle of a saved model by the command; returns what that says."""
-    options = ["--from", "neuralforecast", "--member", f"{name}_0", "--to", str(repository)]
+    options = ["--from", "neuralforecast", "--alias", f"{name}_0", "--repository", str(repository)]
     result = CliRunner().invoke(command, [str(folder), *options, "--name", name, *others])
     assert result.exit_code == 0, result.output
     return result.output

@@ -82,29 +82,29 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
     arguments = adopt("means", folder).arguments
     assert arguments["activation_function"] == ("gelu", "default of transformers")
     assert arguments["d_model"] == (16, "config.json")
-    assert arguments["static_categorical"] == ("2", "--static_categorical")
+    assert arguments["static_categorical"] == ("2", "--set")
 
 
-AGE = "--time_features age: how old a series is"
+AGE = "time_features age: how old a series is"
 
 
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("paths", {}, "num_time_features 2: --time_features has to have as many of second, "),
+        ("paths", {}, "num_time_features 2: time_features has to have as many of second, "),
         ("paths", {"time_features": "hour"}, "as many of second, minute"),
         ("paths", {"time_features": "hour,age"}, AGE),
-        ("paths", {"time_features": "hour,moon"}, "--time_features moon: expected some of second"),
+        ("paths", {"time_features": "hour,moon"}, "time_features moon: expected some of second"),
         ("means", {**CATEGORY, "time_features": "hour"}, "num_time_features 0: "),
-        ("means", {}, "num_static_categorical_features 1: --static_categorical has to have"),
+        ("means", {}, "num_static_categorical_features 1: static_categorical has to have"),
         ("means", {**CATEGORY, "static_real": "1"}, "num_static_real_features 0: "),
-        ("paths", {**DATED, "num_parallel_samples": "x"}, "--num_parallel_samples x: expected 0"),
-        ("paths", {**DATED, "num_parallel_samples": "1"}, "--num_parallel_samples 1: expected 0"),
-        ("lags", {**DATED, "num_parallel_samples": "0"}, "--num_parallel_samples: the distributi"),
-        ("means", {"static_categorical": "x"}, "--static_categorical or --static_real: invalid"),
-        ("means", {"static_categorical": "4"}, "--static_categorical 4: model.embedder.embedders."),
+        ("paths", {**DATED, "num_parallel_samples": "x"}, "num_parallel_samples x: expected 0"),
+        ("paths", {**DATED, "num_parallel_samples": "1"}, "num_parallel_samples 1: expected 0"),
+        ("lags", {**DATED, "num_parallel_samples": "0"}, "num_parallel_samples: the distributi"),
+        ("means", {"static_categorical": "x"}, "static_categorical or static_real: invalid"),
+        ("means", {"static_categorical": "4"}, "static_categorical 4: model.embedder.embedders."),
         ("means", {"static_categorical": "-1"}, "weight has rows 0 to 3"),
-        ("classed", {"time_features": "hour"}, "--time_features: PatchTSTForPrediction reads the"),
+        ("classed", {"time_features": "hour"}, "time_features: PatchTSTForPrediction reads the"),
     ],
 )
 def test_what_no_folder_tells_is_asked_for(
@@ -215,7 +215,9 @@ def test_damaged_folder_is_refused_and_nothing_written(
         state = {**model.state_dict(), **changes}
         kept = {key: each for key, each in state.items() if each is not None}
         save_file(kept, folder / "model.safetensors")
-    done = run(name, folder, tmp_path / "out", "--to", str(tmp_path / "models"), "--name", "x")
+    done = run(
+        name, folder, tmp_path / "out", "--repository", str(tmp_path / "models"), "--name", "x"
+    )
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stdout == ""
@@ -227,10 +229,14 @@ def test_damaged_folder_is_refused_and_nothing_written(
     ("name", "options", "message"),
     [
         ("classed", ["--channels", "load,wind"], "--channels: expected 3 names, got 2"),
-        ("classed", ["--mean", "0,0,0", "--std", "1,1,1"], "--unscaled: there are --mean and --st"),
-        ("classed", ["--seq_len", "27"], "--seq_len: the folder tells what the model is"),
-        ("classed", ["--arch", "patchtst"], "--arch: the folder tells what the model is"),
-        ("classed", ["--member", "x"], "--member x: "),
+        (
+            "classed",
+            ["--mean", "0,0,0", "--std", "1,1,1"],
+            "--no-scaler: there are --mean and --st",
+        ),
+        ("classed", ["--set=seq_len=27"], "seq_len: the folder tells what the model is"),
+        ("classed", ["--arch", "patchtst"], "arch: the folder tells what the model is"),
+        ("classed", ["--alias", "x"], "--alias x: "),
         ("classed", ["--frequency", "x"], "--frequency: "),
     ],
 )
@@ -251,19 +257,19 @@ def test_data_and_scale_are_asked_for(tmp_path: Path) -> None:
     folder = str(saved("classed", tmp_path)[1])
     start = ["--from", "huggingface", "--out", str(tmp_path / "out")]
     for options, message in (
-        ([], "--channels, --frequency, --mean and --std (or --unscaled)"),
-        (["--data", str(table)], "--mean and --std, or --unscaled"),
-        (["--data", str(table), "--unscaled"], "--split: which rows of the data"),
-        (["--data", str(table), "--unscaled", "--channels", "sun"], "1 channels (sun), but the"),
+        ([], "--channels, --frequency, --mean and --std (or --no-scaler)"),
+        (["--data", str(table)], "--mean and --std, or --no-scaler"),
+        (["--data", str(table), "--no-scaler"], "split: which rows of the data"),
+        (["--data", str(table), "--no-scaler", "--channels", "sun"], "1 channels (sun), but the"),
     ):
         done = CliRunner().invoke(command, [folder, *start, *options])
         assert done.exit_code == 2
         assert message in done.stderr
-    options = ["--data", str(table), "--unscaled", "--split", "0.6,0.2,0.2"]
+    options = ["--data", str(table), "--no-scaler", "--set=split=0.6,0.2,0.2"]
     done = CliRunner().invoke(command, [folder, *start, *options])
     assert done.exit_code == 0, done.output
     assert "scaler" in done.stdout
-    assert "--unscaled" in done.stdout
+    assert "--no-scaler" in done.stdout
 
 
 def test_counts_are_of_values_as_they_are(tmp_path: Path) -> None:
@@ -281,8 +287,8 @@ def test_counts_are_of_values_as_they_are(tmp_path: Path) -> None:
         (["file", "--from", "huggingface"], "is no folder, which --from huggingface reads"),
         (["file", "--from", "neuralforecast"], "is no folder, which --from neuralforecast reads"),
         (
-            ["file", "--from", "tslib", "--time_features", "hour"],
-            "--time_features: of folders by --from huggingface alone",
+            ["file", "--from", "tslib", "--set=time_features=hour"],
+            "time_features: of folders by --from huggingface alone",
         ),
     ],
 )

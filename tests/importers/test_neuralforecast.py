@@ -132,10 +132,10 @@ USUAL = tuple(step / 20 for step in range(1, 20))
         (
             {"cls": "HuberIQLoss"},
             implicit(),
-            ("--levels", "0.2,0.5,0.99"),
+            ("--set=levels=0.2,0.5,0.99",),
             "implicit-quantiles",
             (0.2, 0.5, 0.99),
-            "--levels",
+            "--set",
         ),
     ],
 )
@@ -162,13 +162,13 @@ def test_losses_are_heads(
 @pytest.mark.parametrize("text", ["0.1,0.9", "0.5,0.1", "0,0.5", "0.5,x", ""])
 def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": "IQLoss"})
-    message = f"--levels {text}: expected numbers between 0 and 1, ascending, with 0.5 among them"
-    assert message in refused(folder, "--levels", text)
+    message = f"levels {text}: expected numbers between 0 and 1, ascending, with 0.5 among them"
+    assert message in refused(folder, f"--set=levels={text}")
 
 
 def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
-    message = refused(write(tmp_path / "saved"), "--levels", "0.1,0.5")
-    assert "--levels: of models by IQLoss and HuberIQLoss alone; it is by MAE" in message
+    message = refused(write(tmp_path / "saved"), "--set=levels=0.1,0.5")
+    assert "levels: of models by IQLoss and HuberIQLoss alone; it is by MAE" in message
 
 
 @pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
@@ -302,9 +302,9 @@ def test_a_model_is_chosen(tmp_path: Path) -> None:
     for name in ("configuration", "dataset"):
         save_file({"a": torch.zeros(1)}, folder / f"{name}.safetensors")
     message = refused(folder)
-    assert "several models; choose one with --member: DLinear_0, other_0" in message
-    assert "no such model; there is DLinear_0, other_0" in refused(folder, "--member", "other")
-    assert adopt(folder, "--member", "other_0").exit_code == 0
+    assert "several models; choose one with --alias: DLinear_0, other_0" in message
+    assert "no such model; there is DLinear_0, other_0" in refused(folder, "--alias", "other")
+    assert adopt(folder, "--alias", "other_0").exit_code == 0
     assert load(tmp_path / "out").info.config.window_norm == "robust"
 
 

@@ -165,7 +165,7 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
     found = import_checkpoint(given(asked, *told)).arguments
     assert found["seq_len"] == (24, "setting")
     assert found["d_model"] == (8, "the file")
-    assert found["moving_avg"] == (5, "--moving_avg")
+    assert found["moving_avg"] == (5, "--set")
     assert found["split"] == ("custom", "setting")
     assert found["lags"] == ("even", "fixed in the Time-Series-Library")
     assert "stride" not in found
@@ -193,9 +193,9 @@ def test_all_that_is_missing_is_asked_for_at_once(
     tmp_path: Path, form: str, arguments: dict[str, str], names: str
 ) -> None:
     asked = request(tmp_path, form, arguments=arguments)
-    assert names_asked(asked) == [f"--{name}" for name in names.split()]
+    assert names_asked(asked) == names.split()
     lines = refused(asked).splitlines()
-    assert "--source-defaults takes the defaults" in lines[-1]
+    assert "--assume-defaults takes the defaults" in lines[-1]
     if not arguments:
         assert lines[1].endswith("steps of history [96]")
 
@@ -258,16 +258,16 @@ def test_value_that_a_shell_decides_is_asked_for(
     script = f"heads=(2 4)\n{RUN} --n_heads {value} --d_ff 12\n"
     asked = from_script(tmp_path, script, defaults=defaults)
     lines = refused(asked).splitlines()
-    assert lines[1:-1] == [f"  --n_heads  attention heads (run.sh has {value or 'no value'})"]
+    assert lines[1:-1] == [f"  n_heads  attention heads (run.sh has {value or 'no value'})"]
     found = import_checkpoint(given(asked, n_heads="2"))
-    assert found.arguments["n_heads"] == (2, "--n_heads")
+    assert found.arguments["n_heads"] == (2, "--set")
 
 
 def test_variable_may_decide_what_is_forecast_or_hold_options(tmp_path: Path) -> None:
     asked = from_script(tmp_path, f"{RUN} --n_heads 2 --features $kind\n")
-    assert names_asked(asked) == ["--features"]
+    assert names_asked(asked) == ["features"]
     asked = from_script(tmp_path, f'{RUN} "${{more[@]}}"\n')
-    assert {"--n_heads", "--activation"} <= set(names_asked(asked))
+    assert {"n_heads", "activation"} <= set(names_asked(asked))
 
 
 @pytest.mark.parametrize(("sizes", "count"), [((16, 32), "none"), ((8, 8), "2")])
@@ -285,7 +285,7 @@ def test_defaults_on_request(tmp_path: Path) -> None:
     found = import_checkpoint(asked).arguments
     assert found["activation"] == ("gelu", "default of the Time-Series-Library")
     # A flag is never overruled by a default.
-    assert found["moving_avg"] == (5, "--moving_avg")
+    assert found["moving_avg"] == (5, "--set")
     # The frequency of a command line is no reason to doubt the calendar features of a file.
     minutes = published.make("transformer", calendar=calendar("min", "scaled"))
     asked = request(tmp_path, defaults=True)
@@ -296,8 +296,8 @@ def test_defaults_on_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "arguments", "expected"),
     [
-        ("tslib", {}, {"label_len": (12, "--label_len"), "lags": "even"}),
-        ("autoformer", {}, {"label_len": (12, "--label_len"), "lags": "all"}),
+        ("tslib", {}, {"label_len": (12, "--set"), "lags": "even"}),
+        ("autoformer", {}, {"label_len": (12, "--set"), "lags": "all"}),
         ("tfb", {"label_len": ""}, {"label_len": (12, "fixed in TFB"), "lags": "even"}),
     ],
 )
@@ -391,29 +391,29 @@ def test_another_architecture_is_refused_by_the_right_one(tmp_path: Path, form: 
             {"source": "autoformer"},
             "autoformer patchtst is not read; use --from autoformer --arch autoformer or transform",
         ),
-        ("transformer", {"split": "x"}, "--split x: expected ett_hour, ett_minute"),
-        ("transformer", {"target": "x"}, "--target x: no such channel; there are load, wind, OT"),
-        ("transformer", {"seq_len": "0"}, r"seq_len '0' \(--seq_len\): Input should be greater"),
-        ("transformer", {"seq_len": "x"}, r"seq_len 'x' \(--seq_len\): Input should be a valid in"),
+        ("transformer", {"split": "x"}, "split x: expected ett_hour, ett_minute"),
+        ("transformer", {"target": "x"}, "target x: no such channel; there are load, wind, OT"),
+        ("transformer", {"seq_len": "0"}, r"seq_len '0' \(--set\): Input should be greater"),
+        ("transformer", {"seq_len": "x"}, r"seq_len 'x' \(--set\): Input should be a valid in"),
         ("transformer", {"label_len": "-1"}, "label_len '-1' .*greater than or equal to 0"),
         ("transformer", {"activation": "tanh"}, "Input should be 'gelu' or 'relu'"),
-        ("official", {"revin": "2"}, r"revin '2' \(--revin\): Input should be a valid boolean"),
+        ("official", {"revin": "2"}, r"revin '2' \(--set\): Input should be a valid boolean"),
         ("transformer", {"factor": "three"}, "factor 'three' .*: Input should be a valid number"),
         ("transformer", {"n_heads": "3"}, "do not fit together: heads: 3 heads do not divide d_mo"),
         (
             "transformer",
             {"d_model": "16", "e_layers": "5"},
-            "contradictions: d_model is 16 by --d_model, 8 by the file; e_layers is 5 by",
+            "contradictions: d_model is 16 by --set, 8 by the file; e_layers is 5 by",
         ),
         ("transformer", {"freq": "t"}, "freq t has 5 calendar features, the file has 4"),
-        ("transformer", {"c_out": "2"}, "c_out is 2 by --c_out, 3 by the file"),
+        ("transformer", {"c_out": "2"}, "c_out is 2 by --set, 3 by the file"),
         ("official", {"stride": "5"}, "the file has 8 patches, which seq_len 24, .* stride 5, .*"),
         (
             "transformer",
             {"setting": SETTING.format("Transformer"), "script": f"{RUN} --n_heads 4"},
             "contradictions: n_heads is 2 by setting, 4 by --config",
         ),
-        ("transformer", {"features": "S"}, "enc_in is 1 by features S of --features, 3 by the fil"),
+        ("transformer", {"features": "S"}, "enc_in is 1 by features S of --set, 3 by the fil"),
         (
             "patchtst",
             {"enc_in": "3", "c_out": "2"},
@@ -436,7 +436,7 @@ def test_refused(tmp_path: Path, form: str, changes: dict[str, Any], message: st
 def test_flags_go_before_setting_and_script(tmp_path: Path) -> None:
     setting = SETTING.format("Transformer").replace("nh2", "nh4")
     asked = request(tmp_path, setting=setting, script=f"{RUN} --n_heads 8")
-    assert import_checkpoint(asked).arguments["n_heads"] == (2, "--n_heads")
+    assert import_checkpoint(asked).arguments["n_heads"] == (2, "--set")
 
 
 def test_data_that_are_too_short(tmp_path: Path) -> None:
@@ -511,7 +511,7 @@ def test_heads_of_the_stored_attention_scale(
     scales = {SCALE.format(layer): torch.tensor(scale) for layer in range(2)}
     asked = damaged(given(request(tmp_path, "official"), "n_heads"), scales)
     if heads is None:
-        assert names_asked(asked) == ["--n_heads"]
+        assert names_asked(asked) == ["n_heads"]
     else:
         assert import_checkpoint(asked).arguments["n_heads"] == (heads, "the file")
 
@@ -581,7 +581,7 @@ def test_target_is_moved_and_forecast_alone(tmp_path: Path, form: str) -> None:
     expected = published.forecast(published.make(form))[..., -1:]
     torch.testing.assert_close(published.forecast(imported.model), expected, atol=1e-6, rtol=0)
     assert imported.arguments["features"].value == "MS"
-    assert "--target" in refused(given(asked, "target"))
+    assert "target" in refused(given(asked, "target"))
 
 
 @pytest.mark.parametrize("form", ["autoformer", "transformer"])
@@ -613,7 +613,7 @@ def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
 def test_channels_by_name_or_in_order_move_no_target(tmp_path: Path) -> None:
     named = request(tmp_path, "patchtst", channels=("wind", "OT", "load"))
     assert import_checkpoint(given(named, "target", features="MS")).info.targets == ("load",)
-    assert "--target wind: the model forecasts its last channel, which is load" in refused(
+    assert "target wind: the model forecasts its last channel, which is load" in refused(
         given(named, features="MS", target="wind")
     )
     ett = given(request(tmp_path, "patchtst"), "target", features="MS", split="ett_hour")
@@ -640,4 +640,4 @@ def test_target_alone_is_a_model_of_one_channel(tmp_path: Path, form: str) -> No
     imported = import_checkpoint(asked)
     assert (imported.info.channels, imported.info.config.targets) == (("wind",), None)
     assert_is(imported, form, channels=1)
-    assert "--target" in refused(given(asked, "target"))
+    assert "target" in refused(given(asked, "target"))

@@ -178,7 +178,7 @@ def test_arguments_that_matter() -> None:
         "padding_patch": "None",
         "revin": 1,
     }
-    assert found["seq_len"].provenance == "--seq_len"
+    assert found["seq_len"].provenance == "--set"
     assert read_arguments({"seq_len": 1}, "a.yaml")["seq_len"].provenance == "a.yaml"
 
 
