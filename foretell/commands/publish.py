@@ -13,7 +13,9 @@ from foretell.commands.command import Command
 @click.argument("source")
 @click.argument("destination")
 @click.option("--name", help="The served name; the bundle's own by default.")
-@click.option("--version", help="A whole number; the one after the newest by default.")
+@click.option(
+    "--model-version", "version", help="A whole number; the one after the newest by default."
+)
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),

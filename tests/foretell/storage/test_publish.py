@@ -61,7 +61,7 @@ def test_bundle_becomes_the_next_version(bundle: Path, destination: str) -> None
     for words, written in (
         ([], "repeat/1"),
         ([], "repeat/2"),
-        (["--name=sea", "--version=10"], "sea/10"),
+        (["--name=sea", "--model-version=10"], "sea/10"),
         (["--name=sea"], "sea/11"),
     ):
         result = run(command, bundle, destination, *words)
@@ -78,12 +78,12 @@ def test_published_folder_is_verified(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(bundle: Path, destination: str, tmp_path: Path) -> None:
-    assert run(command, bundle, destination, "--name=sea", "--version=2").exit_code == 0
+    assert run(command, bundle, destination, "--name=sea", "--model-version=2").exit_code == 0
     before = listed(destination)
     (tmp_path / "empty").mkdir()
     for words, message in (
-        ([bundle, destination, "--name=sea", "--version=2"], "sea/2: exists already"),
-        ([bundle, destination, "--version=two"], "version 'two': expected a whole number"),
+        ([bundle, destination, "--name=sea", "--model-version=2"], "sea/2: exists already"),
+        ([bundle, destination, "--model-version=two"], "version 'two': expected a whole number"),
         ([tmp_path / "empty", destination], "empty: there is no bundle"),
         ([bundle, "s3://nowhere"], "s3://nowhere: NoSuchBucket"),
         ([bundle, "ftp://host"], "ftp://host: expected s3://bucket/prefix"),
