@@ -976,10 +976,11 @@ def test_close_waits_for_what_runs_and_for_no_more(scheduler: Scheduler) -> None
 @pytest.mark.parametrize("which", ["queue", "batcher"])
 def test_close_gives_up_in_time(scheduler: Scheduler, queue: Queue, gate: Gate, which: str) -> None:
     running = occupy(queue, gate)
-    large, small = submit(queue, *range(9)), submit(queue, 1)
+    queue.pause("h", lambda: None)
+    large, small, held = submit(queue, *range(9)), submit(queue, 1), submit(queue, 1, graph="h")
     (call,) = scheduler.on_threads(lambda worker: None)
     (queue if which == "queue" else scheduler).close(0.01)
-    for waiting in (large, small):
+    for waiting in (large, small, held):
         with pytest.raises(NotReadyError, match="stopped before"):
             waiting.result(0)
     assert queue.waiting == 0
