@@ -137,6 +137,8 @@ def _expand(graph: ir.Graph, node: ir.Node) -> None:
         graph.register_initializer(made)
     ir.convenience.replace_all_uses_with(expanded, result, replace_graph_outputs=True)
     graph.remove(node, safe=True)
+    # It may be an output of the graph.
+    result.name = expanded.name
 
 
 class _Tape(ir.tape.Tape):

@@ -70,7 +70,7 @@ def test_it_is_exported_plainly(repository: Path, name: str) -> None:
     found = manifest.read(repository / name / "1")
     assert {stage.mechanism for stage in found.attention} == {"causal-mean"}
     assert "CausalMean" in found.plain
-    assert found.devices == ("cpu",)
+    assert found.devices == ("cuda", "cpu")
     assert found.verification.passed
 
 

@@ -43,6 +43,7 @@ def lowered(module: nn.Module) -> onnx.ModelProto:
         dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
         optimize=False,
         verbose=False,
+        output_names=["found"],
         custom_translation_table=LOWERINGS,
     )
     assert program is not None
@@ -70,6 +71,7 @@ CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], set[str]]] = {
     ),
     "full like": (lambda x, _: torch.full_like(x, 0.5) * x, {"Add"}),
     "ones like": (lambda x, _: torch.cat([x, torch.ones_like(x[:, :1])], 1), {"Add"}),
+    "an output": (lambda x, w: w.expand(x.shape[0], -1, -1), {"Add"}),
     "zeros like": (lambda x, _: torch.cat([x, torch.zeros_like(x[:, :1])], 1), {"Add"}),
     "flattened": (
         lambda x, w: torch.cat(
@@ -85,6 +87,7 @@ def test_operators_have_kernels_on_cuda(case: str) -> None:
     function, wanted = CASES[case]
     module = Called(function)
     graph = lowered(module)
+    assert [output.name for output in graph.graph.output] == ["found"]
     assert without_kernel(graph) == []
     assert graph.graph.output[0].type.tensor_type.shape.dim[0].dim_param
     assert wanted <= Counter(node.op_type for node in graph.graph.node).keys()
