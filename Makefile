@@ -24,10 +24,8 @@ PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention 
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test test-all lint types audit demo help bench bench-accuracy bench-adopted bench-attention bench-batch bench-bulk \
-	bench-calls bench-counts bench-exports bench-precision bench-request bench-server \
-	bench-soak bench-stall bench-ties bench-endurance bench-many bench-wide gpu-check gpu-graphs gpu-overhead gpu-subjects gpu-workers mutants notebook \
-	package changes lowest page-assets page-pictures clean
+.PHONY: serve test test-all lint types audit demo help bench gpu-check mutants notebook package changes lowest \
+	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
 ## from nothing to a server with three demo models, on PORT
@@ -66,114 +64,30 @@ help:
 		/^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-16s%s\n", $$0, text; text = "" }' \
 		$(firstword $(MAKEFILE_LIST))
 
-# Each writes its part of docs/benchmarks.md.
-## measure the graphs; a few minutes
+# CASE is one or more of those that `python -m bench --help` lists; DATA what some of them need.
+## measure: CASE="server graphs", BASELINE="COMMIT …" for earlier commits beside this one
 bench: $(TEST)
-	$(BIN)/python -m bench.graphs
+	$(BIN)/python -m bench $(CASE) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(DATA),--data $(DATA)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
 
-## measure adopted models next to NeuralForecast's own predict
-bench-adopted: $(TEST)
-	$(BIN)/python -m bench.adopted
-
-## measure tables next to JSON
-bench-bulk: $(TEST)
-	$(BIN)/python -m bench.bulk
-
-## measure 200 models where 20 fit; writes its part of docs/repository.md; about three minutes
-bench-many: $(TEST)
-	$(BIN)/python -m bench.many_models
-
-# DATA is ETTh1.csv of the ETT data sets.
-## measure forecasts of a million series, killed and on Ray, too; writes its part of docs/batch.md
-bench-batch: $(TEST)
-	$(BIN)/python -m bench.batch --data $(DATA)
-
-## send good, refused, cut-off and hostile requests for ten minutes; fails if memory grows
-bench-soak: $(TEST)
-	$(BIN)/python -m bench.soak
-
-## measure memory and answers under load; about ten minutes
-bench-endurance: $(TEST)
-	$(BIN)/python -m bench.endurance
+## check and time the demo's models on every NVIDIA GPU
+gpu-check: $(TEST) demo
+	for name in $(notdir $(wildcard $(DEMO)/checkpoints/*)); do \
+		$(BIN)/foretell verify $(DEMO)/repository/$$name/1 --checkpoint $(DEMO)/checkpoints/$$name \
+			--data $(DEMO)/greensboro.csv --device cuda --timings || exit; \
+	done
 
 ## take the pictures of docs/page.md; needs chromium
 page-pictures: $(TEST) demo
 	PAGE_PICTURES_OF=$(DEMO)/repository $(BIN)/python -m pytest tests/page/test_tasks.py
 
-## measure a request outside the model
-bench-request: $(TEST)
-	$(BIN)/python -m bench.request
-
-## count the files and calls that one request passes; a minute; BEFORE="COMMIT …" counts those, too
-bench-calls: $(TEST)
-	$(BIN)/python -m bench.calls $(if $(BEFORE),--before $(BEFORE)) $(if $(DETAIL),--detail)
-
-# What it takes may come from another machine.
-## check and measure the demo's models on an NVIDIA GPU; writes docs/gpu.md
-gpu-check: $(if $(wildcard $(DEMO)/gpu),$(TEST),gpu-subjects)
-	$(BIN)/python -m bench.gpu $(DEMO)/gpu
-
-## what gpu-check takes, made anew; without a GPU
-gpu-subjects: $(TEST) demo
-	$(BIN)/python -m bench.gpu.prepare $(DEMO)/gpu
-
-## every graph on a stand-in for CUDA's libraries; about a quarter of an hour
-gpu-graphs: $(TEST)
-	$(BIN)/python -m bench.gpu.graphs
-
-## measure what CUDA's sessions cost on that stand-in
-gpu-overhead: $(TEST)
-	$(BIN)/python -m bench.gpu.overhead
-
-## measure a server of two HTTP workers before that stand-in; needs wrk; BEFORE="COMMIT …" prints all
-gpu-workers: $(TEST)
-	$(BIN)/python -m bench.gpu.workers $(if $(BEFORE),--before $(BEFORE))
-
 ## measure the tests by 200 small faults in the product, drawn by SEED, at COMMIT; hours; goes on
 mutants: $(TEST)
 	$(BIN)/python -m bench.mutants $(if $(COMMIT),--commit $(COMMIT)) --seed $(or $(SEED),0)
 
-## measure int8 and half precision next to float32
-bench-precision: $(TEST)
-	$(BIN)/python -m bench.precision
-
-## measure the memory of models of 862 channels and of 10,000 series; most of an hour
-bench-wide: $(TEST)
-	$(BIN)/python -m bench.wide
-
 ## run the client's notebook against the server of `make serve`; keeps what it prints
 notebook: $(TEST)
 	$(BIN)/python -m tests.docs.notebook
-
-# DATA is the folder of the ETT data sets.
-## train the published recipes on DATA; days, goes on where it was interrupted; writes docs/accuracy.md
-bench-accuracy: $(TEST)
-	$(BIN)/python -m bench.accuracy --data $(DATA)
-
-# DATA is ETTh1.csv of the ETT data sets.
-## compare the mechanisms of attention on DATA; hours, goes on where it was interrupted
-bench-attention: $(TEST)
-	$(BIN)/python -m bench.attention --data $(DATA)
-
-## export a Transformer with each mechanism on four seeds; writes its part of docs/mechanisms.md; an hour
-bench-exports: $(TEST)
-	$(BIN)/python -m bench.mechanism_exports
-
-## train heads of counts on levels that shift; writes its part of docs/intervals.md; minutes
-bench-counts: $(TEST)
-	$(BIN)/python -m bench.counts --write
-
-## compare forecasts of flat histories alone and in batches; writes its part of docs/mechanisms.md; minutes
-bench-ties: $(TEST)
-	$(BIN)/python -m bench.ties --write
-
-## measure the server next to others, which it installs in .bench/; needs wrk; BEFORE="COMMIT …" for itself
-bench-server: $(TEST)
-	$(BIN)/python -m bench.server $(if $(BEFORE),--before $(BEFORE)) $(if $(SECONDS),--seconds $(SECONDS))
-
-## measure how long GET /healthz waits while hostile and large requests come in
-bench-stall: $(TEST)
-	$(BIN)/python -m bench.stall
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'

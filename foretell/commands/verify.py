@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from foretell.bundle.manifest import Manifest
 from foretell.commands.command import Command
 from foretell.commands.options import FILE, FOLDER
+
+if TYPE_CHECKING:
+    from foretell.verification.reference import Cases
 
 
 @click.command("verify", cls=Command, short_help="Check a bundle as the server does.")
@@ -19,12 +23,34 @@ from foretell.commands.options import FILE, FOLDER
     type=FILE,
     help="Table to compare on; the one the checkpoint was trained on by default.",
 )
+@click.option(
+    "--reference",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of windows and what torch makes of them: written with --checkpoint, and compared "
+    "with where there is no torch.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where the graphs run; with cuda, on every GPU.",
+)
+@click.option("--timings", is_flag=True, help="Time batches of 1 to 1,024 windows on the device.")
 @click.option("--report", is_flag=True, help="Print what was verified at export, and run nothing.")
-def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bool) -> None:
+def command(
+    bundle: Path,
+    checkpoint: Path | None,
+    data: Path | None,
+    reference: Path | None,
+    device: Literal["cpu", "cuda"],
+    timings: bool,
+    report: bool,
+) -> None:
     """Open BUNDLE as the server does: its manifest, its sums, its graphs and their probes.
 
-    BUNDLE is any folder that holds one. The exit code is 1 when it fails. Without --checkpoint this
-    needs no torch.
+    BUNDLE is any folder that holds one. The exit code is 1 when it fails, and 2 without the device.
+    Without --checkpoint this needs no torch.
     """
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
@@ -42,6 +68,13 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
             print_calibration(manifest)
             return
         wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
+        if device == "cuda" or timings or (reference is not None and checkpoint is None):
+            check(bundle, manifest.files)
+            cases = _cases(checkpoint, data, reference)
+            passed = _on_device(bundle.resolve(), manifest, cases, device, timings=timings)
+            raise SystemExit(0 if passed else 1)
+        if reference is not None:
+            _cases(checkpoint, data, reference)
         if checkpoint is not None and "cpu" not in manifest.devices:
             check(bundle, manifest.files)
             opened = "not opened: a CPU has no kernels for some of its operators"
@@ -56,6 +89,46 @@ def command(bundle: Path, checkpoint: Path | None, data: Path | None, report: bo
         raise SystemExit(1) from None
     click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
+
+
+def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:
+    """What the bundle must give: by torch, whose numbers may be kept in a file, or by that file."""
+    from foretell.verification import reference
+
+    if checkpoint is None:
+        return {} if path is None else reference.read(path)
+    cases = reference.of_checkpoint(checkpoint, data)
+    if path is not None:
+        reference.save(cases, path)
+    return cases
+
+
+def _on_device(
+    bundle: Path, manifest: Manifest, cases: Cases, device: str, *, timings: bool
+) -> bool:
+    from foretell.bundle.manifest import Verification
+    from foretell.service.engine.runtime import Runtime
+    from foretell.terminal.tables import print_timings, print_verification
+    from foretell.verification.device import Subject, check, noting, time_batches
+
+    runtime, subject = Runtime(device), Subject(bundle, manifest, cases)
+    found = check(subject, runtime)
+    where = f"{found.devices} GPU" if runtime.on_gpu else "the CPU"
+    click.echo(f"{manifest.precision}, onnxruntime {runtime.library} on {where}")
+    if found.replay_error is not None:
+        click.echo(f"replays differ from plain runs by {found.replay_error:.1g}")
+    if found.checks:
+        ran = Verification(
+            reference="torch float64", provider=device.upper(), checks=tuple(found.checks)
+        )
+        print_verification(ran, manifest.targets, manifest.precision)
+    if timings and not found.faults:
+        with noting(found.faults, "timed"):
+            print_timings(time_batches(subject, runtime))
+    for fault in found.faults:
+        click.echo(f"foretell verify: {fault}", err=True)
+    click.echo(f"{manifest.name}@{manifest.version}: {'FAILED' if found.faults else 'verified'}")
+    return not found.faults
 
 
 def _open(bundle: Path, manifest: Manifest) -> str:

@@ -127,6 +127,19 @@ def print_verification(
         click.echo(f"warning: {warning}", err=True)
 
 
+def print_timings(seconds: Mapping[int, Mapping[str, float]]) -> None:
+    """Print milliseconds of a run by batch and way to run it, and windows a second of the first."""
+    table = Table(title="milliseconds of a run, copies included")
+    ways = list(dict.fromkeys(way for by_way in seconds.values() for way in by_way))
+    for column in ("windows", *ways, "windows/s"):
+        table.add_column(column, justify="right")
+    for batch, by_way in seconds.items():
+        if by_way:
+            cells = (f"{1e3 * by_way[way]:.3f}" if way in by_way else "" for way in ways)
+            table.add_row(str(batch), *cells, f"{batch / next(iter(by_way.values())):,.0f}")
+    show(table)
+
+
 def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None:
     """Print accuracy on the test split next to the baselines, MSE / MAE, and what it is worth.
 

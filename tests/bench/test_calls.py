@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, detail, report, usual
-from bench.serving.contenders import ROOT
 from tests.support.bundles import Spec, write_bundle
+from tests.support.calls import ALL, OTHER_THREADS, Call, Recorders, Trace, count, usual
+from tests.support.process import ROOT
 
 _ONE = """
 import asyncio
@@ -100,25 +100,6 @@ def test_calls_are_counted_while_they_are_recorded(tmp_path: Path) -> None:
     assert trace.files == ["foretell/one.py", "foretell/two.py"]
     assert trace.changes == 1
     assert others.calls == _OTHER
-
-
-def test_the_table_says_which_limits_are_reached() -> None:
-    few = Trace([Call("one", "a", ""), Call("two", "b", ""), Call("one", "a", "")])
-    many = Trace([Call(f"file {number % 25}", "a", "") for number in range(111)])
-    few_line, many_line, both_line = report({"few": {1: few}, "many": {1: many, 2: many}}).split(
-        "\n"
-    )[2:5]
-    assert few_line == ("| few | 1 | 2 (reached: 20) | 3 (reached: 110) | 2 (reached: 55) |")
-    assert many_line == ("| many | 1 | 25 (missed: 20) | 111 (missed: 110) | 110 (missed: 55) |")
-    assert both_line == "| many | 2 | 25 (missed: 23) | 111 | 110 |"
-
-
-def test_details_name_files_and_functions() -> None:
-    calls = [Call("one", "a", "p"), Call("one", "a", "p"), Call("two", "b", "q")]
-    text = detail(Trace(calls))
-    assert "    2     1  one" in text
-    assert "    1  one > two" in text
-    assert text.endswith("[p]\n  one: a x2\n[q]\n  two: b")
 
 
 def test_the_calls_of_most_rounds_count() -> None:

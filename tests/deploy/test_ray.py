@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     from ray import serve
     from ray.cluster_utils import Cluster
 
-from bench.serving.ports import free_port
+from tests.support.process import free_port
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.calls import count
 from tests.support.bundles import Spec, write_bundle
+from tests.support.calls import count
 from tests.support.process import ROOT
 
 _TITLE = "## One request, file by file"

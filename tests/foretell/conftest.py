@@ -8,6 +8,9 @@ from click.testing import CliRunner, Result
 from foretell.commands.export import command as export
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.foretell.server import FakeServer
+from tests.support.trained import every_form, every_mechanism
+
+__all__ = ["every_form", "every_mechanism"]
 
 CONTEXT, HORIZON = 4, 2
 SERVED = {

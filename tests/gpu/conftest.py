@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.stand_in.machine import Machine, UnavailableError, build
+from tests.support.stand_in.machine import Machine, UnavailableError, build
+from tests.support.trained import bundles, checkpoints, data, every_mechanism, in_turn
+
+__all__ = ["bundles", "checkpoints", "data", "every_mechanism", "in_turn"]
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import httpx
 
-from bench.stand_in.machine import Machine
 from foretell.bundle import manifest
 from tests.support.process import Server
+from tests.support.stand_in.machine import Machine
 from tests.support.waiting import until
 
 FORECAST = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
@@ -29,7 +29,7 @@ def serve(machine: Machine, models: Path, folder: Path, **settings: Any) -> Serv
         settings: The server's, and under `fake` the stand-in's; under `module` another one to run.
     """
     fake = settings.pop("fake", {})
-    module = settings.pop("module", "bench.stand_in.serve")
+    module = settings.pop("module", "tests.support.stand_in.foretell")
     return Server(
         models,
         folder / "log",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from bench.stand_in.log import forbidden, read
-from bench.stand_in.machine import ROOT, Machine
 from tests.foretell.batch.tables import many
 from tests.support.bundles import Spec, write_bundle
+from tests.support.stand_in.log import forbidden, read
+from tests.support.stand_in.machine import ROOT, Machine
 
 
 def test_only_the_numbers_that_the_stand_in_does_not_compute_are_refused(

@@ -1,49 +1,83 @@
-"""`make gpu-check` from its beginning to its end, but for the numbers."""
+"""`foretell verify --device cuda` from its beginning to its end, but for the numbers."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from bench.stand_in.log import forbidden, read
-from bench.stand_in.machine import Machine
+import pytest
+
+from foretell.export.write import export_checkpoint
+from foretell.verification.reference import of_checkpoint, save
+from tests.support.stand_in.log import forbidden, read
+from tests.support.stand_in.machine import Machine
+
+MODULE = "tests.support.stand_in.foretell"
 
 
-def test_the_first_hour(stand_in: Machine, gpu_folder: Path, tmp_path: Path) -> None:
-    page, log = tmp_path / "gpu.md", tmp_path / "log"
-    page.write_text("# On a GPU\n")
-    machine = Machine(stand_in.folder, 2)
-    # What is measured says nothing here: the shortest will do.
-    arguments = ("--page", page, "--quick", "--seconds", 0.1)
-    said = machine.run("bench.stand_in.gpu_check", gpu_folder, *arguments, log=log, seconds=300)
-    for name in ("autoformer", "transformer", "patchtst", "patchtst-float16", "patchtst-bfloat16"):
-        assert f"{name}: passed" in said
-        assert f"| {name} | passed | 0 | 0.0e+00 |" in page.read_text()
-    text = page.read_text()
-    assert "2 GPU: " in text
-    assert "and none failed" in text
-    assert "| patchtst | 2 HTTP workers |" in text
+@pytest.fixture(scope="module")
+def references(
+    checkpoints: dict[str, Path], data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """What torch makes of each model's windows, as NAME.npz."""
+    folder = tmp_path_factory.mktemp("references")
+    for name, checkpoint in checkpoints.items():
+        save(of_checkpoint(checkpoint, data), folder / f"{name}.npz")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["autoformer", "transformer", "patchtst"])
+def test_a_bundle_is_checked_on_two_gpus(
+    stand_in: Machine, bundles: dict[str, Path], references: Path, tmp_path: Path, name: str
+) -> None:
+    machine, log = Machine(stand_in.folder, 2), tmp_path / "log"
+    words = ("verify", bundles[name], "--reference", references / f"{name}.npz", "--device", "cuda")
+    said = machine.run(MODULE, *words, log=log, seconds=300)
+    assert "on 2 GPU\n" in said
+    assert "CUDA against torch float64" in said
+    assert said.endswith(f"{name}@1: verified\n")
     assert forbidden(read(log)) == []
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precision_is_checked_and_timed(
+    stand_in: Machine,
+    checkpoints: dict[str, Path],
+    data: Path,
+    references: Path,
+    tmp_path: Path,
+    precision: str,
+) -> None:
+    bundle = export_checkpoint(checkpoints["patchtst"], tmp_path, data=data, precision=precision)  # type: ignore[arg-type]
+    words = ("verify", bundle, "--reference", references / "patchtst.npz", "--device", "cuda")
+    timed = ("--timings",) if precision == "bfloat16" else ()
+    said = stand_in.run(MODULE, *words, *timed, seconds=300)
+    assert said.endswith("patchtst@1: verified\n")
+    assert ("CUDA graph" in said) == bool(timed)
+
+
 def test_a_gpu_that_computes_nothing_fails(
-    stand_in: Machine, gpu_folder: Path, tmp_path: Path
+    stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     """Nobody says that the numbers are not to be looked at."""
-    page = tmp_path / "gpu.md"
-    command = [stand_in.python, "-m", "bench.gpu", str(gpu_folder), "--page", str(page), "--quick"]
-    ran = subprocess.run(
-        command, env=stand_in.environment(), capture_output=True, text=True, timeout=300
-    )
-    assert ran.returncode != 0
-    assert "patchtst: " in ran.stdout
-    assert "differ from the expected ones" in ran.stdout
-    assert "patchtst: passed" not in ran.stdout
+    ran = verify(stand_in, bundles["patchtst"], references / "patchtst.npz")
+    assert ran.returncode == 1
+    assert "differ from the expected ones" in ran.stderr
+    assert ran.stdout.endswith("patchtst@1: FAILED\n")
 
 
-def test_without_a_gpu_it_says_so(stand_in: Machine, gpu_folder: Path) -> None:
-    command = [stand_in.python, "-m", "bench.gpu", str(gpu_folder)]
-    environment = Machine(stand_in.folder, 0).environment()
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+def test_without_a_gpu_it_says_so(
+    stand_in: Machine, bundles: dict[str, Path], references: Path
+) -> None:
+    machine = Machine(stand_in.folder, 0)
+    ran = verify(machine, bundles["patchtst"], references / "patchtst.npz")
     assert ran.returncode == 2
-    assert "gpu-check: device cuda: onnxruntime could not load its CUDA provider" in ran.stderr
+    assert "device cuda: onnxruntime could not load its CUDA provider" in ran.stderr
+
+
+def verify(machine: Machine, bundle: Path, reference: Path) -> subprocess.CompletedProcess[str]:
+    words = ["verify", bundle, "--reference", reference, "--device", "cuda"]
+    command = [machine.python, "-m", "foretell", *map(str, words)]
+    return subprocess.run(
+        command, env=machine.environment(), capture_output=True, text=True, timeout=300
+    )

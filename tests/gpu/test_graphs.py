@@ -1,6 +1,6 @@
 """Every architecture, and every mechanism in one place of a Transformer, on the real provider.
 
-`make gpu-graphs` has all variants, in all precisions.
+`python -m bench gpu-graphs` has all variants, in all precisions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.gpu.graphs import Finding, check, look
-from bench.sizes import Size
-from bench.stand_in.machine import Machine
-from bench.variants import (
-    AUTOFORMERS,
-    DLINEARS,
-    ITRANSFORMERS,
-    MIXED,
-    PATCHTSTS,
-    SAMPLE,
-)
 from foretell.bundle import layout
 from foretell.export.adversarial import adversarial
 from foretell.export.data_windows import synthetic
@@ -37,6 +26,17 @@ from foretell.export.verification import Verified, verify
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
 from tests.every_mechanism import MODELS
+from tests.support.stand_in.look import Finding, check, look
+from tests.support.stand_in.machine import Machine
+from tests.support.variants import (
+    AUTOFORMERS,
+    DLINEARS,
+    ITRANSFORMERS,
+    MIXED,
+    PATCHTSTS,
+    SAMPLE,
+    Size,
+)
 
 Look = Callable[[Size | str], Finding]
 
@@ -164,7 +164,7 @@ def test_what_cannot_run_there_is_refused(
     reason: str,
 ) -> None:
     path = graph(tmp_path / "g.onnx", *nodes, **constants)
-    (line,) = stand_in.run("bench.stand_in.graphs", path).splitlines()
+    (line,) = stand_in.run("tests.support.stand_in.graphs", path).splitlines()
     assert reason in json.loads(line)["refused"]
 
 
@@ -176,5 +176,5 @@ def test_a_product_of_lists_of_addresses_is_captured_too(stand_in: Machine, tmp_
         for source, target in pairwise(names)
     ]
     path = graph(tmp_path / "g.onnx", *nodes, square=np.eye(4, dtype=np.float32))
-    (line,) = stand_in.run("bench.stand_in.graphs", path).splitlines()
+    (line,) = stand_in.run("tests.support.stand_in.graphs", path).splitlines()
     assert json.loads(line)["captured"] is True

@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.stand_in.log import read
-from bench.stand_in.machine import Machine
 from tests.gpu.server import FORECAST, Traffic, ready, refusal, serve
 from tests.support.bundles import Spec, softmax_stage, write_bundle
 from tests.support.process import ROOT, Server
+from tests.support.stand_in.log import read
+from tests.support.stand_in.machine import Machine
 from tests.support.waiting import until
 
 EXPLAIN = {**FORECAST, "options": {"attention": True}}
@@ -119,7 +119,16 @@ def test_a_gpu_that_is_lost_during_the_start(
     To free what such a GPU holds would abort it.
     """
     ran = subprocess.run(
-        [stand_in.python, "-m", "bench.stand_in.serve", "serve", "--models", models, "--port", "0"],
+        [
+            stand_in.python,
+            "-m",
+            "tests.support.stand_in.foretell",
+            "serve",
+            "--models",
+            models,
+            "--port",
+            "0",
+        ],
         cwd=ROOT,
         env=stand_in.environment(fail=f"{fail}:700") | {"FORETELL_DEVICE": "cuda"},
         capture_output=True,

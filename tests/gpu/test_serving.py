@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.stand_in.log import Call, forbidden, read
-from bench.stand_in.machine import Machine
 from foretell.bundle import layout
 from tests.gpu.server import FORECAST, Traffic, body_for, ready, serve
 from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.stand_in.log import Call, forbidden, read
+from tests.support.stand_in.machine import Machine
 from tests.support.waiting import until
 
 SIZES = 8

@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.stand_in.log import forbidden, read
-from bench.stand_in.machine import Machine
 from foretell.bundle.bounds import Limits
 from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import FILES, trace
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
 from tests.checkpoints import CONFIGS, randomised
+from tests.support.stand_in.log import forbidden, read
+from tests.support.stand_in.machine import Machine
 
 Graphs = dict[str, list[Path]]
 
@@ -168,7 +168,7 @@ def test_nothing_looks_for_libraries_that_no_graph_needs(
     monkeypatch.setenv("LD_DEBUG", "libs")
     monkeypatch.setenv("LD_DEBUG_OUTPUT", str(tmp_path / "linker"))
     paths = [path for both in graphs.values() for path in both]
-    lines = stand_in.run("bench.stand_in.graphs", *paths).splitlines()
+    lines = stand_in.run("tests.support.stand_in.graphs", *paths).splitlines()
     assert all(json.loads(line)["captured"] for line in lines)
     looked = "".join(file.read_text() for file in tmp_path.glob("linker.*"))
     assert "libcublasLt.so.13" in looked

@@ -14,7 +14,6 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from bench import ties
 from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form
@@ -25,6 +24,7 @@ from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.itransformer import ITransformerConfig
 from tests import golden
 from tests.checkpoints import SMALL, randomised
+from tests.support import flat_histories
 
 CONTEXT, CHANNELS, AMONG = SMALL["context"], SMALL["channels"], 64
 AUTOFORMER: dict[str, Any] = SMALL | {"label": 24, "moving_average": 13}
@@ -129,15 +129,15 @@ def test_what_depends_on_the_batch_is_told(served: Served, kind: str) -> None:
     ],
 )
 def test_a_hundred_flat_histories_are_forecast_alike_or_told(name: str, seed: int) -> None:
-    found = ties.measure(
-        next(each for each in ties.own(seed) if each.name == f"{name}, seed {seed}")
+    found = flat_histories.measure(
+        next(each for each in flat_histories.own(seed) if each.name == f"{name}, seed {seed}")
     )
     assert len(found.told) == 100
-    assert found.silent.max(initial=0) <= ties.LARGEST
+    assert found.silent.max(initial=0) <= flat_histories.LARGEST
 
 
 @pytest.mark.parametrize("name", ["tslib_autoformer_dec_shorter", "autoformer_official"])
 def test_so_are_they_by_published_models(name: str) -> None:
     imported = golden.case(name).imported
-    found = ties.measure(ties.Subject(name, imported.info, imported.model))
-    assert found.silent.max(initial=0) <= ties.LARGEST
+    found = flat_histories.measure(flat_histories.Subject(name, imported.info, imported.model))
+    assert found.silent.max(initial=0) <= flat_histories.LARGEST

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from bench.variants import HUGGINGFACE_PATCHTSTS
 from foretell.export.rewrites import composition, inference_form
 from foretell.models.architectures.huggingface_patchtst import HuggingFacePatchTSTConfig, Pooling
 from foretell.models.attention.evidence import Dense
 from tests.checkpoints import randomised
+from tests.support.variants import HUGGINGFACE_PATCHTSTS
 
 CROSSED = HUGGINGFACE_PATCHTSTS[0].config
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from bench.variants import VARIANTS
 from foretell.export.rewrites import inference_form
 from foretell.models.forecaster import ForecasterConfig
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.window_norms import InstanceNorm
 from tests.checkpoints import randomised
+from tests.support.variants import VARIANTS
 
 CONFIGS = [variant.config for variant in VARIANTS]
 NAMES = [variant.name for variant in VARIANTS]

@@ -1,1 +1,0 @@
-"""The published recipes, trained: what is reached of the published errors."""

@@ -1,1 +1,0 @@
-"""Mechanisms of attention compared: what they forecast, what they cost, what they explain."""

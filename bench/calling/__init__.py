@@ -1,1 +1,0 @@
-"""Counts the calls of a server's processes."""

@@ -1,1 +1,0 @@
-"""Servers under load: ours, and what else one could take."""

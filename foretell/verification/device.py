@@ -1,0 +1,296 @@
+"""Whether a bundle computes on a device what it must, and how long batches take there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from foretell.bundle import layout
+from foretell.bundle.manifest import Check, Manifest
+from foretell.bundle.measure import deviations, relative_error
+from foretell.export.choices import Outputs
+from foretell.export.comparison import LARGEST as LARGEST_COMPARED
+from foretell.export.comparison import Comparison
+from foretell.export.window_set import Floats, WindowSet
+from foretell.service.arrays import FORECAST, Arrays
+from foretell.service.cuda.replays import bucket_sizes
+from foretell.service.engine.runtime import Runtime
+from foretell.service.engine.selftest import SelfTest
+from foretell.service.session import Session
+from foretell.verification.reference import INPUTS, NATURAL, Cases
+
+LARGEST = 128
+_RUNS = 20
+# A replay runs the kernels of a plain run, or others that round the last digit otherwise.
+_REPLAY_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_BATCHES = tuple(2**power for power in range(11))
+# With more windows it takes long, and says nothing new.
+_MOST_ON_CPU = 32
+REPLAY, PLAIN, CPU = "CUDA graph", "CUDA, plain", "CPU, one thread"
+
+
+@dataclass
+class Finding:
+    """What was found.
+
+    Attributes:
+        devices: How many devices there are.
+        replay_error: Largest of a replay against a plain run of the same batch, relative; None if
+            none was compared.
+        checks: By the rules of the export, against torch in float64.
+        faults: What is wrong.
+    """
+
+    devices: int
+    replay_error: float | None = None
+    checks: list[Check] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class FaultError(Exception):
+    """Something is not as it should be; the message says what."""
+
+
+@contextmanager
+def noting(faults: list[str], where: str) -> Iterator[None]:
+    """Take whatever fails within for a fault, of one line, and go on behind it."""
+    try:
+        yield
+    # What else can be learned has to be: a GPU may be lent for an hour.
+    except Exception as error:
+        said = f"{error}" or type(error).__name__
+        if error.__cause__ and str(error.__cause__) not in said:
+            said += f": {error.__cause__}"
+        faults.append(" ".join(f"{where}: {said}".split()))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A bundle, and what it must give.
+
+    Attributes:
+        folder: The bundle.
+        manifest: Its manifest.
+        cases: By kind of windows; without any, the probes alone are compared.
+    """
+
+    folder: Path
+    manifest: Manifest
+    cases: Cases
+
+    @cached_property
+    def windows(self) -> WindowSet:
+        """Natural windows: of the cases, or those of the probes."""
+        if NATURAL in self.cases:
+            return self.cases[NATURAL].windows
+        with np.load(self.folder / layout.PROBES, allow_pickle=False) as probes:
+            inputs = [probes.get(name) for name in INPUTS]
+        return WindowSet(NATURAL, *inputs)  # type: ignore[arg-type]
+
+    @cached_property
+    def scale(self) -> Floats:
+        """What errors count relative to, where forecasts are smaller."""
+        return deviations(self.manifest.scaler, self.windows.history, self.manifest.columns)
+
+    @property
+    def replay_tolerance(self) -> float:
+        """How much a replay may differ from a plain run."""
+        return _REPLAY_TOLERANCE[self.manifest.precision]
+
+    def difference(self, one: Floats, other: Floats) -> float:
+        """The largest between two forecasts, relative."""
+        return float(relative_error(one, other, self.scale).max())
+
+
+class _Sessions(NamedTuple):
+    """Two of the graph of the forecast, of which one replays, and one of the other graph."""
+
+    replays: Session
+    plain: Session
+    explain: Session
+
+
+class _Runner:
+    """Runs a session on one device, as `foretell.export.comparison` wants it."""
+
+    def __init__(self, session: Session, worker: int) -> None:
+        self._session = session
+        self._worker = worker
+
+    def run(self, inputs: Sequence[Floats | None]) -> Outputs:
+        return self._session.run(feeds(inputs), self._worker)
+
+
+def feeds(inputs: Sequence[Floats | None]) -> Arrays:
+    """Inputs by name; those that a model has."""
+    return {name: rows for name, rows in zip(INPUTS, inputs, strict=True) if rows is not None}
+
+
+def check(subject: Subject, runtime: Runtime) -> Finding:
+    """Check a bundle on every device, on all of them at once, and then on each."""
+    found = Finding(runtime.workers(1))
+    with ExitStack() as stack:
+        # CUDA graphs belong to the thread that captured them.
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(found.devices)]
+        with noting(found.faults, "on all devices at once"):
+            sessions = _open(subject, runtime, stack)
+            _together(subject, sessions.replays, threads)
+            if runtime.on_gpu and not getattr(sessions.replays, "captures", False):
+                raise FaultError("no CUDA graph could be captured; the log says why")
+        for worker, thread in enumerate([] if found.faults else threads):
+            thread.submit(partial(_look, found, subject, sessions, worker)).result()
+    return found
+
+
+def _open(subject: Subject, runtime: Runtime, stack: ExitStack) -> _Sessions:
+    opened = []
+    for file, largest in (
+        (layout.FORECAST_GRAPH, LARGEST),
+        (layout.FORECAST_GRAPH, None),
+        (layout.EXPLAIN_GRAPH, None),
+    ):
+        session = runtime.open(subject.folder / file, max_batch=largest)
+        stack.callback(session.close)
+        opened.append(session)
+    return _Sessions(*opened)
+
+
+def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -> None:
+    """Have all devices capture and run at once: the forecasts must be the same every time."""
+    rows = feeds(subject.windows.inputs)
+
+    def work(worker: int) -> list[Floats]:
+        session.warm(worker)
+        return [session.run(rows, worker)[FORECAST] for _ in range(_RUNS)]
+
+    running = [thread.submit(work, worker) for worker, thread in enumerate(threads)]
+    # All of them end before an error of one is raised, and what they use is closed.
+    wait(running)
+    results = [one.result() for one in running]
+    for worker, forecasts in enumerate(results):
+        worst = max(subject.difference(forecast, results[0][0]) for forecast in forecasts)
+        if not worst <= subject.replay_tolerance:
+            raise FaultError(f"device {worker} differs from the first run by {worst:.2g}")
+
+
+def _look(found: Finding, subject: Subject, sessions: _Sessions, worker: int) -> None:
+    """Check one device, on the thread that runs it; every step that fails is a fault."""
+    where = f"device {worker}"
+    with noting(found.faults, where):
+        probes = (subject.folder / layout.PROBES).read_bytes()
+        test = SelfTest(subject.folder, subject.manifest, probes, LARGEST)
+        files = (layout.FORECAST_GRAPH, layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
+        for session, file in zip(sessions, files, strict=True):
+            test.check_interface(session, file)
+            test.replay(session, worker)
+    with noting(found.faults, where):
+        error = _against_plain(subject, sessions, worker)
+        found.replay_error = max(found.replay_error or 0.0, error)
+        if not error <= subject.replay_tolerance:
+            raise FaultError(f"replays differ from plain runs by {error:.2g}")
+    if subject.cases:
+        with noting(found.faults, where):
+            checks = _by_the_rules(subject, sessions, worker)
+            found.checks += checks
+            found.faults += [
+                f"{where}: {one.name}: error {one.max_error:.1e}, not {one.tolerance:.0e} at most"
+                for one in checks
+                if not one.passed
+            ]
+
+
+def _against_plain(subject: Subject, sessions: _Sessions, worker: int) -> float:
+    """Largest error of a replay against a plain run of all that is in the buffers."""
+    windows, largest = subject.windows, 0.0
+    for size in bucket_sizes(LARGEST):
+        for count in {size, max(1, size // 2 + 1)}:
+            rows = np.resize(np.arange(len(windows)), count)
+            filled = np.concatenate([rows, np.full(size - count, rows[-1])])
+            plain = sessions.plain.run(feeds(windows.take(filled).inputs), worker)
+            replayed = sessions.replays.run(feeds(windows.take(rows).inputs), worker)
+            error = subject.difference(replayed[FORECAST], plain[FORECAST][:count])
+            # Also where one is not a number.
+            largest = error if not error <= largest else largest
+    return largest
+
+
+def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Check]:
+    """The rules of the export, with what the device computes."""
+    described = subject.manifest
+    comparison = Comparison(
+        described.attention,
+        subject.scale,
+        described.distribution,
+        described.precision,
+        _Runner(sessions.replays, worker),
+        _Runner(sessions.explain, worker),
+    )
+    cases = dict(subject.cases)
+    natural = cases.pop(NATURAL)
+    found = comparison.natural(natural.windows, natural.batches(LARGEST_COMPARED))
+    far = ((name, case.batches(LARGEST_COMPARED)) for name, case in cases.items())
+    return [*found.checks, *comparison.adversarial(far)]
+
+
+def time_batches(
+    subject: Subject,
+    runtime: Runtime,
+    batches: Sequence[int] = _BATCHES,
+    seconds: float = 3.0,
+) -> Mapping[int, Mapping[str, float]]:
+    """Median seconds of a run, copies to a GPU and back included, by batch and way to run it.
+
+    Args:
+        subject: The bundle.
+        runtime: The device.
+        batches: Windows of a run.
+        seconds: For all runs of a batch; the ways take turns.
+
+    Raises:
+        FaultError: not every size of batch can be captured.
+    """
+    graph = subject.folder / layout.FORECAST_GRAPH
+    with ExitStack() as stack:
+        sessions: dict[str, Session] = {}
+
+        def open_session(name: str, runtime: Runtime, most: int | None = None) -> None:
+            sessions[name] = runtime.open(graph, max_batch=most)
+            stack.callback(sessions[name].close)
+
+        if runtime.on_gpu:
+            open_session(REPLAY, runtime, max(batches))
+            sessions[REPLAY].warm(0)
+            if not getattr(sessions[REPLAY], "captures", False):
+                raise FaultError(f"not every batch up to {max(batches)} can be captured")
+            open_session(PLAIN, runtime)
+        if "cpu" in subject.manifest.devices:
+            open_session(CPU, Runtime("cpu"))
+        return {batch: _time(sessions, subject, batch, seconds) for batch in batches}
+
+
+def _time(
+    sessions: Mapping[str, Session], subject: Subject, batch: int, seconds: float
+) -> dict[str, float]:
+    windows = subject.windows
+    rows = feeds(windows.take(np.resize(np.arange(len(windows)), batch)).inputs)
+    found: dict[str, list[float]] = {
+        name: [] for name in sessions if name != CPU or batch <= _MOST_ON_CPU
+    }
+    end = time.perf_counter() + seconds
+    while found and (time.perf_counter() < end or not all(found.values())):
+        for name, times in found.items():
+            # The first run finds the caches full of the one before.
+            sessions[name].run(rows)
+            began = time.perf_counter()
+            sessions[name].run(rows)
+            times.append(time.perf_counter() - began)
+    return {name: median(times) for name, times in found.items()}

@@ -1,0 +1,115 @@
+"""What a bundle must give on a device: windows, and what the plain model makes of them.
+
+They are made where torch is, kept in a file, and used where torch need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.attention import AttentionStage
+from foretell.bundle.errors import BundleError
+from foretell.export.comparison import Case, Reference
+from foretell.export.window_set import WindowSet
+from foretell.service.arrays import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
+
+NATURAL = "natural"
+INPUTS = (HISTORY, HISTORY_CALENDAR, FUTURE_CALENDAR)
+_WINDOWS, _ADVERSARIAL_WINDOWS = 32, 8
+Cases = Mapping[str, Case]
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
+    """Natural windows of a checkpoint's data, synthetic ones without any, and adversarial ones.
+
+    Args:
+        checkpoint: The folder.
+        data: The table that it was trained on, if it was moved.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read.
+        DataError: the data cannot be read, or are others.
+    """
+    import torch
+
+    from foretell.bundle.bounds import limits
+    from foretell.export.adversarial import adversarial
+    from foretell.export.data_windows import natural, synthetic, windows_of
+    from foretell.export.reference import PlainModel
+    from foretell.models.checkpoint import load
+    from foretell.timeaxis.frequency import Frequency
+
+    info, model = load(checkpoint)
+    if info.data is None:
+        windows = synthetic(info, _WINDOWS, seed=1)
+    else:
+        table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
+        windows = natural(windows_of(info, table), _WINDOWS, seed=1)
+    within = limits(info.bounds, info.targets)
+    exact, rounded = (
+        PlainModel(model, info.scaler, kind, within) for kind in (torch.float64, torch.float32)
+    )
+    cases = {NATURAL: Case(windows, _smaller(model.stages, exact(windows)))}
+    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
+    for kind in adversarial(few, info.scaler, 1, info.config.observed_steps):
+        pair = (each(kind).without_maps(model.stages) for each in (exact, rounded))
+        cases[kind.name] = Case(kind, *pair)
+    return cases
+
+
+def _smaller(stages: tuple[AttentionStage, ...], reference: Reference) -> Reference:
+    """Maps in float32: its rounding is a hundredth of what they may differ by."""
+    maps = {stage.part("weights") for stage in stages}
+    outputs = reference.outputs.items()
+    return Reference(
+        {name: each.astype(np.float32) if name in maps else each for name, each in outputs}
+    )
+
+
+def save(cases: Cases, path: Path) -> None:
+    """Write cases to a file."""
+    arrays: Arrays = {}
+    for kind, case in cases.items():
+        for key, part in zip(INPUTS, case.windows.inputs, strict=True):
+            if part is not None:
+                arrays[f"{kind}/{key}"] = part
+        for word, reference in (("exact", case.exact), ("rounded", case.rounded)):
+            outputs = {} if reference is None else reference.outputs
+            arrays |= {f"{kind}/{word}/{key}": output for key, output in outputs.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read(path: Path) -> Cases:
+    """The cases of a file.
+
+    Raises:
+        BundleError: it cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: Arrays = dict(file)
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return {
+        kind: _case(kind, arrays) for kind in dict.fromkeys(key.split("/")[0] for key in arrays)
+    }
+
+
+def _case(kind: str, arrays: Arrays) -> Case:
+    def outputs(word: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
+        prefix = f"{kind}/{word}/"
+        for key, output in arrays.items():
+            if key.startswith(prefix):
+                yield key.removeprefix(prefix), output
+
+    inputs = (arrays.get(f"{kind}/{key}") for key in INPUTS)
+    windows = WindowSet(kind, *inputs)  # type: ignore[arg-type]
+    rounded = dict(outputs("rounded"))
+    return Case(windows, Reference(dict(outputs("exact"))), Reference(rounded) if rounded else None)

@@ -1,0 +1,133 @@
+"""The graphs of a model on the stand-in: placed, captured, replayed, and their optimised form."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import onnx
+
+from foretell.bundle.manifest import Precision, Scaler
+from foretell.export.adversarial import adversarial
+from foretell.export.errors import ExportError
+from foretell.export.graphs import trace_all
+from foretell.export.precision import reduce_precision
+from foretell.export.rewrites import inference_form
+from foretell.export.verification import Verified, verify
+from foretell.export.window_set import WindowSet
+from tests.support.stand_in.log import forbidden, read
+from tests.support.stand_in.machine import Machine
+from tests.support.variants import Size
+
+_WINDOWS, _ADVERSARIAL_WINDOWS = 32, 4
+
+
+@dataclass
+class Finding:
+    """One model in one precision.
+
+    Attributes:
+        name: Of the model.
+        precision: Of its products.
+        operators: That its graphs are made of.
+        captured: By kind of graph, whether every size of batch replays.
+        error: Largest of a forecast of the optimised graphs.
+        left_out: Why there are no graphs, if so.
+        faults: What is wrong.
+    """
+
+    name: str
+    precision: Precision
+    operators: set[str] = field(default_factory=set)
+    captured: dict[str, bool] = field(default_factory=dict)
+    error: float = 0.0
+    left_out: str = ""
+    faults: list[str] = field(default_factory=list)
+
+
+def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list[Finding]:
+    """Look at the graphs of a model."""
+    findings = []
+    for precision in precisions:
+        found = Finding(size.name, precision)
+        findings.append(found)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / precision
+            try:
+                graphs = write_graphs(size, precision, folder)
+            except ExportError as error:
+                # It has no part that the precision is for.
+                found.left_out = str(error)
+                continue
+            verified = partial(_verified, size, precision)
+            look(machine, found, graphs, folder / "optimised", verified)
+    return findings
+
+
+def write_graphs(size: Size, precision: Precision, folder: Path) -> list[Path]:
+    """Trace both graphs of a model, with random weights, into a folder."""
+    folder.mkdir(parents=True)
+    form = inference_form(size.model())
+    reduce_precision(form, precision)
+    graphs = trace_all(form, Scaler.identity(size.config.channels))
+    for file, graph in graphs.items():
+        onnx.save(graph, folder / file)
+    return [folder / file for file in graphs]
+
+
+def look(
+    machine: Machine,
+    found: Finding,
+    graphs: Sequence[Path],
+    folder: Path,
+    verified: Callable[[Path], Verified],
+) -> None:
+    """Look at the graphs of one model.
+
+    Args:
+        machine: The stand-in.
+        found: Gets what there is to tell.
+        graphs: Of the forecast, and of the attention.
+        folder: Takes what onnxruntime makes of them for CUDA, and the log.
+        verified: Compares the graphs in a folder with the model.
+    """
+    folder.mkdir(exist_ok=True)
+    log = folder / "log"
+    found.operators = {node.op_type for graph in graphs for node in onnx.load(graph).graph.node}
+    for line in machine.run("tests.support.stand_in.graphs", *graphs, log=log).splitlines():
+        said = json.loads(line)
+        kind = Path(said["graph"]).stem
+        found.captured[kind] = said.get("captured", False)
+        if "refused" in said:
+            found.faults.append(f"{kind}: {said['refused']}")
+        elif not found.captured[kind]:
+            found.faults.append(f"{kind}: not every size of batch was captured")
+    if broken := forbidden(read(log)):
+        found.faults.append(f"{len(broken)} calls were forbidden during a capture")
+    if found.faults:
+        return
+    places = [place for graph in graphs for place in (graph, folder / graph.name)]
+    machine.run("tests.support.stand_in.optimise", *places)
+    compared = verified(folder)
+    found.error = compared.largest_error
+    found.faults += [
+        f"{one.name}: error {one.max_error:.1e}, at most {one.tolerance:.0e} allowed"
+        for one in compared.verification.checks
+        if not one.passed
+    ]
+
+
+def _verified(size: Size, precision: Precision, folder: Path) -> Verified:
+    parts = [part.numpy() for part in size.inputs(_WINDOWS)]
+    history, past, future = (*parts, None, None)[:3]
+    windows, scaler = (
+        WindowSet("random", history, past, future),
+        Scaler.identity(size.config.channels),
+    )
+    few = windows.take(slice(_ADVERSARIAL_WINDOWS))
+    kinds = adversarial(few, scaler, 0, size.config.observed_steps)
+    return verify(size.model(), scaler, folder, windows, kinds, precision)
