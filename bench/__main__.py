@@ -19,12 +19,10 @@ from bench.harness import RESULTS, Result, Run
 # What `bench.cases` has, and `bench.research`.
 CASES = {
     "graphs": "our graphs next to torch and a plain export: time, memory, operators",
-    "precision": "int8 and half precision next to float32",
     "server": "our server next to others, under load; needs wrk",
     "calls": "the files and calls that one request passes",
     "request": "a request outside the model",
     "bulk": "a thousand series in one request, as JSON and as a table",
-    "adopted": "adopted models next to NeuralForecast's own predict",
     "endurance": "memory and answers under load, and when processes end; ten minutes; needs wrk",
     "soak": "memory while good, refused, cut-off and hostile requests come; ten minutes",
     "stall": "how long GET /healthz waits while large and hostile requests come in",

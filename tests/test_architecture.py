@@ -155,6 +155,14 @@ def test_the_folders_are_packages_of_foretell_alone(folder: str) -> None:
         assert not any(map(bare, texts)), name
 
 
+def test_bench_and_tests_share_tests_support_alone() -> None:
+    for name, path in where("bench"):
+        used = {each for each in imports(path) if tops({each}) == {"tests"}}
+        assert all(each.startswith("tests.support.") for each in used), name
+    for name, path in where("tests"):
+        assert name.startswith("tests/bench/") or "bench" not in tops(imports(path)), name
+
+
 def test_the_pages_name_packages_of_foretell() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         assert not bare(path.read_text()), path

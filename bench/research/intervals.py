@@ -20,6 +20,7 @@ from foretell.bundle.manifest import CalibrationReport
 from foretell.bundle.manifest import read as read_manifest
 from foretell.data.panel import Panel
 from foretell.data.reading import read
+from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
 from foretell.export.conformal import BATCH, FLOOR, ROLL, WINDOWS, calibrate, roll_forward
 from foretell.export.data_windows import windows_in, windows_of
@@ -59,10 +60,11 @@ def _subjects(run: Run) -> Iterator[Subject]:
     """The checkpoints of --data."""
     for folder in run.data:
         info, model = load(folder)
-        if info.data is None:
+        source = DataSource.recorded(info.data)
+        if source is None:
             raise SystemExit(f"{folder}: it names no data to measure on")
-        panel = info.data.read(info.channels, Frequency.parse(info.frequency))
-        split = info.data.splits.cut(panel, info.config.context, info.config.horizon)
+        panel = source.read(info.channels, Frequency.parse(info.frequency))
+        split = source.splits.cut(panel, info.config.context, info.config.horizon)
         path = run.folder / "forecast.onnx"
         onnx.save(trace(ServingForm(inference_form(model), info.scaler, "forecast")), path)
         yield Subject(folder.name, info, Graph(path), panel, split)

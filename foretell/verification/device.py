@@ -137,7 +137,7 @@ def feeds(inputs: Sequence[Floats | None]) -> Arrays:
 
 def check(subject: Subject, runtime: Runtime) -> Finding:
     """Check a bundle on every device, on all of them at once, and then on each."""
-    found = Finding(runtime.workers(1))
+    found = Finding(runtime.inference_threads(1))
     with ExitStack() as stack:
         # CUDA graphs belong to the thread that captured them.
         threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(found.devices)]

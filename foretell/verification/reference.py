@@ -38,6 +38,7 @@ def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
     import torch
 
     from foretell.bundle.bounds import limits
+    from foretell.data.source import DataSource
     from foretell.export.adversarial import adversarial
     from foretell.export.data_windows import natural, synthetic, windows_of
     from foretell.export.reference import PlainModel
@@ -45,10 +46,11 @@ def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
     from foretell.timeaxis.frequency import Frequency
 
     info, model = load(checkpoint)
-    if info.data is None:
+    source = DataSource.recorded(info.data)
+    if source is None:
         windows = synthetic(info, _WINDOWS, seed=1)
     else:
-        table = info.data.read(info.channels, Frequency.parse(info.frequency), data)
+        table = source.read(info.channels, Frequency.parse(info.frequency), data)
         windows = natural(windows_of(info, table), _WINDOWS, seed=1)
     within = limits(info.bounds, info.targets)
     exact, rounded = (

@@ -16,7 +16,10 @@ from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.stand_in.machine import TOOL
 
 # They train, start several servers, or measure for a while.
-_SLOW = ("accuracy", "attention", "batch", "counts", "endurance", "exports", "wide")
+_SLOW = (
+    *("accuracy", "attention", "batch", "counts", "endurance", "exports", "server", "wide"),
+    *("gpu-graphs", "gpu-overhead", "gpu-workers"),
+)
 # They fail where a number is not as it has to be, which is no fault of a busy machine here.
 _EXACT = ("soak", "ties", "gpu-graphs", "gpu-workers")
 

@@ -41,7 +41,7 @@ class Wrong:
         self._opened = 0
         self.sessions: list[Session] = []
 
-    def workers(self, threads: int) -> int:
+    def inference_threads(self, threads: int) -> int:
         return self._workers
 
     def open(self, graph: Path, **options: int | None) -> Session:
