@@ -104,7 +104,12 @@ def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cas
 
 
 def _on_device(
-    bundle: Path, manifest: Manifest, cases: Cases, device: str, *, timings: bool
+    bundle: Path,
+    manifest: Manifest,
+    cases: Cases,
+    device: Literal["cpu", "cuda"],
+    *,
+    timings: bool,
 ) -> bool:
     from foretell.bundle.manifest import Verification
     from foretell.service.engine.runtime import Runtime

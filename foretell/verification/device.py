@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.bundle import layout
 from foretell.bundle.manifest import Check, Manifest
@@ -94,10 +95,10 @@ class Subject:
             return self.cases[NATURAL].windows
         with np.load(self.folder / layout.PROBES, allow_pickle=False) as probes:
             inputs = [probes.get(name) for name in INPUTS]
-        return WindowSet(NATURAL, *inputs)  # type: ignore[arg-type]
+        return WindowSet(NATURAL, *inputs)
 
     @cached_property
-    def scale(self) -> Floats:
+    def scale(self) -> NDArray[np.float64]:
         """What errors count relative to, where forecasts are smaller."""
         return deviations(self.manifest.scaler, self.windows.history, self.manifest.columns)
 
