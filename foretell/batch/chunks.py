@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretell.batch.errors import BatchError
 from foretell.batch.plan import Part, plain, starts_of
 from foretell.batch.tables import Table
 from foretell.service.forecast.table import ID
@@ -72,6 +73,10 @@ def _rows(table: Table, part: Part) -> Iterator[pa.Table]:
             at += len(rows)
             if at >= end:
                 break
+        if at < end:
+            raise BatchError(
+                f"{table.place.of(span.piece.file)}: has fewer rows than when the run began"
+            )
 
 
 def _chunk(rows: pa.Table, bounds: NDArray[np.int64], last: int, row: int) -> Chunk:

@@ -25,8 +25,8 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.forecast.table import ID, TIME
 
 FORECASTS, REJECTED = "forecasts", "rejected"
-# What the metadata of a part's forecasts say of it; where Arrow's readers look for types.
-_COUNTS, _ARROW = "foretell", "ARROW:schema"
+# What the metadata of a part's files say of it; where Arrow's readers look for types.
+_COUNTS, _RUN, _ARROW = "foretell", "foretell-run", "ARROW:schema"
 
 
 class Counts(NamedTuple):
@@ -67,12 +67,20 @@ class Writer:
         table: What it is of.
         schema: Of the forecasts.
         manifest: The model's.
+        run: What the part is of: the digest of a record.
     """
 
     def __init__(
-        self, place: Place, part: Part, table: Table, schema: pa.Schema, manifest: Manifest
+        self,
+        place: Place,
+        part: Part,
+        table: Table,
+        schema: pa.Schema,
+        manifest: Manifest,
+        run: str,
     ) -> None:
         self.counts = Counts(0, 0)
+        self._run = run
         self._place = place
         self._part = part
         self._table = table
@@ -119,6 +127,7 @@ class Writer:
         writer = parquet.ParquetWriter(
             path, schema, filesystem=self._place.system, compression="zstd", **options
         )
+        writer.add_key_value_metadata({_RUN: self._run})
         return self._stack.enter_context(writer)
 
     def add(self, chunk: Chunk, forecasts: Forecasts) -> None:
@@ -169,16 +178,48 @@ class Writer:
         self.counts = Counts(self.counts.forecast, self.counts.rejected + len(ordered))
 
 
-def read_counts(place: Place, part: Part) -> Counts:
+def read_counts(place: Place, part: Part, run: str) -> Counts:
     """The series of a part that was written.
 
     Raises:
-        BatchError: it cannot be read.
+        BatchError: it cannot be read, or is of another run.
     """
-    name = f"{FORECASTS}/{part.file}"
+    return Counts(**json.loads(_about(place, f"{FORECASTS}/{part.file}", run)[_COUNTS.encode()]))
+
+
+def check_files(place: Place, parts: Sequence[Part], run: str) -> None:
+    """Make sure that a place holds all files of a run, and no others.
+
+    Raises:
+        BatchError: it does not.
+    """
+    expected = {part.file for part in parts}
+    there = place.files(FORECASTS).keys()
+    if missing := expected - there:
+        raise BatchError(
+            f"{place.of(f'{FORECASTS}/{min(missing)}')}: was written by a worker, and is not "
+            "there; write to a place that all nodes of the cluster share"
+        )
+    for folder in (FORECASTS, REJECTED):
+        for name in place.files(folder):
+            if name not in expected:
+                raise _of_another(place, f"{folder}/{name}")
+            _about(place, f"{folder}/{name}", run)
+
+
+def _about(place: Place, name: str, run: str) -> dict[bytes, bytes]:
+    """The metadata of a file of a run."""
     with place.told(name):
         about = parquet.read_metadata(place.path(name), filesystem=place.system).metadata
-    return Counts(**json.loads(about[_COUNTS.encode()]))
+    if about is None or about.get(_RUN.encode()) != run.encode():
+        raise _of_another(place, name)
+    return dict(about)
+
+
+def _of_another(place: Place, name: str) -> BatchError:
+    return BatchError(
+        f"{place.of(name)}: was written by another run; remove {place}, and run one at a time"
+    )
 
 
 def _repeated(values: pa.Array, places: NDArray[np.int32]) -> pa.Array:

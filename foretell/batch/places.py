@@ -114,6 +114,35 @@ class Place:
         with self.writing(name) as path, self.system.open_output_stream(path) as file:
             file.write(content)
 
+    def write_first(self, name: str, content: bytes) -> None:
+        """Write a file unless there is one; object storage replaces it.
+
+        Raises:
+            BatchError: it cannot be written.
+        """
+        if not isinstance(self.system, fs.LocalFileSystem):
+            self.write(name, content)
+            return
+        hidden = f".{name}.{uuid4().hex[:8]}"
+        self.write(hidden, content)
+        try:
+            os.link(self.path(hidden), self.path(name))
+        except FileExistsError:
+            pass
+        except OSError:
+            # The file system has no links.
+            self.write(name, content)
+        self.remove(hidden)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one.
+
+        Raises:
+            BatchError: it cannot be removed.
+        """
+        with self.told(name), suppress(FileNotFoundError):
+            self.system.delete_file(self.path(name))
+
     def tidy(self, folder: str) -> None:
         """Remove what was begun in a folder and not finished."""
         with self.told(folder):

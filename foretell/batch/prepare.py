@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from foretell.batch.errors import BatchError
 from foretell.batch.forecaster import unlimited
 from foretell.batch.output import schema_of
-from foretell.batch.places import place_of
+from foretell.batch.places import Place, place_of
 from foretell.batch.plan import Part
-from foretell.batch.tables import Table, open_table
+from foretell.batch.tables import Table, files_of, open_table
 from foretell.batch.work import Work
 from foretell.bundle import calibration, manifest
 from foretell.bundle.layout import MANIFEST
@@ -65,6 +65,11 @@ class Record(BaseModel):
     input: str
     parts: list[Part] = []
 
+    @property
+    def digest(self) -> str:
+        """What tells it from others."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
 
 def prepare(task: Task) -> tuple[Work, Record]:
     """Look at everything but the rows.
@@ -105,15 +110,23 @@ def prepare(task: Task) -> tuple[Work, Record]:
         schema_of(table.names, table.schema, about, task.quantiles),
     )
     sums = hashlib.sha256((task.bundle / MANIFEST).read_bytes()).hexdigest()
-    there = source.files()
-    files = [(name, there[name].size, there[name].mtime_ns) for name in table.files]
     record = Record(
         model=f"{about.name}@{about.version} ({sums[:16]})",
         options=said | {"columns": table.names},
-        input=hashlib.sha256(repr(files).encode()).hexdigest(),
+        input=input_of(source),
     )
     # As JSON reads them.
     return work, Record.model_validate_json(record.model_dump_json())
+
+
+def input_of(source: Place) -> str:
+    """Sum over names, sizes and times of a table's files.
+
+    Raises:
+        BatchError: they cannot be listed.
+    """
+    files = [(name, each.size, each.mtime_ns) for name, each in files_of(source).items()]
+    return hashlib.sha256(repr(files).encode()).hexdigest()
 
 
 def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:

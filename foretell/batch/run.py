@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from foretell.batch.errors import BatchError
-from foretell.batch.output import FORECASTS, REJECTED, Counts, read_counts
-from foretell.batch.places import Place
+from foretell.batch.output import FORECASTS, REJECTED, Counts, check_files, read_counts
 from foretell.batch.plan import Part, divide
-from foretell.batch.prepare import Record, Task, prepare
+from foretell.batch.prepare import Record, Task, input_of, prepare
 from foretell.batch.work import Done, Work
 from foretell.service.engine.limits import usable_cpus
 
@@ -47,17 +47,20 @@ def forecast_table(
         workers: That forecast at a time; as many as there are CPUs here if None.
 
     Raises:
-        BatchError: as `prepare`; what lies at the target is of something else; or a part cannot be
-            forecast, or is not there when it is.
+        BatchError: as `prepare`; what lies at the target is of something else; a part cannot be
+            forecast, or is not there when it is; or the table was written meanwhile.
         BundleError: the bundle does not keep the contract.
     """
     began = time.monotonic()
-    work, record = prepare(task)
+    work, now = prepare(task)
     target = work.target
-    parts = _divided(work, record, part_rows, workers or usable_cpus())
+    record = _recorded(work, now, part_rows, workers or usable_cpus())
+    work, parts = replace(work, run=record.digest), record.parts
     there = target.files(FORECASTS)
     left = [part for part in parts if part.file not in there]
-    before = [read_counts(target, part) for part in parts if part.file in there]
+    before = [read_counts(target, part, work.run) for part in parts if part.file in there]
+    if left:
+        target.remove(SUCCESS)
     total = sum(part.rows for part in parts)
     done = total - sum(part.rows for part in left)
     progress(done, total)
@@ -67,7 +70,11 @@ def forecast_table(
         counts.append(each.counts)
         done += rows[each.part]
         progress(done, total)
-    _check_there(target, left)
+    if input_of(work.table.place) != record.input:
+        raise BatchError(
+            f"{work.table.place}: its files were written since the run began; remove {target}"
+        )
+    check_files(target, parts, work.run)
     target.write(SUCCESS, b"")
     for folder in (FORECASTS, REJECTED):
         target.tidy(folder)
@@ -78,33 +85,23 @@ def forecast_table(
     )
 
 
-def _check_there(target: Place, parts: Sequence[Part]) -> None:
-    """Make sure that what workers have written is at the target, seen from here.
-
-    Raises:
-        BatchError: it is not.
-    """
-    if missing := {part.file for part in parts} - target.files(FORECASTS).keys():
-        raise BatchError(
-            f"{target.of(f'{FORECASTS}/{min(missing)}')}: was written by a worker, and is not "
-            "there; write to a place that all nodes of the cluster share"
-        )
-
-
-def _divided(work: Work, now: Record, part_rows: int, workers: int) -> list[Part]:
-    """The parts that the target says it has, or has from now on.
+def _recorded(work: Work, now: Record, part_rows: int, workers: int) -> Record:
+    """The record that the target has, or has from now on.
 
     Raises:
         BatchError: it is of something else.
     """
     target = work.target
+    # First of all: another run writes its record before its files.
+    is_empty = not target.files()
     found = target.read(RECORD)
     if found is None:
-        if target.files():
+        if not is_empty:
             raise BatchError(f"{target}: is not empty, and not of an earlier run of this command")
         now.parts = divide(work.table, part_rows, usable_cpus(), workers)
-        target.write(RECORD, now.model_dump_json().encode())
-        return now.parts
+        target.write_first(RECORD, now.model_dump_json().encode())
+        # That of another run which was faster.
+        found = target.read(RECORD) or b""
     try:
         record = Record.model_validate_json(found)
     except ValidationError:
@@ -116,13 +113,13 @@ def _divided(work: Work, now: Record, part_rows: int, workers: int) -> list[Part
                 f"{target}: is of {_differs(name, mine, other)}; write to another place, or "
                 "remove this one"
             )
-    return record.parts
+    return record
 
 
 def _differs(name: str, mine: Any, other: Any) -> str:  # noqa: ANN401
     if name == "options":
-        key = next(key for key in mine if mine[key] != other.get(key))
-        return f"other options: {key} {other.get(key)}, not {mine[key]}"
+        key = next(key for key in {**mine, **other} if mine.get(key) != other.get(key))
+        return f"other options: {key} {other.get(key)}, not {mine.get(key)}"
     if name == "model":
         return f"model {other}, not {mine}"
     return "another table, or its files were written since"

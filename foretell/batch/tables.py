@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv, dataset
+from pyarrow import csv, dataset, fs
 
 from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
@@ -101,7 +101,7 @@ def open_table(place: Place, id_column: str, time_column: str, channels: tuple[s
     Raises:
         BatchError: there is none, a file cannot be read, or they have not the same columns.
     """
-    files = tuple(name for name in place.files() if place.of(name).endswith(_ENDINGS))
+    files = tuple(files_of(place))
     if not files:
         raise BatchError(f"{place}: there is no file that ends with .parquet or .csv")
     with _told(place, files[0]):
@@ -120,6 +120,17 @@ def open_table(place: Place, id_column: str, time_column: str, channels: tuple[s
                 f"{place.of(first)} are {_shown(schema)}"
             )
     return Table(place, files, names, schema)
+
+
+def files_of(place: Place) -> dict[str, fs.FileInfo]:
+    """The tables among the files of a place.
+
+    Raises:
+        BatchError: they cannot be listed.
+    """
+    return {
+        name: about for name, about in place.files().items() if place.of(name).endswith(_ENDINGS)
+    }
 
 
 def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:

@@ -29,6 +29,7 @@ class Work:
     Attributes:
         last: Rows that are read of a series, the latest.
         schema: Of the forecasts.
+        run: The digest of the record that the parts are of; empty before it is known.
     """
 
     table: Table
@@ -38,6 +39,7 @@ class Work:
     device: DeviceChoice
     target: Place
     schema: pa.Schema
+    run: str = ""
 
 
 class Done(NamedTuple):
@@ -75,7 +77,7 @@ class Worker:
             BatchError: it cannot be read, forecast or written, or is not to go on.
         """
         work, manifest = self._work, self._forecaster.model.manifest
-        writer = Writer(work.target, part, work.table, work.schema, manifest)
+        writer = Writer(work.target, part, work.table, work.schema, manifest, work.run)
         try:
             with writer:
                 for chunk in read_chunks(work.table, part, work.last):

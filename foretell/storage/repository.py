@@ -4,14 +4,15 @@
 manifest is written after the files that it names, and is never replaced. Only `collect` removes
 files: one that no manifest names goes to `trash/<sha256>`, and is removed from there after `GRACE`.
 If a version that has it is published meanwhile, it is read from the trash, and the next `collect`
-moves it back.
+copies it back.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +24,13 @@ from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import manifest_as
+from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
 
 Version = tuple[str, str]
 GRACE = timedelta(hours=24)
+# Of a listing of files, until a manifest is written; far below `GRACE`.
+_FRESH_SECONDS = 3600.0
 BLOBS, TRASH = "blobs", "trash"
 _MANIFEST = re.compile(
     rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
@@ -53,7 +57,7 @@ class Contents(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Files that were removed for good, moved to the trash, and moved back."""
+    """Files that were removed for good, moved to the trash, and copied back."""
 
     removed: int
     moved: int
@@ -108,11 +112,15 @@ def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
         StorageError: it is not there, or breaks off.
     """
     with location.told(called):
-        try:
-            found = obstore.get(location.store, f"{BLOBS}/{wanted}")
-        except FileNotFoundError:
-            found = obstore.get(location.store, f"{TRASH}/{wanted}")
-        yield from map(bytes, found)
+        # It may be moved to and fro meanwhile.
+        for place in (BLOBS, TRASH, BLOBS):
+            try:
+                found = obstore.get(location.store, f"{place}/{wanted}")
+            except FileNotFoundError:
+                continue
+            yield from map(bytes, found)
+            return
+    raise StorageError(f"{location.of(called)}: {BLOBS}/{wanted} is missing")
 
 
 def publish(
@@ -136,6 +144,7 @@ def publish(
     about = manifest.read(bundle)
     checksums.check(bundle, about.files)
     name = layout.check_name(name or about.name)
+    listed = time.time()
     there = list_contents(location)
     known = [int(own) for found, own in there.versions if found == name]
     version = layout.check_version(version or str(max(known, default=0) + 1))
@@ -143,10 +152,16 @@ def publish(
     exists = BundleError(f"{place}: exists already; bundles are never changed")
     if int(version) in known:
         raise exists
-    for file, wanted in about.files.items():
-        if wanted not in there.blobs:
-            _put_blob(location, bundle / file, wanted)
     path, content = manifest_path(name, version), manifest_as(bundle, name, version).encode()
+    while True:
+        for file, wanted in about.files.items():
+            if wanted not in there.blobs:
+                _put_blob(location, bundle / file, wanted)
+        if time.time() - listed < _FRESH_SECONDS:
+            break
+        # Files that were there may have been collected since.
+        listed = time.time()
+        there = list_contents(location)
     with location.told(path):
         try:
             obstore.put(location.store, path, content, mode="create")
@@ -186,15 +201,16 @@ def collect(location: Location) -> Collected:
         BundleError: a manifest cannot be understood; nothing has changed.
         StorageError: the repository cannot be read or written.
     """
+    until = _now(location) - GRACE
     there = list_contents(location)
     named: set[str] = set()
     for key in there.versions:
         named.update(read_manifest(location, *key).files.values())
-    until = datetime.now(UTC) - GRACE
     removed = moved = restored = 0
     for own, entry in there.trash.items():
         if own in named and own not in there.blobs:
-            _move(location, TRASH, BLOBS, own)
+            # Readers may have looked here last: the next run removes it.
+            _copy(location, TRASH, BLOBS, own)
             restored += 1
         elif entry.at < until:
             _remove(location, f"{TRASH}/{own}")
@@ -202,15 +218,29 @@ def collect(location: Location) -> Collected:
     for own, entry in there.blobs.items():
         # What lies in both places is moved by the next run: this one may remove it from the trash.
         if own not in named and own not in there.trash and entry.at < until:
-            _move(location, BLOBS, TRASH, own)
-            moved += 1
+            _copy(location, BLOBS, TRASH, own)
+            with location.told(f"{TRASH}/{own}"):
+                is_whole = obstore.head(location.store, f"{TRASH}/{own}")["size"] == entry.size
+            # Azure may copy later than it answers.
+            if is_whole:
+                _remove(location, f"{BLOBS}/{own}")
+                moved += 1
     return Collected(removed, moved, restored)
 
 
-def _move(location: Location, source: str, target: str, own: str) -> None:
+def _now(location: Location) -> datetime:
+    """The time by the clock of the storage, which dates its objects."""
+    path = f"{TRASH}/clock"
+    with location.told(path):
+        obstore.put(location.store, path, b"")
+        found = obstore.head(location.store, path)["last_modified"]
+    _remove(location, path)
+    return found
+
+
+def _copy(location: Location, source: str, target: str, own: str) -> None:
     with location.told(f"{source}/{own}"):
         obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
-    _remove(location, f"{source}/{own}")
 
 
 def _remove(location: Location, path: str) -> None:

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from foretell.batch import run as run_module
 from foretell.batch.errors import BatchError
+from foretell.batch.places import Place
 from foretell.batch.plan import Part
 from foretell.batch.prepare import Task
 from foretell.batch.run import forecast_table
@@ -138,6 +140,69 @@ def test_two_runs_at_a_time_write_the_same(models: Path, tmp_path: Path) -> None
     assert forecast_table(asked, beside, part_rows=100).counts == (60, 0)
     run(path, bundle, tmp_path / "alone")
     assert forecasts(tmp_path).equals(forecasts(tmp_path / "alone"))
+
+
+@pytest.mark.parametrize("url", ["", "s3"])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({}, "part-0000[0-9].parquet: was written by another run"), ({"horizon": 2}, "other options")],
+)
+def test_runs_that_begin_together(
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    options: dict[str, Any],
+    told: str,
+) -> None:
+    path, divide = tmp_path / "given.parquet", run_module.divide
+    parquet.write_table(many(60), path, row_group_size=64)
+    asked = task(path, tmp_path, models / "repeat" / "1")
+    if url:
+        # As in object storage, where the record that is written last stays.
+        monkeypatch.setattr(Place, "write_first", Place.write)
+
+    def divide_late(*given: Any) -> list[Part]:
+        monkeypatch.setattr(run_module, "divide", divide)
+        other = asked._replace(**options)
+        assert forecast_table(other, here, part_rows=200, workers=1).counts == (60, 0)
+        (tmp_path / "out" / "_SUCCESS").unlink()
+        return divide(*given)
+
+    monkeypatch.setattr(run_module, "divide", divide_late)
+    if url or options:
+        with pytest.raises(BatchError, match=told if not url else "was written by another run"):
+            forecast_table(asked, here, part_rows=100)
+        assert not (tmp_path / "out" / "_SUCCESS").exists()
+    else:
+        assert forecast_table(asked, here, part_rows=100).counts == (60, 0)
+    names = forecasts(tmp_path)["unique_id"].to_pylist()
+    assert len(set(names)) == 60
+    assert len(names) == 60 * options.get("horizon", 4)
+
+
+def test_table_that_is_written_during_a_run(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "given.parquet"
+
+    def rewriting(rows: int) -> Any:
+        def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+            found = here(work, parts)
+            yield next(found)
+            parquet.write_table(many(100, rows), path, row_group_size=64)
+            yield from found
+
+        return execute
+
+    for number, (rows, told) in enumerate(
+        ((9, "its files were written since the run began"), (6, "has fewer rows than when the run"))
+    ):
+        parquet.write_table(many(100), path, row_group_size=64)
+        folder = tmp_path / str(number)
+        with pytest.raises(BatchError, match=f"given.parquet: {told}"):
+            forecast_table(
+                task(path, folder, models / "repeat" / "1"), rewriting(rows), part_rows=100
+            )
+        assert not (folder / "out" / "_SUCCESS").exists()
 
 
 def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: Path) -> None:

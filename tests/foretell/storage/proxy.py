@@ -76,7 +76,8 @@ class Proxy:
                 for name in ("etag", "last-modified", "content-type"):
                     if value := answer.getheader(name):
                         self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
+                length = answer.getheader("content-length") if self.command == "HEAD" else None
+                self.send_header("content-length", length or str(len(content)))
                 self.end_headers()
                 if "cut" in kinds:
                     content = content[: len(content) // 2]

@@ -220,7 +220,7 @@ def test_gc_removes_what_no_version_names(
     named = {f"blobs/{own}" for own in read_manifest(location, "repeat", "1").files.values()}
     young = run(gc, location)
     assert young.output == "0 files removed, 0 moved to trash, 0 restored\n"
-    monkeypatch.setattr(repository, "GRACE", timedelta(0))
+    monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
     unnamed = len(list_contents(location).blobs) - len(named)
     assert unnamed > 0
     assert run(gc, location).output == f"0 files removed, {unnamed} moved to trash, 0 restored\n"

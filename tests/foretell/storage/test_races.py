@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
@@ -21,7 +23,7 @@ from foretell.storage import location as places
 from foretell.storage import repository
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
-from foretell.storage.repository import BLOBS, GRACE, TRASH, collect, publish
+from foretell.storage.repository import BLOBS, GRACE, TRASH, collect, publish, read_blob
 from tests.support.bundles import Spec, write_bundle
 
 
@@ -30,12 +32,14 @@ class Storage:
 
     Attributes:
         before: Called before each request.
+        committing: Manifests that are being written.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.before: Callable[[], None] = lambda: None
+        self.committing = 0
         self._named_at: dict[str, datetime] = {}
 
     def list(self, _: object) -> Iterator[list[dict[str, Any]]]:
@@ -54,7 +58,9 @@ class Storage:
 
     def put(self, _: object, path: str, content: Any, *, mode: str = "", **__: object) -> None:
         found = content if isinstance(content, bytes) else b"".join(content)
+        self.committing += mode == "create"
         self.before()
+        self.committing -= mode == "create"
         if mode == "create" and path in self.objects:
             raise AlreadyExistsError(path)
         self.objects[path] = found, self.now
@@ -65,6 +71,13 @@ class Storage:
         if source not in self.objects:
             raise FileNotFoundError(source)
         self.objects[target] = self.objects[source][0], self.now
+
+    def head(self, _: object, path: str) -> dict[str, Any]:
+        self.before()
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        content, at = self.objects[path]
+        return {"size": len(content), "last_modified": at}
 
     def delete(self, _: object, paths: list[str]) -> None:
         self.before()
@@ -92,7 +105,10 @@ class Storage:
 
 
 def together(storage: Storage, actions: list[Callable[[], object]], order: Iterator[int]) -> None:
-    """Run actions at the same time, one request after another; `order` says of which."""
+    """Run actions at the same time, one request after another.
+
+    `order` says of which, or at 3 that 13 hours pass: of all but the writing of a manifest.
+    """
     own = threading.local()
     turns = [(threading.Semaphore(0), threading.Semaphore(0)) for _ in actions]
     failed: list[BaseException] = []
@@ -121,7 +137,10 @@ def together(storage: Storage, actions: list[Callable[[], object]], order: Itera
     for thread in threads:
         thread.start()
     while left:
-        number = sorted(left)[next(order) % len(left)]
+        if (turn := next(order)) == 3:
+            storage.now += timedelta(hours=0 if storage.committing else 13)
+            continue
+        number = sorted(left)[turn % len(left)]
         turns[number][0].release()
         turns[number][1].acquire()
     for thread in threads:
@@ -129,6 +148,28 @@ def together(storage: Storage, actions: list[Callable[[], object]], order: Itera
     storage.before = lambda: None
     if failed:
         raise failed[0]
+
+
+def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Location]:
+    """A storage that is asked from now on; the clock of this machine is another one."""
+    storage = Storage()
+    for module in (repository, places):
+        monkeypatch.setattr(module, "obstore", storage)
+    monkeypatch.setattr(time, "time", lambda: storage.now.timestamp() + 1e6)
+    return storage, Location("s3://bucket", None)  # type: ignore[arg-type]
+
+
+def read(storage: Storage, location: Location) -> None:
+    """Read all files of the versions that are there now."""
+    for path in [path for path in storage.objects if path.endswith(layout.MANIFEST)]:
+        found = storage.objects[path]
+        for file, wanted in parse(found[0], path).files.items():
+            try:
+                deque(read_blob(location, wanted, file), maxlen=0)
+            except StorageError as error:
+                # It stays while its version is there.
+                if storage.objects.get(path) is found:
+                    raise AssertionError(path) from error
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +180,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_bundle(folder, spec) for spec in specs]
 
 
-ACTIONS = st.sampled_from(["publish 0", "publish 1", "publish 2", "remove", "collect"])
+ACTIONS = st.sampled_from(["publish 0", "publish 1", "publish 2", "remove", "collect", "read"])
 PHASES = st.lists(
     st.tuples(
         st.lists(ACTIONS, min_size=1, max_size=3).filter(lambda own: own.count("collect") < 3),
-        st.lists(st.integers(0, 2), max_size=60),
+        st.lists(st.integers(0, 3), max_size=60),
         st.sampled_from([0, 1, 13, 25]),
     ),
     min_size=1,
@@ -162,17 +203,7 @@ def test_no_version_loses_a_file(
     monkeypatch: pytest.MonkeyPatch,
     phases: list[tuple[list[str], list[int], int]],
 ) -> None:
-    storage = Storage()
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return storage.now
-
-    for module in (repository, places):
-        monkeypatch.setattr(module, "obstore", storage)
-    monkeypatch.setattr(repository, "datetime", Clock)
-    location: Any = Location("s3://bucket", None)  # type: ignore[arg-type]
+    storage, location = installed(monkeypatch)
 
     def remove() -> None:
         for path in [path for path in storage.objects if path.endswith(layout.MANIFEST)][:1]:
@@ -181,7 +212,9 @@ def test_no_version_loses_a_file(
     def action(name: str) -> Callable[[], object]:
         if name.startswith("publish"):
             return lambda: publish(bundles[int(name[-1])], location)
-        return remove if name == "remove" else lambda: collect(location)
+        return {"remove": remove, "read": lambda: read(storage, location)}.get(
+            name, lambda: collect(location)
+        )
 
     for names, order, hours in phases:
         together(storage, [action(name) for name in names], chain(order, repeat(0)))
@@ -192,3 +225,59 @@ def test_no_version_loses_a_file(
         storage.now += GRACE + timedelta(hours=1)
     assert storage.paths(BLOBS) == storage.named()
     assert not storage.paths(TRASH)
+
+
+def test_publish_that_takes_days(bundles: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    storage.delete(None, ["a/1/manifest.json"])
+    slow = repository.manifest_as
+
+    def sleep(*given: Any) -> str:
+        for _ in range(3):
+            storage.now += GRACE + timedelta(hours=1)
+            collect(location)
+        assert not storage.paths(BLOBS)
+        return slow(*given)
+
+    monkeypatch.setattr(repository, "manifest_as", sleep)
+    publish(bundles[0], location)
+    assert storage.paths(BLOBS) == storage.named()
+
+
+def test_file_that_is_copied_back_while_it_is_read(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    for own in storage.named():
+        storage.objects[f"{TRASH}/{own}"] = storage.objects.pop(f"{BLOBS}/{own}")
+    storage.now += GRACE + timedelta(hours=1)
+    asked = iter(range(9))
+
+    def collect_twice() -> None:
+        # Of the first file blobs/ was looked at already.
+        if next(asked) == 1:
+            storage.before = lambda: None
+            assert (collect(location).restored, collect(location).removed) == (3, 3)
+
+    storage.before = collect_twice
+    read(storage, location)
+
+
+def test_file_whose_copy_is_not_whole_stays(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    publish(bundles[2], location)
+    there = storage.paths(BLOBS)
+    storage.delete(None, ["c/1/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+
+    def begin(_: object, source: str, target: str) -> None:
+        storage.objects[target] = b"", storage.now
+
+    monkeypatch.setattr(storage, "copy", begin)
+    assert collect(location).moved == 0
+    assert storage.paths(BLOBS) == there
