@@ -82,6 +82,9 @@ def trace(form: ServingForm) -> onnx.ModelProto:
                 optimize=False,
                 custom_translation_table=LOWERINGS,
             )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise ExportError(f"torch cannot trace it: {reason[:200]}") from error
         finally:
             exporter.setLevel(level)
     if program is None:

@@ -9,7 +9,7 @@ cuDNN, and has shapes computed on the CPU. `export/operators.py` lists its kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -21,56 +21,93 @@ from onnxscript.onnx_opset import opset23
 op: Any = opset23
 
 
-def _largest(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+def _largest(values: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     return _first(values, dim, keepdim, largest=1)
 
 
-def _smallest(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
+def _smallest(values: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     return _first(values, dim, keepdim, largest=0)
 
 
 def _first(values: Any, dim: Sequence[int], keepdim: bool, *, largest: int) -> Any:
-    (axis,) = dim
-    found, _ = op.TopK(values, _integers(1), axis=axis, largest=largest, sorted=1)
-    return found if keepdim else op.Gather(found, op.Constant(value_int=0), axis=axis)
+    """Axis by axis, the last one first; a NaN is kept only if it comes first in its axis."""
+    rank = len(values.shape)
+    for axis in sorted((each % rank for each in dim or range(rank)), reverse=True):
+        values, _ = op.TopK(values, _integers(1), axis=axis, largest=largest, sorted=1)
+        if not keepdim:
+            values = op.Gather(values, op.Constant(value_int=0), axis=axis)
+    return values
 
 
 def _sort(values: Any, dim: int = -1, descending: bool = False) -> Any:
-    length = _integers(values.shape[dim])
-    return op.TopK(values, length, axis=dim, largest=int(descending), sorted=1)
+    length = values.shape[dim]
+    known = isinstance(length, int)
+    count = _integers(length) if known else op.Gather(op.Shape(values), _integers(dim))
+    return op.TopK(values, count, axis=dim, largest=int(descending), sorted=1)
 
 
-def _mean(values: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
-    rank, count = len(values.shape), len(dim)
-    axes = sorted(axis % rank for axis in dim)
-    if axes in ([*range(count)], [*range(rank - count, rank)]):
+def _mean(values: Any, dim: Sequence[int] | None, keepdim: bool = False, dtype: int = -1) -> Any:
+    kind = values.dtype if dtype == -1 else ir.DataType(dtype)
+    rank = len(values.shape)
+    axes = sorted(axis % rank for axis in dim or range(rank))
+    count = len(axes)
+    lengths = [values.shape[axis] for axis in axes]
+    outer = axes in ([*range(count)], [*range(rank - count, rank)])
+    if dtype != -1:
+        values = op.Cast(values, to=dtype)
+    if outer or not all(isinstance(length, int) for length in lengths):
         return op.ReduceMean(values, _integers(*axes), keepdims=int(keepdim))
     total = op.ReduceSum(values, _integers(*axes), keepdims=int(keepdim))
-    return op.Div(total, _number(prod(values.shape[axis] for axis in axes), values))
+    return op.Div(total, _number(prod(lengths), kind))
 
 
 def _softplus(values: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """As exact as torch has it: the operator of ONNX leaves no digits of small ones.
-
-    A small number that 1 is added to loses its digits; the quotient has them from the same sum
-    (Kahan's `log1p`).
-    """
-    del beta, threshold
-    small, one = op.Exp(op.Neg(op.Abs(values))), _number(1, values)
-    least = _number(np.finfo(values.dtype.numpy()).eps, values)
-    total = op.Add(one, op.Max(small, least))
-    return op.Add(op.Relu(values), op.Mul(small, op.Div(op.Log(total), op.Sub(total, one))))
+    """As exact as torch has it: the operator of ONNX leaves no digits of small ones."""
+    kind = values.dtype
+    scaled = values if beta == 1 else op.Mul(values, _number(beta, kind))
+    found = op.Add(op.Relu(scaled), _log1p(op.Exp(op.Neg(op.Abs(scaled))), kind))
+    found = found if beta == 1 else op.Div(found, _number(beta, kind))
+    # Beyond 20 both are the same in float32.
+    if threshold >= 20:
+        return found
+    return op.Where(op.Greater(scaled, _number(threshold, kind)), values, found)
 
 
 def _asinh(values: Any) -> Any:
-    size = op.Abs(values)
-    root = op.Sqrt(op.Add(op.Mul(size, size), _number(1, values)))
-    return op.Mul(op.Sign(values), op.Log(op.Add(size, root)))
+    """By `log1p` for digits of small ones; the square of a large one would overflow."""
+    kind = values.dtype
+    size, one = op.Abs(values), _number(1, kind)
+    # From here on it is log(2x), in digits.
+    large = _number(kind.eps**-0.5, kind)
+    small = op.Min(size, large)
+    square = op.Mul(small, small)
+    root = op.Sqrt(op.Add(square, one))
+    found = _log1p(op.Add(small, op.Div(square, op.Add(root, one))), kind)
+    return op.Mul(op.Sign(values), op.Add(found, op.Log(op.Div(op.Max(size, large), large))))
 
 
 def _sinh(values: Any) -> Any:
-    twice = op.Sub(op.Exp(values), op.Exp(op.Neg(values)))
-    return op.Div(twice, _number(2, values))
+    """By `1 - exp(-x/2)` with its digits (Kahan's `expm1`), so that nothing overflows before."""
+    kind = values.dtype
+    one, half = _number(1, kind), _number(0.5, kind)
+    # Twice as much overflows.
+    size = op.Min(op.Mul(op.Abs(values), half), _number(0.6 * log(kind.max), kind))
+    falling = op.Min(op.Exp(op.Neg(size)), _number(1 - kind.eps / 2, kind))
+    below = op.Mul(size, op.Div(op.Sub(falling, one), op.Log(falling)))
+    above = op.Div(below, falling)
+    cosine = op.Add(one, op.Mul(half, op.Mul(above, below)))
+    return op.Mul(op.Sign(values), op.Mul(op.Add(above, below), cosine))
+
+
+def _log1p(values: Any, kind: ir.DataType) -> Any:
+    """Of what is not negative.
+
+    A small number that 1 is added to loses its digits; the quotient has them from the same sum
+    (Kahan).
+    """
+    one = _number(1, kind)
+    total = op.Add(one, op.Max(values, _number(float(kind.eps), kind)))
+    return op.Mul(values, op.Div(op.Log(total), op.Sub(total, one)))
 
 
 _ATEN = torch.ops.aten
@@ -90,8 +127,8 @@ def _integers(*values: int) -> Any:
     return op.Constant(value_ints=[*values])
 
 
-def _number(value: float, like: Any) -> Any:
-    return op.Constant(value=ir.tensor(np.array(value, like.dtype.numpy())))
+def _number(value: float, kind: ir.DataType) -> Any:
+    return op.Constant(value=ir.tensor(np.array(value, kind.numpy())))
 
 
 def broadcast(model: ir.Model) -> None:
@@ -113,6 +150,8 @@ def _expand(graph: ir.Graph, node: ir.Node) -> None:
     if given is None or given.shape is None or expanded.shape is None:
         return
     wanted = expanded.shape.dims
+    if any(isinstance(length, ir.SymbolicDim) and length.value is None for length in wanted):
+        return
     own = (1,) * (len(wanted) - len(given.shape)) + given.shape.dims
     of_others = [
         axis
@@ -120,7 +159,7 @@ def _expand(graph: ir.Graph, node: ir.Node) -> None:
         if not isinstance(length, int) and length != mine
     ]
     other = next(_of_length(graph, node, wanted[0]), None) if of_others == [0] else None
-    if of_others and other is None:
+    if of_others and (other is None or given.dtype is ir.DataType.BOOL):
         return
     tape = _Tape(node)
     result = given

@@ -1,4 +1,4 @@
-"""RevIN in sums."""
+"""RevIN by means, which are exact of constant windows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foretell.models.layers.window_norms import InstanceNorm
 
 @rewrites(InstanceNorm)
 def rewrite_instance_norm(plain: InstanceNorm, _: Call) -> nn.Module | None:
-    """Sums, where there are no gaps: those that read them have sums already."""
+    """Where there are no gaps: a norm that reads them works like this already."""
     return None if plain.reads_gaps else SummedInstanceNorm(plain)
 
 
 class SummedInstanceNorm(InstanceNorm):
-    """Centre and spread of each window by sums.
+    """Centre and spread of each window by the mean of what a first mean leaves.
 
     Args:
         plain: The trained normalisation.

@@ -24,6 +24,14 @@ from foretell.importers.keys import KeyMap, rows
 from foretell.models.layers.feed_forward import Activation
 from foretell.timeaxis.calendar import Feature
 
+# What GluonTS calls features of ours, which the library's examples take.
+_GLUONTS = {
+    "second_of_minute": "second",
+    "minute_of_hour": "minute",
+    "hour_of_day": "hour",
+    "week_of_year": "week",
+    "month_of_year": "month",
+}
 _EMBEDDER = "model.embedder.embedders.{}.weight"
 _ATTENTION = """
     q_proj.*    query.*
@@ -277,9 +285,9 @@ class Autoformer(LaggedModel):
 
 
 def _features(names: list[str]) -> list[str]:
-    """Ours by name, or by that of GluonTS, as the library's examples have them: `hour_of_day`."""
+    """Ours by name, or by that of GluonTS."""
     known = get_args(Feature)
-    found = [name if name in known else name.partition("_of_")[0] for name in names]
+    found = [_GLUONTS.get(name, name) for name in names]
     for name in found:
         if name == "age":
             raise ValueError(

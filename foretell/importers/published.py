@@ -169,12 +169,19 @@ def _choose(runs: Sequence[Run], others: Sequence[Arguments]) -> Run:
         # One is compared argument by argument.
         return runs[0] if runs else Run({}, {}, complete=False)
     fitting = [run for run in runs if not any(_conflicts(run.arguments, other) for other in others)]
-    if len(fitting) != 1:
-        raise ImporterError(
-            f"{len(fitting) or 'none'} of the {len(runs)} commands of the script fit the file and "
-            "what is given: give the one that trained it, as --config 'python run.py --seq_len …'"
-        )
-    return fitting[0]
+    different = [run for i, run in enumerate(fitting) if run not in fitting[:i]]
+    if len(different) == 1:
+        return different[0]
+    said = [{**values_of(run.arguments), **run.unread} for run in different]
+    names = dict.fromkeys(name for each in said for name in each)
+    differing = [
+        name for name in names if any(each.get(name) != said[0].get(name) for each in said)
+    ]
+    difference = f", and differ in {', '.join(differing)}" if differing else ""
+    raise ImporterError(
+        f"{len(fitting) or 'none'} of the {len(runs)} commands of the script fit the file and what "
+        f"is given{difference}: give the one that trained it, as --config 'python run.py …'"
+    )
 
 
 def _is_of(arguments: Arguments, name: str) -> bool:

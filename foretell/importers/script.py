@@ -1,7 +1,7 @@
 """Arguments from a file: YAML, JSON, a script of published code, or the command itself.
 
-Of a script only commands and variables that it assigns once are read; loops, conditions and
-functions are not. Options whose values depend on them are asked for.
+Of a script only commands are read, and variables that it assigns once, before they are used; loops,
+conditions and functions are not. Options whose values depend on them are asked for.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ import yaml
 from foretell.importers.arguments import ALIASES, OPTIONS, Arguments, read_arguments
 from foretell.importers.errors import ImporterError
 
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*", re.MULTILINE)
+_COMMENT = re.compile(r"""(?P<kept>\\.|'[^']*'|"(?:\\.|[^"\\])*")|(?:^|(?<=\s))#.*""", re.MULTILINE)
 _CONTINUED = re.compile(r"\\(?:\r?\n|\Z)")
 _ASSIGNED = r"([A-Za-z_]\w*)=(\"[^\"$`]*\"|'[^']*'|[^\s\"'$`();&|]+)"
 _ASSIGNMENTS = re.compile(
     rf"^[ \t]*(?:(?:export[ \t]+)?{_ASSIGNED}[ \t]*;?[ \t]*)+\r?$", re.MULTILINE
+)
+_BLOCKS = re.compile(
+    r"(?:^|[;&|]|\b(?:then|do|else)\b)[ \t]*(if|case|while|until|for|select|fi|esac|done|\{|\}|"
+    r"(?:function[ \t]+\w+|\w+[ \t]*\(\))\s*\{?)(?=[\s;&|]|\Z)",
+    re.MULTILINE,
 )
 _SOURCED = re.compile(r"^\s*(?:source|\.|eval)\s", re.MULTILINE)
 
@@ -113,7 +118,7 @@ def _read_commands(script: str, provenance: str) -> list[Run]:
 
 def _split(script: str) -> Iterator[list[str]]:
     """The words of each command."""
-    text = _CONTINUED.sub(" ", _COMMENT.sub("", script))
+    text = _CONTINUED.sub(" ", _COMMENT.sub(lambda found: found["kept"] or "", script))
     for name, value in _variables(text).items():
         text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", value.replace("\\", r"\\"), text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>\n")
@@ -131,16 +136,29 @@ def _variables(script: str) -> dict[str, str]:
     """Those that are assigned once, so that nothing decides among values."""
     if _SOURCED.search(script):
         return {}
-    found = dict(
-        assigned
+    found = {
+        name: value
         for line in _ASSIGNMENTS.finditer(script)
-        for assigned in re.findall(_ASSIGNED, line[0])
-    )
+        for name, value in re.findall(_ASSIGNED, line[0])
+        if not _is_conditional(script, line.start())
+        and not re.search(rf"\$\{{?{name}\b", script[: line.start()])
+    }
     return {
         name: value.strip("\"'")
         for name, value in found.items()
         if len(re.findall(rf"(?<![\w$\-{{./]){name}(?!\w)", script)) == 1
     }
+
+
+def _is_conditional(script: str, place: int) -> bool:
+    """Whether what is at a place may not run, as inside a condition or a function."""
+    blocks: list[str] = []
+    for found in _BLOCKS.finditer(script, 0, place):
+        if found[1] in {"fi", "esac", "done", "}"}:
+            del blocks[-1:]
+        else:
+            blocks.append(found[1])
+    return not {"for", "select", "{"}.issuperset(blocks)
 
 
 def _read_command(words: list[str], provenance: str) -> Run:
@@ -160,5 +178,8 @@ def _read_command(words: list[str], provenance: str) -> Run:
         try:  # some take all of a model's arguments as JSON
             options |= _flatten(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
+            if not _is_plain(value):
+                complete = False
+                continue
             raise ImporterError(f"{provenance}: {value[:60]}: {error}") from None
     return _run(options, provenance, complete=complete)

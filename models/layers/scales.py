@@ -68,7 +68,7 @@ def robust(history: Tensor) -> InstanceStatistics:
     median = _median(history)
     deviation = _median((history - median).abs())
     spread = _deviation(history, _mean(history))
-    deviation = torch.where(deviation > 0, deviation, spread * _NORMAL)
+    deviation = torch.where(deviation > 0, deviation, deviation + spread * _NORMAL)
     return InstanceStatistics(median, deviation)
 
 
@@ -103,8 +103,8 @@ def quartiles(history: Tensor) -> InstanceStatistics:
 
 
 def more_than_zero(spread: Tensor) -> Tensor:
-    """What NeuralForecast divides by: a spread of 0 counts as 1."""
-    return torch.where(spread > 0, spread, 1.0) + MILLIONTH
+    """What NeuralForecast divides by: a spread of 0 counts as 1, and NaN stays NaN."""
+    return torch.where(spread > 0, spread, spread + 1) + MILLIONTH
 
 
 def local(spread: Tensor) -> Tensor:

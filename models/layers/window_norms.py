@@ -213,7 +213,6 @@ class Chain(WindowNorm):
         return self.inner.reverse(said, inner), self.outer, outer
 
 
-ARCSINH = Warp(torch.asinh, torch.sinh)
 _LOWEST = -1
 _SIGNED = Warp(lambda scaled: scaled * 2 + _LOWEST, lambda forecast: (forecast - _LOWEST) / 2)
 _at_least = partial(torch.clamp, min=1e-10)
@@ -226,7 +225,7 @@ WINDOW_NORMS: Mapping[str, Build] = {
     "robust": lambda *_: WindowScaler(scales.robust),
     "minmax": lambda *_: WindowScaler(scales.extremes),
     "minmax1": lambda *_: WindowScaler(scales.extremes, warp=_SIGNED),
-    "invariant": lambda *_: WindowScaler(scales.robust, warp=ARCSINH),
+    "invariant": lambda *_: WindowScaler(scales.robust, warp=Warp(torch.asinh, torch.sinh)),
     "decoupled": lambda channels, _: DecoupledScaler(channels),
     "magnitude": lambda *_: WindowScaler(scales.magnitude, _at_least),
     "local-standard": lambda *_: WindowScaler(scales.standard, scales.local),

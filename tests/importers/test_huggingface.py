@@ -95,6 +95,7 @@ AGE = "time_features age: how old a series is"
         ("paths", {"time_features": "hour"}, "as many of second, minute"),
         ("paths", {"time_features": "hour,age"}, AGE),
         ("paths", {"time_features": "hour,moon"}, "time_features moon: expected some of second"),
+        ("paths", {"time_features": "hour,minute_of_day"}, "time_features minute_of_day: expected"),
         ("means", {**CATEGORY, "time_features": "hour"}, "num_time_features 0: "),
         ("means", {}, "num_static_categorical_features 1: static_categorical has to have"),
         ("means", {**CATEGORY, "static_real": "1"}, "num_static_real_features 0: "),

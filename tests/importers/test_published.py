@@ -229,6 +229,7 @@ def test_setting_names_model_and_source(tmp_path: Path) -> None:
         f"heads=2 # small\n{RUN} --n_heads $heads\n",
         f"heads=2; width=8\n{RUN} --n_heads ${{heads}} --d_model $width\n",
         f"{RUN} --n_heads 4\n{RUN} --n_heads 2 --d_model 8\n{RUN} --n_heads 8 --d_model 16\n",
+        "\n".join(f"{RUN} --n_heads 2 --is_training {i} --seed {i} --des Exp{i}" for i in range(2)),
         f"for n in 6 12; do {RUN.replace('--pred_len 6', '--pred_len $n')} --n_heads 2\ndone",
     ],
 )
@@ -278,6 +279,7 @@ def test_one_of_several_commands_has_to_fit(
     message = refused(from_script(tmp_path, "\n".join(runs)))
     assert f"{count} of the 2 commands of the script fit the file and what is given" in message
     assert "give the one that trained it, as --config 'python run.py" in message
+    assert ("and differ in factor:" in message) == (count == "2")
 
 
 def test_defaults_on_request(tmp_path: Path) -> None:

@@ -68,7 +68,17 @@ def test_several_commands(tmp_path: Path) -> None:
         ("n=2\nrun --n_heads \\\n  $n # --n_heads 3", 2),
         ("n=8\nif [ ! -d logs ]; then mkdir logs; fi\nrun --n_heads $n", 8),
         ("n=8\ncd code && run --n_heads $n > log$n 2>&1 &", 8),
+        ("for i in 1 2; do\n  n=2\n  run --n_heads $n\ndone", 2),
+        ("{\n  m=3\n}\nf() {\n  m=4\n}\nn=2\nrun --n_heads $n", 2),
+        ("run --des 'a #1' --n_heads 4", 4),
         # What only a run would tell.
+        ("run --n_heads $n\nn=2", None),
+        ("if [ $1 ]; then\n  n=2\nfi\nrun --n_heads $n", None),
+        ("if [ $1 ]\nthen echo\nelse\n  n=2\nfi\nrun --n_heads $n", None),
+        ("case $1 in\na)\n  n=2\n  ;;\nesac\nrun --n_heads $n", None),
+        ("while [ $1 ]; do\n  n=2\ndone\nrun --n_heads $n", None),
+        ("f() {\n  n=2\n}\nrun --n_heads $n", None),
+        ("function f\n{\n  n=2\n}\nrun --n_heads $n", None),
         ("run --n_heads $n", None),
         ("n=$1\nrun --n_heads $n", None),
         ("n=$((2*4))\nrun --n_heads $n", None),
@@ -120,6 +130,12 @@ def test_command_of_tfb_with_json(tmp_path: Path) -> None:
     (run,) = read_script(write(tmp_path, "tfb.sh", content))
     assert values([run]) == [{"pred_len": 96, "d_model": 16, "seq_len": 336}]
     assert run.unread == {"n_heads": "tfb.sh has $n"}
+
+
+def test_json_that_a_shell_completes(tmp_path: Path) -> None:
+    content = "python run.py --seq_len 96 --model-hyper-params \"{'d_model': $width}\""
+    (run,) = read_script(write(tmp_path, "tfb.sh", content))
+    assert (values([run]), run.complete) == ([{"seq_len": 96}], False)
 
 
 @pytest.mark.parametrize("start", ["", "python -u run.py "])

@@ -48,6 +48,12 @@ def test_each_window_and_channel_is_by_itself(name: str) -> None:
     torch.testing.assert_close(layer(other)[0][..., 1:], found[..., 1:])
 
 
+@pytest.mark.parametrize("name", ["standard", "robust", "minmax", "invariant"])
+def test_nan_stays_nan(name: str) -> None:
+    found, _, spread = normed(name, *[float("nan")] * 4)
+    assert np.isnan([*found, spread]).all()
+
+
 def test_standard_by_hand() -> None:
     found, centre, spread = normed("standard", 1, 3, 5)
     deviation = (8 / 3) ** 0.5 + 1e-6
