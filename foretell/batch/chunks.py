@@ -34,8 +34,8 @@ class Chunk(NamedTuple):
     row: int
 
 
-def read_chunks(table: Table, part: Part, last: int) -> Iterator[Chunk]:
-    """The series of a part, in their order; `last` rows of each.
+def read_chunks(table: Table, part: Part, last: int, most: int) -> Iterator[Chunk]:
+    """The series of a part, in their order, `most` at a time; `last` rows of each.
 
     Raises:
         BatchError: they cannot be read.
@@ -51,9 +51,9 @@ def read_chunks(table: Table, part: Part, last: int) -> Iterator[Chunk]:
                 bounds = bounds[1:]
             if len(bounds) > 1:
                 yield _chunk(held, np.array([0, len(held)]), last, end + bounds[0] - len(held))
-        if len(bounds) > 2:
-            some = rows.slice(bounds[0], bounds[-2] - bounds[0])
-            yield _chunk(some, bounds[:-1] - bounds[0], last, end + bounds[0])
+        for first in range(0, len(bounds) - 2, most):
+            own = bounds[first : min(first + most + 1, len(bounds) - 1)]
+            yield _chunk(rows.slice(own[0], own[-1] - own[0]), own - own[0], last, end + own[0])
         if len(bounds) > 1:
             # It may go on.
             held = rows.slice(max(bounds[-2], len(rows) - last))

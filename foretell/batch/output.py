@@ -167,7 +167,8 @@ class Writer:
             {
                 names[ID]: chunk.names.take(pa.array([each.series for each in ordered])),
                 "reason": [each.reason for each in ordered],
-                "file": [file for file, _ in places],
+                # Without a name where the table is one file.
+                "file": [file or self._table.place.text.rpartition("/")[2] for file, _ in places],
                 "row": pa.array([row for _, row in places], pa.int64()),
                 "column": pa.array([names.get(each.column or "") for each in ordered], pa.string()),
             }

@@ -20,6 +20,8 @@ from foretell.service.forecast.table import ID
 
 # What part of the others' rows the last parts have at least.
 _SMALLEST = 4
+# Where stretches of one series each begin, and their names.
+_Runs = tuple[NDArray[np.int64], pa.Array]
 
 
 class Span(NamedTuple):
@@ -91,19 +93,15 @@ def divide(table: Table, rows: int, threads: int, workers: int) -> list[Part]:
     pieces = table.pieces()
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(partial(_runs, table), pieces))
-    bounds = list(accumulate((rows for rows, _, _ in found), initial=0))
+    bounds = list(accumulate((rows for rows, _ in found), initial=0))
     some = [
         (begin + starts, names)
-        for begin, (rows, starts, names) in zip(bounds, found, strict=False)
-        if rows
+        for begin, (_, runs) in zip(bounds, found, strict=False)
+        for starts, names in runs
     ]
     if not some:
         raise BatchError(f"{table.place}: there are no rows")
-    starts = np.concatenate([each for each, _ in some])
-    names = pa.concat_arrays([each for _, each in some])
-    # A series at the end of a piece may go on in the next one.
-    new = starts_of(names)
-    starts, names = starts[new], names.take(pa.array(new))
+    starts, names = _joined(some)
     whole = Part(0, tuple(_spans(pieces, bounds, 0, bounds[-1])))
     _check_whole(table, names, starts, whole)
     of_piece = np.searchsorted(bounds, starts, "right")
@@ -115,9 +113,9 @@ def divide(table: Table, rows: int, threads: int, workers: int) -> list[Part]:
     ]
 
 
-def _runs(table: Table, piece: Piece) -> tuple[int, NDArray[np.int64], pa.Array | None]:
-    """The rows of a piece, and where stretches of one series each begin, with their names."""
-    rows, starts, names = 0, [np.empty(0, np.int64)], []
+def _runs(table: Table, piece: Piece) -> tuple[int, list[_Runs]]:
+    """The rows of a piece, and its stretches, as far as none begins again."""
+    rows, some, count, checked = 0, [], 0, 0
     for ids in table.ids(piece):
         if ids.null_count:
             row = piece.row + rows + pc.index(ids.is_null(), True).as_py()
@@ -126,18 +124,42 @@ def _runs(table: Table, piece: Piece) -> tuple[int, NDArray[np.int64], pa.Array 
             )
         if len(ids):
             begins = starts_of(ids)
-            starts.append(begins + rows)
-            names.append(plain(ids.take(pa.array(begins))))
+            some.append((begins + rows, _wide(plain(ids.take(pa.array(begins))))))
             rows += len(ids)
-    return rows, np.concatenate(starts), pa.concat_arrays(names) if names else None
+            count += len(begins)
+            if count > 2 * checked:
+                # A table in another order has a stretch a row: no more of them are held.
+                starts, names = _joined(some)
+                if len(again := _again(names)):
+                    upto = np.arange(again[0] + 1)
+                    return rows, [(starts[upto], names.take(pa.array(upto)))]
+                some, count, checked = [(starts, names)], len(names), len(names)
+    return rows, some
+
+
+def _wide(names: pa.Array) -> pa.Array:
+    """Names of which any number may be joined."""
+    return names.cast(pa.large_string()) if pa.types.is_string(names.type) else names
+
+
+def _joined(some: Sequence[_Runs]) -> _Runs:
+    """Stretches that follow each other; the last of each may go on in the next one."""
+    starts = np.concatenate([each for each, _ in some])
+    names = pa.concat_arrays([each for _, each in some])
+    new = starts_of(names)
+    return starts[new], names.take(pa.array(new))
+
+
+def _again(names: pa.Array) -> NDArray[np.int64]:
+    """Stretches of series that had one before."""
+    # Numbers of names, in the order in which they appear, as far as they are new.
+    numbers = names.dictionary_encode().indices.to_numpy()
+    return np.flatnonzero(numbers != np.arange(len(numbers)))
 
 
 def _check_whole(table: Table, names: pa.Array, starts: NDArray[np.int64], whole: Part) -> None:
     """Make sure that no series begins twice, in stretches that begin at rows of the whole table."""
-    # Numbers of names, in the order in which they appear.
-    numbers = names.dictionary_encode().indices.to_numpy()
-    again = np.flatnonzero(numbers != np.arange(len(numbers)))
-    if len(again):
+    if len(again := _again(names)):
         file, row = whole.place(int(starts[again[0]]))
         raise BatchError(
             f"{table.place.of(file)}: the rows of series {names[int(again[0])].as_py()!r} do not "

@@ -31,6 +31,8 @@ from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 from foretell.timeaxis.gaps import Missing
 
+# Of the histories, or forecasts, of series that are forecast at a time.
+_VALUES = 8 * 1024 * 1024
 _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
 
@@ -91,7 +93,7 @@ def prepare(task: Task) -> tuple[Work, Record]:
         option = (error.param or "options").removeprefix("options.").partition("[")[0]
         raise BatchError(f"--{option}: {error.message}") from None
     source, target = place_of(task.source), place_of(task.target)
-    if f"{target}/".startswith(f"{source}/"):
+    if f"{_resolved(target)}/".startswith(f"{_resolved(source)}/"):
         raise BatchError(
             f"{task.target}: lies in {task.source}, of which all files are read; write to "
             "another place"
@@ -100,11 +102,13 @@ def prepare(task: Task) -> tuple[Work, Record]:
     _check_types(table, about)
     # Rows before those that the model reads help to fill these in.
     helps = task.missing in ("interpolate", "ffill")
+    made = (task.horizon or about.horizon) * len(about.targets) * (1 + len(task.quantiles))
     work = Work(
         table,
         task.bundle,
         options,
         2 * about.context if helps else about.context,
+        max(_VALUES // max(about.context * len(about.channels), made), 1),
         task.device,
         target,
         schema_of(table.names, table.schema, about, task.quantiles),
@@ -127,6 +131,11 @@ def input_of(source: Place) -> str:
     """
     files = [(name, each.size, each.mtime_ns) for name, each in files_of(source).items()]
     return hashlib.sha256(repr(files).encode()).hexdigest()
+
+
+def _resolved(place: Place) -> str:
+    """A place without symbolic links."""
+    return place.text if "://" in place.text else str(Path(place.text).resolve())
 
 
 def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:

@@ -129,7 +129,9 @@ def files_of(place: Place) -> dict[str, fs.FileInfo]:
         BatchError: they cannot be listed.
     """
     return {
-        name: about for name, about in place.files().items() if place.of(name).endswith(_ENDINGS)
+        name: about
+        for name, about in place.files().items()
+        if place.of(name).lower().endswith(_ENDINGS)
     }
 
 
@@ -203,7 +205,7 @@ def _fragment(place: Place, file: str, names: dict[str, str]) -> dataset.Fragmen
 
 
 def _is_text(place: Place, file: str) -> bool:
-    return not place.of(file).endswith(_ENDINGS[0])
+    return not place.of(file).lower().endswith(_ENDINGS[0])
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -28,6 +28,7 @@ class Work:
 
     Attributes:
         last: Rows that are read of a series, the latest.
+        most: Series that are forecast at a time.
         schema: Of the forecasts.
         run: The digest of the record that the parts are of; empty before it is known.
     """
@@ -36,6 +37,7 @@ class Work:
     bundle: Path
     options: ForecastOptions
     last: int
+    most: int
     device: DeviceChoice
     target: Place
     schema: pa.Schema
@@ -80,7 +82,7 @@ class Worker:
         writer = Writer(work.target, part, work.table, work.schema, manifest, work.run)
         try:
             with writer:
-                for chunk in read_chunks(work.table, part, work.last):
+                for chunk in read_chunks(work.table, part, work.last, work.most):
                     if not go_on():
                         raise BatchError("stopped")
                     found, rejected = self._forecaster.forecast(chunk)

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from ctypes import c_byte
 from importlib import metadata
 from multiprocessing import connection, forkserver
 from multiprocessing.context import BaseContext
 from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,15 +107,20 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
 def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
     """Forecast parts on processes that all end where one is killed."""
     context = begin()
-    stopped, turns = context.Event(), context.SimpleQueue()
+    # Without a lock: a process may be killed at any moment.
+    stopped, turns = context.RawValue("b", 0), context.SimpleQueue()
     for number in range(count):
         turns.put(gpus[number % len(gpus)] if gpus else None)
     pool = ProcessPoolExecutor(count, context, _begin, (work, stopped, turns))
     try:
-        for future in as_completed([pool.submit(_part, part) for part in parts]):
+        try:
+            futures = [pool.submit(_part, part) for part in parts]
+        except (EOFError, OSError) as error:
+            raise BrokenProcessPool("no process begins") from error
+        for future in as_completed(futures):
             yield future.result()
     finally:
-        stopped.set()
+        stopped.value = 1
         pool.shutdown(cancel_futures=True)
 
 
@@ -123,11 +128,11 @@ class _Process:
     """What a process of a worker has."""
 
     work: Work
-    stopped: Event
+    stopped: c_byte
     worker: Worker | None = None
 
 
-def _begin(work: Work, stopped: Event, turns: SimpleQueue[str | None]) -> None:
+def _begin(work: Work, stopped: c_byte, turns: SimpleQueue[str | None]) -> None:
     # The command answers an interrupt; when it is killed, nothing goes on.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -149,4 +154,4 @@ def _part(part: Part) -> Done:
     if _Process.worker is None:
         # Here, and not when the process begins: what it raises comes to the command.
         _Process.worker = Worker(_Process.work)
-    return _Process.worker.run(part, lambda: not _Process.stopped.is_set())
+    return _Process.worker.run(part, lambda: not _Process.stopped.value)

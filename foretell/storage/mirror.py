@@ -250,7 +250,7 @@ class Mirror:
 
     def _clean(self) -> None:
         """Remove what was replaced, and files of no bundle."""
-        shutil.rmtree(self.folder / _WORK)
+        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         for blob in (self.folder / _BLOBS).iterdir():
             if blob.stat().st_nlink == 1:
                 blob.unlink()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -36,8 +37,9 @@ _MANIFEST = re.compile(
     rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
 )
 _BLOB = re.compile(rf"({BLOBS}|{TRASH})/([0-9a-f]{{64}})")
-# S3 takes 5 GB at once, or 10,000 parts.
+# S3 takes and copies 5 GB at once, or 10,000 parts.
 _PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
+_COPY_BYTES = 5 * 10**9
 
 
 class Entry(NamedTuple):
@@ -57,11 +59,12 @@ class Contents(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Files that were removed for good, moved to the trash, and copied back."""
+    """Files that were removed for good, moved to the trash, and copied back; what went wrong."""
 
     removed: int
     moved: int
     restored: int
+    failures: tuple[str, ...] = ()
 
 
 def list_contents(location: Location) -> Contents:
@@ -185,47 +188,63 @@ def _put_blob(location: Location, file: Path, wanted: str) -> None:
         checksums.compare(file, found.hexdigest(), wanted)
 
     with location.told(path):
-        obstore.put(
-            location.store,
-            path,
-            parts(),
-            chunk_size=_PART_BYTES,
-            max_concurrency=_PARTS_AT_A_TIME,
-        )
+        _put(location, path, parts())
 
 
-def collect(location: Location) -> Collected:
+def collect(location: Location, *, empty: bool = False) -> Collected:
     """Remove the files that no manifest has named for `GRACE`.
 
+    Args:
+        location: The repository.
+        empty: Whether it may be one without versions, of which all files are removed.
+
     Raises:
-        BundleError: a manifest cannot be understood; nothing has changed.
-        StorageError: the repository cannot be read or written.
+        BundleError: a manifest cannot be understood, or there is none; nothing has changed.
+        StorageError: the repository cannot be read or written at all.
     """
     until = _now(location) - GRACE
     there = list_contents(location)
+    if there.blobs and not there.versions and not empty:
+        raise BundleError(
+            f"{location}: has files and no version; if all of them were removed, --empty removes "
+            "the files"
+        )
     named: set[str] = set()
     for key in there.versions:
         named.update(read_manifest(location, *key).files.values())
     removed = moved = restored = 0
+    failures: list[str] = []
     for own, entry in there.trash.items():
-        if own in named and own not in there.blobs:
-            # Readers may have looked here last: the next run removes it.
-            _copy(location, TRASH, BLOBS, own)
-            restored += 1
-        elif entry.at < until:
-            _remove(location, f"{TRASH}/{own}")
-            removed += 1
+        with _noted(failures):
+            if own in named and own not in there.blobs:
+                # Readers may have looked here last: the next run removes it.
+                _copy(location, TRASH, BLOBS, own, entry.size)
+                restored += 1
+            elif entry.at < until:
+                _remove(location, f"{TRASH}/{own}")
+                removed += 1
     for own, entry in there.blobs.items():
         # What lies in both places is moved by the next run: this one may remove it from the trash.
-        if own not in named and own not in there.trash and entry.at < until:
-            _copy(location, BLOBS, TRASH, own)
+        if own in named or own in there.trash or entry.at >= until:
+            continue
+        with _noted(failures):
+            _copy(location, BLOBS, TRASH, own, entry.size)
             with location.told(f"{TRASH}/{own}"):
                 is_whole = obstore.head(location.store, f"{TRASH}/{own}")["size"] == entry.size
             # Azure may copy later than it answers.
             if is_whole:
                 _remove(location, f"{BLOBS}/{own}")
                 moved += 1
-    return Collected(removed, moved, restored)
+    return Collected(removed, moved, restored, tuple(failures))
+
+
+@contextmanager
+def _noted(failures: list[str]) -> Iterator[None]:
+    """Go on with the next file where one fails."""
+    try:
+        yield
+    except StorageError as error:
+        failures.append(str(error))
 
 
 def _now(location: Location) -> datetime:
@@ -238,9 +257,18 @@ def _now(location: Location) -> datetime:
     return found
 
 
-def _copy(location: Location, source: str, target: str, own: str) -> None:
+def _copy(location: Location, source: str, target: str, own: str, size: int) -> None:
     with location.told(f"{source}/{own}"):
-        obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
+        if size <= _COPY_BYTES:
+            obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
+        else:
+            _put(location, f"{target}/{own}", location.read(f"{source}/{own}"))
+
+
+def _put(location: Location, path: str, parts: Iterator[bytes]) -> None:
+    obstore.put(
+        location.store, path, parts, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
+    )
 
 
 def _remove(location: Location, path: str) -> None:

@@ -24,7 +24,6 @@ def find_bundle(text: str, cache: Path | None = None) -> Path:
     if "://" in text:
         return _fetched(*_split(text), cache)
     path, at, version = text.rpartition("@")
-    path, at, version = text.rpartition("@")
     # A folder above may have the sign in its name.
     is_version = bool(at) and "/" not in version
     folder = Path(path) / layout.check_version(version) if is_version else layout.newest(Path(text))

@@ -153,7 +153,7 @@ def test_rejections_name_the_place(models: Path, tmp_path: Path) -> None:
     run(given, models / "calibrated" / "1", tmp_path)
     rows, ids = given["load"].to_pylist(), given["unique_id"].to_pylist()
     bad = rejected(tmp_path)
-    assert {each["file"] for each in bad.values()} == {""}
+    assert {each["file"] for each in bad.values()} == {"given.parquet"}
     for name in ("huge", "infinite", "gap"):
         assert ids[bad[name]["row"]] == name
         assert bad[name]["column"] == "load"

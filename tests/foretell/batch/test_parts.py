@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from foretell.batch import tables
+from foretell.batch import plan, tables
 from foretell.batch.chunks import read_chunks
 from foretell.batch.errors import BatchError
 from foretell.batch.places import place_of
@@ -63,6 +63,7 @@ def place_of_row(files: list[str], row: int, per_file: int) -> tuple[str, int]:
     batch=st.integers(1, 24),
     rows=st.sampled_from([1, 6, 13, 1000]),
     last=st.sampled_from([1, 4, 20]),
+    most=st.sampled_from([1, 3, 100]),
 )
 def test_parts_and_chunks_are_whole_series(
     stretches: list[tuple[int, int]],
@@ -73,6 +74,7 @@ def test_parts_and_chunks_are_whole_series(
     batch: int,
     rows: int,
     last: int,
+    most: int,
 ) -> None:
     if distinct:
         stretches = list({name: (name, length) for name, length in stretches}.values())
@@ -105,7 +107,8 @@ def test_parts_and_chunks_are_whole_series(
                 assert part.rows >= min(rows, max(rows // 4, left // 4))
             first = len(names) - left
             left -= part.rows
-            for chunk in read_chunks(table, part, last):
+            for chunk in read_chunks(table, part, last, most):
+                assert len(chunk.names) <= most
                 for own, low, high in zip(
                     chunk.names.to_pylist(), chunk.begins, chunk.ends, strict=True
                 ):
@@ -135,6 +138,16 @@ def test_row_without_a_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         divide(table_in(tmp_path), 5, 3, 2)
 
 
+def test_table_in_order_of_time_is_refused_with_few_names_held(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(10)] * 100
+    write(tmp_path, names, 1000, 200, text=False)
+    table = table_in(tmp_path)
+    runs = [plan._runs(table, piece)[1] for piece in table.pieces()]
+    assert {sum(len(own) for _, own in each) for each in runs} == {0, 11}
+    with pytest.raises(BatchError, match=r"series 's0' do not .* again at row 10 \(from 0\)"):
+        divide(table, 100, 1, 1)
+
+
 def test_little_of_a_long_series_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_CELLS", 20)
     write(tmp_path, ["a"] * 1000, 1000, 1000, text=False)
@@ -154,6 +167,6 @@ def test_little_of_a_long_series_is_held(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Table, "rows", watched)
     monkeypatch.setattr(pa, "concat_tables", joined)
-    [chunk] = read_chunks(table, part, 4)
+    [chunk] = read_chunks(table, part, 4, 100)
     assert chunk.table.column("y").to_pylist()[-4:] == [996, 997, 998, 999]
     assert 0 < max(most) <= 14

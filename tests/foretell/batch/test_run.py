@@ -268,7 +268,8 @@ def test_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
 
 def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(3), tmp_path / "given.parquet")
-    for target in (tmp_path / "out", tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    for target in (tmp_path / "out", tmp_path, tmp_path / "link" / "out"):
         asked = Task(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
         with pytest.raises(BatchError, match="of which all files are read"):
             forecast_table(asked, here)
@@ -303,6 +304,19 @@ def test_parts_that_are_not_there_are_named(models: Path, tmp_path: Path) -> Non
         forecast_table(asked, lost, part_rows=100)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert forecast_table(asked, here, part_rows=100).counts == (30, 0)
+
+
+def test_endings_in_capitals_and_names_of_files(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    parquet.write_table(many(3), folder / "A.PARQUET")
+    parquet.write_table(table({"short": wave(0, 3)}), folder / "b.parquet")
+    assert run(folder, models / "repeat" / "1", tmp_path).counts == (3, 1)
+    assert rejected(tmp_path)["short"]["file"] == "b.parquet"
+    path = tmp_path / "C.CSV"
+    csv.write_csv(table({"short": wave(0, 3)}), path)
+    assert run(path, models / "repeat" / "1", tmp_path / "one").counts == (0, 1)
+    assert rejected(tmp_path / "one")["short"]["file"] == "C.CSV"
 
 
 def test_columns_by_other_names(models: Path, tmp_path: Path) -> None:

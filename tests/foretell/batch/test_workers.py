@@ -118,6 +118,16 @@ def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPat
     assert given == [[0, 1, 2, 3]] * 3 + [[1, 2, 3]] + [[2, 3]] * 2
 
 
+def test_processes_that_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise EOFError
+
+    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", fail)
+    work: Any = type("Work", (), {"device": "cpu"})
+    with pytest.raises(BatchError, match="killed 3 times in a row"):
+        next(workers.run_parts(work, _parts(4), 2))
+
+
 @pytest.mark.parametrize(("platform", "method"), [("linux", "forkserver"), ("darwin", "spawn")])
 def test_how_workers_begin(monkeypatch: pytest.MonkeyPatch, platform: str, method: str) -> None:
     monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "5")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, PermissionDeniedError
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
@@ -213,7 +213,7 @@ def test_no_version_loses_a_file(
         if name.startswith("publish"):
             return lambda: publish(bundles[int(name[-1])], location)
         return {"remove": remove, "read": lambda: read(storage, location)}.get(
-            name, lambda: collect(location)
+            name, lambda: collect(location, empty=True)
         )
 
     for names, order, hours in phases:
@@ -221,7 +221,7 @@ def test_no_version_loses_a_file(
         storage.now += timedelta(hours=hours)
     # In peace, what is named stays and all else goes.
     for _ in range(4):
-        collect(location)
+        collect(location, empty=True)
         storage.now += GRACE + timedelta(hours=1)
     assert storage.paths(BLOBS) == storage.named()
     assert not storage.paths(TRASH)
@@ -236,7 +236,7 @@ def test_publish_that_takes_days(bundles: list[Path], monkeypatch: pytest.Monkey
     def sleep(*given: Any) -> str:
         for _ in range(3):
             storage.now += GRACE + timedelta(hours=1)
-            collect(location)
+            collect(location, empty=True)
         assert not storage.paths(BLOBS)
         return slow(*given)
 
@@ -281,3 +281,42 @@ def test_file_whose_copy_is_not_whole_stays(
     monkeypatch.setattr(storage, "copy", begin)
     assert collect(location).moved == 0
     assert storage.paths(BLOBS) == there
+
+
+def test_file_that_cannot_be_collected_keeps_no_other(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    named, copied = storage.named(), storage.copy
+    publish(bundles[2], location)
+    bad, *others = sorted(storage.named() - named)
+    storage.delete(None, ["c/1/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+
+    def copy(_: object, source: str, target: str) -> None:
+        if source.endswith(bad):
+            raise PermissionDeniedError("denied")
+        copied(_, source, target)
+
+    monkeypatch.setattr(storage, "copy", copy)
+    done = collect(location)
+    assert done.moved == len(others) > 0
+    assert [bad in said for said in done.failures] == [True]
+    # S3 does not copy what is as large: it is read and written.
+    monkeypatch.setattr(repository, "_COPY_BYTES", 0)
+    assert collect(location)[1:] == (1, 0, ())
+    assert storage.objects[f"{TRASH}/{bad}"][0]
+
+
+def test_files_without_any_version_stay(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    storage.delete(None, ["a/1/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+    with pytest.raises(BundleError, match="has files and no version"):
+        collect(location)
+    assert not storage.paths(TRASH)
+    assert collect(location, empty=True).moved == len(storage.paths(TRASH)) > 0
