@@ -32,7 +32,7 @@ class Array(NamedTuple):
 def write(path: Path, spec: Mapping[str, Array], values: object) -> None:
     """Write attributes of `values` as the arrays that they are by `spec`."""
     arrays = {
-        name: np.asarray(getattr(values, name), None if array.dtype == "text" else array.dtype)
+        name: np.asarray(getattr(values, name), str if array.dtype == "text" else array.dtype)
         for name, array in spec.items()
     }
     np.savez_compressed(path, allow_pickle=False, **arrays)

@@ -175,5 +175,7 @@ def read(
     arrays = archives.read(path, _ARRAYS, sizes, content and content(CALIBRATION))
     levels, offsets = arrays["levels"], arrays["offsets"]
     if len(levels) < 2 or (np.diff(levels) <= 0).any() or (np.diff(offsets, axis=0) < 0).any():
-        raise BundleError(f"{path}: levels, of which there are two at least, and offsets increase")
+        raise BundleError(
+            f"{path}: levels and offsets must increase, and there must be two levels or more"
+        )
     return Calibration(levels, offsets)

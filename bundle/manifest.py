@@ -434,6 +434,10 @@ def parse(text: bytes, place: str) -> Manifest:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["loc"] == ("format",):
+            raise BundleError(
+                f"{place}: format {first['input']} is not read; export the checkpoint again"
+            ) from None
         field = ".".join(str(part) for part in first["loc"]) or "manifest"
         message = first["msg"].removeprefix("Value error, ")
         raise BundleError(f"{place}: {field}: {message}") from None

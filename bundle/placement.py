@@ -27,7 +27,7 @@ def check_free(target: Path) -> None:
 
 @contextmanager
 def appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A folder to fill, which becomes `target` at the end; an error leaves nothing behind.
+    """A folder to fill with files, which becomes `target` at the end; an error leaves nothing.
 
     What it holds is on disk before it appears.
 

@@ -265,7 +265,9 @@ def _write(
         | {"onnxruntime": Graph.library},
         files={path.name: sha256(path) for path in sorted(folder.iterdir())},
     )
-    (folder / layout.MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (folder / layout.MANIFEST).write_text(
+        manifest.model_dump_json(indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def _scaler(info: CheckpointInfo, panel: Panel | None) -> Scaler:

@@ -21,6 +21,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from foretell.bundle.bounds import Bounds, Floats, Limits
+from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.part import FrequencyAlias, Part
 from foretell.bundle.placement import appearing
@@ -198,17 +199,20 @@ def save(
     folder = folder.resolve()
     check_free(folder, overwrite=overwrite)
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    with appearing(folder, replace=overwrite) as new:
-        (new / WEIGHTS).write_bytes(serialize(weights))
-        (new / CONFIG).write_text(info.model_dump_json(indent=2) + "\n")
-        if log is not None:
-            shutil.copyfile(log, new / LOG)
-        if refits is not None:
-            arrays = {
-                name: torch.from_numpy(np.ascontiguousarray(each))
-                for name, each in refits._asdict().items()
-            }
-            (new / REFITS).write_bytes(serialize(arrays))
+    try:
+        with appearing(folder, replace=overwrite) as new:
+            (new / WEIGHTS).write_bytes(serialize(weights))
+            (new / CONFIG).write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            if log is not None:
+                shutil.copyfile(log, new / LOG)
+            if refits is not None:
+                arrays = {
+                    name: torch.from_numpy(np.ascontiguousarray(each))
+                    for name, each in refits._asdict().items()
+                }
+                (new / REFITS).write_bytes(serialize(arrays))
+    except BundleError:
+        raise CheckpointError(f"{folder}: exists already; --overwrite replaces it") from None
 
 
 def load(folder: Path) -> Checkpoint:
@@ -246,7 +250,9 @@ def load_info(folder: Path) -> CheckpointInfo:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
-        raise CheckpointError(f"{path}: {place}: {first['msg']}") from None
+        raise CheckpointError(
+            f"{path}: {place}: {first['msg']}; if another version wrote it, train or import again"
+        ) from None
 
 
 def load_refits(folder: Path) -> Refits | None:

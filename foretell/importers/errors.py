@@ -17,5 +17,7 @@ def explained(error: Exception) -> str:
     for each in error.errors():
         place = ".".join(map(str, each["loc"]))
         what = each["msg"].removeprefix("Value error, ")
-        problems.append(f"{place} {each['input']!r}: {what}" if place else what)
+        if place and each["type"] != "missing":
+            place += f" {each['input']!r}"
+        problems.append(f"{place}: {what}" if place else what)
     return f"its arguments do not fit together: {'; '.join(problems)}"

@@ -147,6 +147,10 @@ class LaggedModel(SavedConfig):
             table = state.pop(key := _EMBEDDER.format(place), None)
             if table is None or table.ndim != 2:
                 raise ImporterError(f"{key}: no table of static features")
+            if not table.is_floating_point():
+                raise ImporterError(
+                    f"{key} is of whole numbers; save the model as it was before it was quantised"
+                )
             if not 0 <= category < len(table):
                 raise ImporterError(
                     f"static_categorical {category}: {key} has rows 0 to {len(table) - 1}"

@@ -125,7 +125,10 @@ def _explain(error: Exception) -> str:
             "refused: a TorchScript archive holds code; load it with torch.jit.load where it was "
             f"made and {_HOW_TO_SAVE}"
         )
-    return f"damaged or cut off ({type(error).__name__}): {text.splitlines()[0][:120]}"
+    return (
+        f"damaged or cut off ({type(error).__name__}): {text.splitlines()[0][:120]}; if it is "
+        f"another archive, {_HOW_TO_SAVE}"
+    )
 
 
 def _state_in(path: Path, loaded: object) -> object:

@@ -71,6 +71,12 @@ def test_arrays_of_a_spec(tmp_path: Path) -> None:
             assert found[name].flags.c_contiguous
 
 
+def test_no_text_is_text(tmp_path: Path) -> None:
+    spec = {"names": Array("text", ("columns",))}
+    archives.write(tmp_path / "some.npz", spec, SimpleNamespace(names=()))
+    assert archives.read(tmp_path / "some.npz", spec, {})["names"].shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -162,7 +162,10 @@ def test_a_manifest_without_calibration(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"levels": np.array([0.1, 0.6, 0.4, 0.9])}, "increase"),
-        ({"levels": np.array([0.1]), "offsets": np.zeros((1, 3, 2), np.float32)}, "two at least"),
+        (
+            {"levels": np.array([0.1]), "offsets": np.zeros((1, 3, 2), np.float32)},
+            "two levels",
+        ),
         ({"offsets": np.zeros((4, 2, 2), np.float32)}, r"expected \(4, 3, 2\)"),
         ({"offsets": -np.arange(24, dtype=np.float32).reshape(4, 3, 2)}, "increase"),
     ],

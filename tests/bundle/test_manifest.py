@@ -286,6 +286,12 @@ def test_where_values_are_needed(tmp_path: Path) -> None:
     assert (found.needed_steps("mask"), before.needed_steps("mask")) == (2, before.context)
 
 
+def test_another_format_says_what_to_do(tmp_path: Path) -> None:
+    write(tmp_path, {**FIELDS, "format": 1, "targets": None})
+    with pytest.raises(BundleError, match="format 1 is not read; export the checkpoint again"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"'])
 def test_no_manifest(tmp_path: Path, text: str) -> None:
     with pytest.raises(BundleError, match=r"manifest\.json: missing"):

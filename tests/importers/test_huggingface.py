@@ -200,6 +200,11 @@ TABLE = "model.embedder.embedders.0.weight"
         ("classed", "pickle that runs code", "refused: loading it would call posix.mkdir"),
         ("means", {VALUE: None}, f"missing (1):\n    {VALUE}"),
         ("means", {VALUE: torch.ones(16, 5)}, "value_projection.weight is [16, 5], expected [16, "),
+        (
+            "means",
+            {TABLE: torch.ones(4, 2, dtype=torch.int8)},
+            f"{TABLE} is of whole numbers; save",
+        ),
         ("means", {TABLE: None}, f"{TABLE}: no table of static features"),
         ("counts by lags", {TABLE: None}, f"{TABLE}: no table of static features"),
         ("counts by lags", {VALUE: None}, f"missing (1):\n    {VALUE}"),

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from foretell.bundle.manifest import Scaler
+from foretell.models import checkpoint
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.checkpoint import (
     CONFIG,
@@ -71,6 +72,22 @@ def test_overwrites_a_checkpoint(folder: Path, saved: Checkpoint) -> None:
     history = torch.randn(3, 16, 2)
     assert torch.equal(load(folder).model(history), other(history))
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_folder_that_appears_meanwhile_is_kept(
+    tmp_path: Path, saved: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "meanwhile"
+
+    def slow(weights: object) -> bytes:
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("years of work")
+        return b""
+
+    monkeypatch.setattr(checkpoint, "serialize", slow)
+    with pytest.raises(CheckpointError, match="exists already; --overwrite replaces it"):
+        save(folder, saved.model, INFO)
+    assert (folder / "thesis.txt").exists()
 
 
 def test_an_interrupted_replacement_loses_nothing(
