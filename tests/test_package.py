@@ -133,7 +133,7 @@ def test_the_environment_has_no_package_of_that_name(installed: Path, name: str)
 
 def test_command_server_and_client(installed: Path, project: Path, tmp_path: Path) -> None:
     foretell = installed / "foretell"
-    assert "Commands:" in run(foretell, "--help", folder=project)
+    assert "Data and training:" in run(foretell, "--help", folder=project)
     bundle = write_bundle(tmp_path / "repository", Spec(example=9))
     run(foretell, "verify", bundle, folder=project)
     rows = [f"2024-01-01T{hour:02}:00:00,{hour}.5" for hour in range(10)]
@@ -148,7 +148,7 @@ def test_command_server_and_client(installed: Path, project: Path, tmp_path: Pat
         folder=project,
         workers=2,
     ) as server:
-        printed = run(foretell, "forecast", table, "--url", server.url, folder=project)
+        printed = run(foretell, "predict", table, "--url", server.url, folder=project)
         assert "repeat@1 on load.csv" in printed
         page = httpx.get(server.url, headers={"Accept": "text/html"}).text
         assert page == (ROOT / "service" / "page" / "index.html").read_text()

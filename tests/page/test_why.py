@@ -291,7 +291,7 @@ def test_lags_are_said_in_words(page: Page, server: Server) -> None:
     table = page.get_by_role("region", name="Lags by weight")
     expect(table.get_by_role("row", name="24 steps = 1 day 50%")).to_be_visible()
     expect(table.get_by_role("row")).to_have_count(3)
-    assert page.locator(".lags .bar").count() == 2
+    expect(page.locator(".lags .bar")).to_have_count(2)
     # The map is there as well.
     expect(page.locator(".heatmap canvas")).to_be_visible()
     expect(page.get_by_label("Head")).to_have_count(0)

@@ -22,7 +22,7 @@ BEFORE = "affe513"
 BUNDLES = """
 import sys
 from pathlib import Path
-from tests.support.bundles import Spec, lag_stage, softmax_stage, write_bundle
+from tests.service.bundles import Spec, lag_stage, softmax_stage, write_bundle
 stages = (softmax_stage(), lag_stage())
 write_bundle(Path(sys.argv[1]), Spec(name="load", calibrated=3, stages=stages))
 write_bundle(Path(sys.argv[1]), Spec(name="two", channels=("load", "wind")))
