@@ -87,9 +87,8 @@ def test_a_graph_is_captured_and_its_optimised_form_is_right(
 def test_every_architecture_and_operator_is_looked_at(look_at: Look) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
     found = set().union(*(look_at(model).operators for model in (*SAMPLE, *MODELS)))
-    # Min keeps forecasts below a bound, outside of models: test_sessions runs it. Our models have
-    # no Less and no PRelu; mechanisms of users may.
-    assert found == set(CUDA_KERNELS) - {"Less", "Min", "PRelu"}
+    # Our models have no Less and no PRelu; mechanisms of users may.
+    assert found == set(CUDA_KERNELS) - {"Less", "PRelu"}
 
 
 @pytest.mark.parametrize(
