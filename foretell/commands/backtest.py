@@ -14,6 +14,7 @@ from foretell.commands.options import (
     NEW_FILE,
     check_picture,
     plot_option,
+    print_notes,
     reading_options,
 )
 from foretell.files import check_writable
@@ -77,8 +78,7 @@ def command(
     subject = load_subject(folder)
     own = {name: one for name, one in given.items() if one is not None}
     panel = read(file, reading_of(subject.reading() | own))
-    for note in panel.notes:
-        click.echo(f"note: {note}", err=True)
+    print_notes(panel.notes)
     if saw(subject, panel, share):
         click.echo(
             f"warning: {subject.name} learnt from some of these rows; with a --share of its "

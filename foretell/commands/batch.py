@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from foretell.commands.command import Command
-from foretell.commands.options import levels_option
+from foretell.commands.options import NEW_FOLDER, horizon_option, levels_option
 from foretell.timeaxis.gaps import Missing
 
 if TYPE_CHECKING:
@@ -37,11 +35,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
     help="Where models of object storage are kept; ~/.cache/foretell by default.",
 )
-@click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
+@horizon_option
 @levels_option
 @click.option(
     "--missing",
@@ -136,10 +134,18 @@ def command(
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int], None]]:
     """A bar of rows with the time left, on stderr where that is a terminal."""
+    from rich import progress
+    from rich.console import Console
+
     console = Console(stderr=True)
-    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+    with progress.Progress(
+        "rows",
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as bars:
         bar = bars.add_task("rows", total=None)
         yield lambda done, rows: bars.update(bar, completed=done, total=rows)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from foretell.commands.command import option
+from foretell.commands.command import Function, option
 from foretell.files import check_writable
 from foretell.timeaxis.gaps import Filling
 
 if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
     from foretell.data.panel import Panel
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -138,9 +136,14 @@ def read_panel(settings: dict[str, Any]) -> Panel:
     target = settings.get("target") or ()
     targets = split_names(target) if isinstance(target, str) else target
     panel = read(Path(str(needed(settings, "data"))), reading_of(settings), targets)
-    for note in panel.notes:
-        click.echo(f"note: {note}", err=True)
+    print_notes(panel.notes)
     return panel
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what a reader of data reports, to stderr."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def _with(function: Function, options: tuple[Callable[[Function], Function], ...]) -> Function:
@@ -166,16 +169,14 @@ def _read_bounds(
         raise click.BadParameter(f"{place}{problem}") from None
 
 
-def bounds_option(function: Function) -> Function:
-    """Give a command the option of limits."""
-    return click.option(
-        "--bounds",
-        multiple=True,
-        callback=_read_bounds,
-        metavar="CHANNEL=LOW:HIGH,…",
-        help="Limits that no forecast goes beyond, such as irradiance=0:,humidity=0:100; those of "
-        "the checkpoint by default.",
-    )(function)
+bounds_option = click.option(
+    "--bounds",
+    multiple=True,
+    callback=_read_bounds,
+    metavar="CHANNEL=LOW:HIGH,…",
+    help="Limits that no forecast goes beyond, such as irradiance=0:,humidity=0:100; those of "
+    "the checkpoint by default.",
+)
 
 
 def _read_levels(
@@ -187,11 +188,12 @@ def _read_levels(
         raise click.BadParameter("expected levels such as 0.1,0.9") from None
 
 
-def levels_option(function: Function) -> Function:
-    """Give a command the option of quantiles."""
-    return click.option(
-        "--quantiles", callback=_read_levels, help="Their levels, such as 0.1,0.9."
-    )(function)
+levels_option = click.option(
+    "--quantiles", callback=_read_levels, help="Their levels, such as 0.1,0.9."
+)
+horizon_option = click.option(
+    "--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default."
+)
 
 
 def plot_option(what: str) -> Callable[[Function], Function]:

@@ -15,8 +15,10 @@ from foretell.commands.options import (
     FOLDER,
     NEW_FILE,
     check_picture,
+    horizon_option,
     levels_option,
     plot_option,
+    print_notes,
     reading_options,
 )
 from foretell.errors import RefusedError
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from foretell.client import Client
     from foretell.predict.forecasts import Answers, Forecast
     from foretell.service.settings import DeviceChoice
-
-_STDOUT = Path("-")
 
 
 @click.command("predict", cls=Command, short_help="Forecast the series of a file.")
@@ -53,7 +53,7 @@ _STDOUT = Path("-")
     show_default=True,
     help="What runs the bundle.",
 )
-@click.option("--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default.")
+@horizon_option
 @levels_option
 @click.option(
     "--series", multiple=True, help="Name of a series in FILE; repeatable; all by default."
@@ -100,7 +100,7 @@ def command(
         raise click.UsageError("give --url or --bundle, not both")
     check_picture(picture)
 
-    from foretell.predict.output import check_output, write
+    from foretell.predict.output import STDOUT, check_output, write
 
     if out is not None:
         check_output(out, overwrite=overwrite)
@@ -113,10 +113,10 @@ def command(
     if not answers.forecasts:
         raise RefusedError("no series has a forecast")
     shown = _explanation if "attention" in options else _forecasts
-    shown(answers.forecasts, file.name, picture, quiet=out == _STDOUT)
+    shown(answers.forecasts, file.name, picture, quiet=out == STDOUT)
     if out is not None:
         write(answers.forecasts, out)
-    if out not in (None, _STDOUT):
+    if out not in (None, STDOUT):
         click.echo(f"written to {out}")
     if answers.failures:
         raise SystemExit(1)
@@ -193,8 +193,7 @@ def _ask(
             f"{file}: {len(histories):,} series; choose one with --series, such as "
             f"{histories[0].name}"
         )
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    print_notes(notes)
     given = {name: value for name, value in options.items() if value}
     return request_forecasts(client, model or card.name, card, histories, given, file.stem)
 

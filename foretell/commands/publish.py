@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from foretell.commands.command import Command
+from foretell.commands.options import NEW_FOLDER
 
 
 @click.command("publish", cls=Command, short_help="Copy a bundle into a repository.")
@@ -18,7 +19,7 @@ from foretell.commands.command import Command
 )
 @click.option(
     "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
     help="Where a bundle of object storage is fetched to; ~/.cache/foretell by default.",
 )

@@ -9,7 +9,7 @@ import click
 
 from foretell.bundle.manifest import Manifest
 from foretell.commands.command import Command
-from foretell.commands.options import FILE, FOLDER
+from foretell.commands.options import FILE, FOLDER, NEW_FILE
 
 if TYPE_CHECKING:
     from foretell.verification.reference import Cases
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--reference",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="A file of windows and what torch makes of them: written with --checkpoint, and compared "
     "with where there is no torch.",
 )
