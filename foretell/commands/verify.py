@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reference",
     type=NEW_FILE,
-    help="A file of windows and what torch makes of them: written with --checkpoint, and compared "
+    help="A file of windows and torch's forecasts of them: written with --checkpoint, and compared "
     "with where there is no torch.",
 )
 @click.option(
@@ -55,7 +55,6 @@ def command(
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
-    from foretell.bundle.placement import misplacement
     from foretell.terminal.tables import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
@@ -67,23 +66,12 @@ def command(
             print_verification(manifest.verification, manifest.targets, manifest.precision)
             print_calibration(manifest)
             return
-        wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
         if device == "cuda" or timings or (reference is not None and checkpoint is None):
             check(bundle, manifest.files)
             cases = _cases(checkpoint, data, reference)
             passed = _on_device(bundle.resolve(), manifest, cases, device, timings=timings)
-            raise SystemExit(0 if passed else 1)
-        if reference is not None:
-            _cases(checkpoint, data, reference)
-        if checkpoint is not None and "cpu" not in manifest.devices:
-            check(bundle, manifest.files)
-            opened = "not opened: a CPU has no kernels for some of its operators"
         else:
-            opened = f"opened with {_open(bundle.resolve(), manifest)}"
-        click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
-        if reason := misplacement(bundle.resolve(), manifest):
-            click.echo(f"no server takes it from here: {reason}")
-        passed = checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
+            passed = _as_served(bundle, manifest, checkpoint, data, reference)
     except BundleError as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(1) from None
@@ -92,7 +80,7 @@ def command(
 
 
 def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:
-    """What the bundle must give: by torch, whose numbers may be kept in a file, or by that file."""
+    """Reference cases: from torch, then saved if there is a path, or else read from that path."""
     from foretell.verification import reference
 
     if checkpoint is None:
@@ -132,8 +120,32 @@ def _on_device(
             print_timings(time_batches(subject, runtime))
     for fault in found.faults:
         click.echo(f"foretell verify: {fault}", err=True)
-    click.echo(f"{manifest.name}@{manifest.version}: {'FAILED' if found.faults else 'verified'}")
     return not found.faults
+
+
+def _as_served(
+    bundle: Path,
+    manifest: Manifest,
+    checkpoint: Path | None,
+    data: Path | None,
+    reference: Path | None,
+) -> bool:
+    """Open a bundle as the server does, and compare it with a checkpoint if one is given."""
+    from foretell.bundle.checksums import check
+    from foretell.bundle.placement import misplacement
+
+    if reference is not None:
+        _cases(checkpoint, data, reference)
+    if checkpoint is not None and "cpu" not in manifest.devices:
+        check(bundle, manifest.files)
+        opened = "not opened: a CPU has no kernels for some of its operators"
+    else:
+        opened = f"opened with {_open(bundle.resolve(), manifest)}"
+    wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
+    click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
+    if reason := misplacement(bundle.resolve(), manifest):
+        click.echo(f"no server takes it from here: {reason}")
+    return checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
 
 
 def _open(bundle: Path, manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""Whether a bundle computes on a device what it must, and how long batches take there."""
+"""Check what a bundle computes on a device, and time batches on it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ _RUNS = 20
 # A replay runs the kernels of a plain run, or others that round the last digit otherwise.
 _REPLAY_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _BATCHES = tuple(2**power for power in range(11))
-# With more windows it takes long, and says nothing new.
+# Larger batches on one CPU thread take long and add no information.
 _MOST_ON_CPU = 32
 REPLAY, PLAIN, CPU = "CUDA graph", "CUDA, plain", "CPU, one thread"
+# The graph of each of `_Sessions`.
+_GRAPHS = (layout.FORECAST_GRAPH, layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
 
 
 @dataclass
 class Finding:
-    """What was found.
+    """The results of a check.
 
     Attributes:
         devices: How many devices there are.
         replay_error: Largest of a replay against a plain run of the same batch, relative; None if
             none was compared.
-        checks: By the rules of the export, against torch in float64.
+        checks: Those of the export, against torch in float64.
         faults: What is wrong.
     """
 
@@ -58,25 +60,25 @@ class Finding:
 
 
 class FaultError(Exception):
-    """Something is not as it should be; the message says what."""
+    """A check failed; the message says how."""
 
 
 @contextmanager
 def noting(faults: list[str], where: str) -> Iterator[None]:
-    """Take whatever fails within for a fault, of one line, and go on behind it."""
+    """Record an exception as a fault of one line, and continue after the block."""
     try:
         yield
-    # What else can be learned has to be: a GPU may be lent for an hour.
+    # The other checks still have to run: access to a GPU may be short.
     except Exception as error:
-        said = f"{error}" or type(error).__name__
-        if error.__cause__ and str(error.__cause__) not in said:
-            said += f": {error.__cause__}"
-        faults.append(" ".join(f"{where}: {said}".split()))
+        message = f"{error}" or type(error).__name__
+        if error.__cause__ and str(error.__cause__) not in message:
+            message += f": {error.__cause__}"
+        faults.append(" ".join(f"{where}: {message}".split()))
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A bundle, and what it must give.
+    """A bundle and its reference cases.
 
     Attributes:
         folder: The bundle.
@@ -104,16 +106,16 @@ class Subject:
 
     @property
     def replay_tolerance(self) -> float:
-        """How much a replay may differ from a plain run."""
+        """The largest relative error of a replay against a plain run."""
         return _REPLAY_TOLERANCE[self.manifest.precision]
 
     def difference(self, one: Floats, other: Floats) -> float:
-        """The largest between two forecasts, relative."""
+        """The largest relative error between two forecasts."""
         return float(relative_error(one, other, self.scale).max())
 
 
 class _Sessions(NamedTuple):
-    """Two of the graph of the forecast, of which one replays, and one of the other graph."""
+    """Two sessions of the forecast graph, one of which replays, and one of the explain graph."""
 
     replays: Session
     plain: Session
@@ -121,7 +123,7 @@ class _Sessions(NamedTuple):
 
 
 class _Runner:
-    """Runs a session on one device, as `foretell.export.comparison` wants it."""
+    """A session on one device, with the interface that `foretell.export.comparison` runs."""
 
     def __init__(self, session: Session, worker: int) -> None:
         self._session = session
@@ -148,17 +150,13 @@ def check(subject: Subject, runtime: Runtime) -> Finding:
             if runtime.on_gpu and not getattr(sessions.replays, "captures", False):
                 raise FaultError("no CUDA graph could be captured; the log says why")
         for worker, thread in enumerate([] if found.faults else threads):
-            thread.submit(partial(_look, found, subject, sessions, worker)).result()
+            thread.submit(partial(_check_device, found, subject, sessions, worker)).result()
     return found
 
 
 def _open(subject: Subject, runtime: Runtime, stack: ExitStack) -> _Sessions:
     opened = []
-    for file, largest in (
-        (layout.FORECAST_GRAPH, LARGEST),
-        (layout.FORECAST_GRAPH, None),
-        (layout.EXPLAIN_GRAPH, None),
-    ):
+    for file, largest in zip(_GRAPHS, (LARGEST, None, None), strict=True):
         session = runtime.open(subject.folder / file, max_batch=largest)
         stack.callback(session.close)
         opened.append(session)
@@ -183,14 +181,13 @@ def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -
             raise FaultError(f"device {worker} differs from the first run by {worst:.2g}")
 
 
-def _look(found: Finding, subject: Subject, sessions: _Sessions, worker: int) -> None:
+def _check_device(found: Finding, subject: Subject, sessions: _Sessions, worker: int) -> None:
     """Check one device, on the thread that runs it; every step that fails is a fault."""
     where = f"device {worker}"
     with noting(found.faults, where):
         probes = (subject.folder / layout.PROBES).read_bytes()
         test = SelfTest(subject.folder, subject.manifest, probes, LARGEST)
-        files = (layout.FORECAST_GRAPH, layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
-        for session, file in zip(sessions, files, strict=True):
+        for session, file in zip(sessions, _GRAPHS, strict=True):
             test.check_interface(session, file)
             test.replay(session, worker)
     with noting(found.faults, where):
@@ -200,7 +197,7 @@ def _look(found: Finding, subject: Subject, sessions: _Sessions, worker: int) ->
             raise FaultError(f"replays differ from plain runs by {error:.2g}")
     if subject.cases:
         with noting(found.faults, where):
-            checks = _by_the_rules(subject, sessions, worker)
+            checks = _export_checks(subject, sessions, worker)
             found.checks += checks
             found.faults += [
                 f"{where}: {one.name}: error {one.max_error:.1e}, not {one.tolerance:.0e} at most"
@@ -224,8 +221,8 @@ def _against_plain(subject: Subject, sessions: _Sessions, worker: int) -> float:
     return largest
 
 
-def _by_the_rules(subject: Subject, sessions: _Sessions, worker: int) -> list[Check]:
-    """The rules of the export, with what the device computes."""
+def _export_checks(subject: Subject, sessions: _Sessions, worker: int) -> list[Check]:
+    """The checks of the export, on the outputs of a device."""
     described = subject.manifest
     comparison = Comparison(
         described.attention,

@@ -1,6 +1,6 @@
-"""What a bundle must give on a device: windows, and what the plain model makes of them.
+"""Reference cases: windows, and the plain model's outputs for them.
 
-They are made where torch is, kept in a file, and used where torch need not be.
+They are computed with torch, and may be kept in a file for machines without it.
 """
 
 from __future__ import annotations
