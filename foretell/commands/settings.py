@@ -1,4 +1,4 @@
-"""`foretell settings`: what `--set` and `--config` may say."""
+"""`foretell settings`: the settings that `--set` and `--config` take."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def command(
     settings = given_settings(given)
     settings = {name: one for name, one in settings.items() if name not in ("out", "tensorboard")}
     choices = read_choices(chosen)
-    # All that has to be there but for the context, which may be searched.
+    # The context may be searched; the other required settings have to be given.
     known = {"context": 1} | settings
     training = training_with(known, first_of(choices))
     for name, values in choices.items():
@@ -98,7 +98,7 @@ def command(
         click.echo(f"going on after {done} trainings", err=True)
     search.run(minutes, trainings, _tell)
     text = yaml.safe_dump(search.best(), sort_keys=False, allow_unicode=True)
-    out.write_text(text)
+    out.write_text(text, "utf-8")
     click.echo(text, nl=False)
     first, found = search.ended[0], search.study.best_trial
     click.echo(

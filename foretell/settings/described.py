@@ -1,4 +1,4 @@
-"""What settings there are, of a training, an architecture or a mechanism of attention."""
+"""The settings of trainings, architectures, attention mechanisms and imports, as texts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.training.config import TrainingConfig
 
-# What the training or the data says of every model.
+# Fields of every model that the training or the data determines.
 _KNOWN = ("architecture", "channels", "targets", "context", "horizon", "calendar")
 
 
 class Setting(NamedTuple):
-    """A setting, as a reader is shown it."""
+    """A setting, as texts of a table."""
 
     name: str
     values: str
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(name: str | None) -> list[Setting]:
-    """Those of an architecture, a mechanism or of imports; of a training where none is named.
+    """The settings of an architecture, a mechanism or imports; of a training without a name.
 
     Raises:
         RefusedError: there is no such architecture or mechanism.
@@ -48,7 +48,7 @@ def settings_of(name: str | None) -> list[Setting]:
 
 
 def names() -> str:
-    """Of all that has settings."""
+    """The names that `settings_of` takes, for a message."""
     architectures, mechanisms = ", ".join(ARCHITECTURES), ", ".join(MECHANISMS)
     return f"import; architectures: {architectures}; mechanisms: {mechanisms}"
 
@@ -66,19 +66,21 @@ def _default(field: FieldInfo) -> str:
     if default is PydanticUndefined or default is None or default == {}:
         return ""
     parts = default if isinstance(default, tuple) else (default,)
-    # Of the config of a mechanism, its name.
+    # The config of a mechanism is shown as its name.
     return ",".join(str(getattr(one, "mechanism", one)) for one in parts)
 
 
 def values_of(schema: dict[str, Any]) -> str:
-    """What a value looks like, by the JSON schema of its field."""
+    """The values of a field, as text, by its JSON schema."""
     kinds = schema.get("anyOf", [schema])
-    return "|".join(
-        "|".join(str(one) for one in kind["enum"] if one is not None)
-        if "enum" in kind
-        else {"array": "a,b,…", "object": "NAME=VALUE,…", "null": "none"}.get(
-            kind.get("type", ""), kind.get("format", kind.get("type", "value")).upper()
-        )
-        for kind in kinds
-        if kind.get("type") != "null" or any("enum" in other for other in kinds)
-    )
+    if not any("enum" in kind for kind in kinds):
+        kinds = [kind for kind in kinds if kind.get("type") != "null"]
+    return "|".join(map(_values_of_kind, kinds))
+
+
+def _values_of_kind(kind: dict[str, Any]) -> str:
+    if "enum" in kind:
+        return "|".join(str(one) for one in kind["enum"] if one is not None)
+    name = kind.get("type", "value")
+    texts = {"array": "a,b,…", "object": "NAME=VALUE,…", "null": "none"}
+    return texts.get(name) or kind.get("format", name).upper()

@@ -1,4 +1,4 @@
-"""Settings that are given, from presets, files and words, and what they are settings of.
+"""Settings from presets, files and options, and the configurations they are fields of.
 
 They are nested as in a YAML file: `{"epochs": 3, "model": {"d_model": 64}}`, where `model` has the
 fields of an architecture's config. `model.d_model` names a nested one.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 Config = TypeVar("Config", bound=BaseModel)
 
-# Of a command, neither of the training nor of how the data is read.
-FILES = ("data", "out", "tensorboard")
+# Settings of commands: paths, which are no fields of a training or of `Reading`.
+_FILES = ("data", "out", "tensorboard")
 
 
 def gather(
@@ -43,13 +43,12 @@ def gather(
     from foretell.settings.presets import preset
     from foretell.settings.yaml_file import load
 
-    settings = merge({}, preset(recipe).settings if recipe else {})
-    settings = merge(settings, _read_file(file) if file else {})
+    settings = merge(preset(recipe).settings if recipe else {}, _read_file(file) if file else {})
     for word in words:
         name, text = read_word(word, "model.d_model=64")
         assign(settings, name, load(text, f"--set {word}"))
     given = {name: one for name, one in flags.items() if one not in (None, ())}
-    # What was given several times is one list.
+    # An option that was given several times is one list.
     texts = {name: ",".join(one) for name, one in given.items() if isinstance(one, tuple)}
     return merge(settings, given | texts)
 
@@ -58,7 +57,7 @@ def read_word(word: str, example: str) -> tuple[str, str]:
     """The name and the value of `--set`.
 
     Raises:
-        RefusedError: the word has not both; the message has an example.
+        RefusedError: one of them is missing; the message has an example.
     """
     name, equals, text = word.partition("=")
     if not name or not equals:
@@ -67,7 +66,7 @@ def read_word(word: str, example: str) -> tuple[str, str]:
 
 
 def merge(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
-    """Settings where others do not have them; those of the model one by one."""
+    """Settings, replaced by others of the same name; fields of the model one by one."""
     merged = {**settings, **others}
     if isinstance(others.get("model"), dict):
         merged["model"] = {**settings.get("model", {}), **others["model"]}
@@ -75,10 +74,10 @@ def merge(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
 
 
 def assign(settings: Settings, name: str, value: object) -> None:
-    """Set one by its name, such as `model.d_model`.
+    """Set a setting by its name, such as `model.d_model`.
 
     Raises:
-        RefusedError: what it is to be in is no mapping.
+        RefusedError: an outer setting is no mapping.
     """
     *outer, last = name.replace("-", "_").split(".")
     for part in outer:
@@ -109,7 +108,7 @@ def needed(settings: Settings, name: str) -> Any:  # noqa: ANN401 - whatever is 
 
 
 def reading_of(settings: Mapping[str, Any]) -> Reading:
-    """How the file is read; other settings are passed over.
+    """How the file is read; other settings are ignored.
 
     Raises:
         RefusedError: one is wrong.
@@ -122,12 +121,12 @@ def training_of(settings: Settings) -> TrainingConfig:
     """How a model is trained.
 
     Raises:
-        RefusedError: one is wrong, or of nothing.
+        RefusedError: one is wrong or unknown.
     """
     from foretell.models.forecaster import ARCHITECTURES
     from foretell.training.config import TrainingConfig
 
-    known = {*TrainingConfig.model_fields, *Reading.model_fields, *FILES}
+    known = {*TrainingConfig.model_fields, *Reading.model_fields, *_FILES}
     for name in settings.keys() - known:
         is_of_models = any(name in family.model_fields for family in ARCHITECTURES.values())
         near = f"model.{name}" if is_of_models else nearest(name, known)
@@ -146,11 +145,11 @@ def _validated(config: type[Config], fields: Settings) -> Config:
     try:
         return config.model_validate(fields)
     except ValidationError as error:
-        raise RefusedError(problem_of(error)) from None
+        raise RefusedError(_problem_of(error)) from None
 
 
-def problem_of(error: ValidationError) -> str:
-    """The first thing that is wrong with settings, and where."""
+def _problem_of(error: ValidationError) -> str:
+    """The first error of a validation, with its field and its input."""
     first = error.errors()[0]
     message, given = first["msg"].removeprefix("Value error, "), f"got {first['input']!r}"
     text = f"{first['loc'][0]}: {message}"

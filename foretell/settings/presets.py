@@ -99,7 +99,7 @@ def preset(name: str) -> Preset:
 
 
 def _read(family: str) -> _Family:
-    read = _Family.model_validate(load((_FOLDER / f"{family}.yaml").read_text(), family))
+    read = _Family.model_validate(load((_FOLDER / f"{family}.yaml").read_bytes(), family))
     if read.like is None:
         return read
     base = _read(read.like)

@@ -27,7 +27,7 @@ def load(text: str | bytes, place: object) -> Any:  # noqa: ANN401 - whatever it
     """What a text in YAML holds.
 
     Raises:
-        RefusedError: it is none, or a key is there twice; the message names the place and the line.
+        RefusedError: it is not YAML, or has a key twice; the message names the place and the line.
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - it is a safe one

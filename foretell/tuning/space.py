@@ -63,7 +63,7 @@ def space_of(given: Settings, chosen: Mapping[str, Values], panel: Panel) -> Spa
         raise RefusedError(f"{both[0]}: it is given, and to be searched")
     fields = fields_of(given["arch"])
     space: dict[str, Range | Values] = {}
-    if not {"context"} & (fixed | chosen.keys()):
+    if "context" not in fixed | chosen.keys():
         space["context"] = _contexts(given, first_of(chosen), panel)
     for name, values in _SPACE.items():
         if name in fields and name not in fixed:
@@ -111,7 +111,7 @@ def first_of(space: Space) -> dict[str, Any]:
 
 
 def settings_with(given: Settings, chosen: Mapping[str, Any]) -> Settings:
-    """Given settings and chosen ones, by their names."""
+    """Given settings, with the chosen ones set by name."""
     settings = deepcopy(given)
     for name, value in chosen.items():
         assign(settings, name, value)
@@ -119,7 +119,7 @@ def settings_with(given: Settings, chosen: Mapping[str, Any]) -> Settings:
 
 
 def training_with(given: Settings, chosen: Mapping[str, Any]) -> TrainingConfig:
-    """The same as a training.
+    """A training with given and chosen settings.
 
     Raises:
         RefusedError: one of them is wrong.
