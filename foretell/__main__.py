@@ -9,7 +9,7 @@ import sys
 
 import click
 
-# By what they are for.
+# Commands by purpose.
 _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
     "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),

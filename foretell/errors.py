@@ -1,7 +1,7 @@
-"""What commands refuse."""
+"""Errors that commands print as one line."""
 
 from __future__ import annotations
 
 
 class RefusedError(ValueError):
-    """What was asked for cannot be done; the message says why."""
+    """A command cannot do what it was called for; the message says why."""

@@ -56,11 +56,11 @@ class Notice(Part):
 
 
 class Output(Part, Generic[Content]):
-    """What came of one series in JSON.
+    """The result of one series in JSON.
 
     Attributes:
-        content: One, or nothing where there is an error.
-        error: Why there is nothing.
+        content: One result, or none where there is an error.
+        error: Why there is none.
     """
 
     content: Annotated[tuple[Content, ...], Field(max_length=1)]
@@ -68,7 +68,7 @@ class Output(Part, Generic[Content]):
 
 
 class JsonAnswer(Part, Generic[Content]):
-    """An answer in JSON, of one output a series.
+    """An answer in JSON, with one output for each series.
 
     Attributes:
         model: That made it.

@@ -107,7 +107,7 @@ class SeriesForecast(Part):
         quantiles: By level, like `mean_forecast`.
         rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
         ill_conditioned: Whether rounding may decide what the model looks at.
-        attention: Its stages, where they were asked for.
+        attention: Its stages, if they were requested.
     """
 
     timestamps: tuple[str, ...] = ()

@@ -44,10 +44,10 @@ def send(
     Raises:
         ForetellError: one of the parts has no answer; its place is one in the caller's frame.
     """
-    found, asked = [], _parameters(options)
+    found, parameters = [], _parameters(options)
     while waiting:
         piece, *waiting = waiting
-        ask = Ask("POST", path, asked, _written(piece.table), {"Content-Type": MEDIA_TYPE})
+        ask = Ask("POST", path, parameters, _written(piece.table), {"Content-Type": MEDIA_TYPE})
         try:
             response = yield from call(ask, retry_for)
         except ForetellError as error:
@@ -59,7 +59,7 @@ def send(
         said, notes = read(response, piece)
         for told in (*notes.errors, *notes.warnings):
             told.place = given.named(piece.placed(told.place))
-        asked = {**asked, "model": f"{notes.model}@{notes.model_version}"}
+        parameters = {**parameters, "model": f"{notes.model}@{notes.model_version}"}
         found.append((said, notes))
     return found
 

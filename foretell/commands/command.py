@@ -1,4 +1,4 @@
-"""What all commands share: how they end, and headings in their help."""
+"""The base of all commands: exit codes, error messages, and headings in the help."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def option(
 
 
 class Command(click.Command):
-    """A command that ends with status 2 and a line on stderr if something is refused.
+    """A command that exits with 2 and one line on stderr after an error of foretell or the OS.
 
     Args:
-        resumed: What to say when it is interrupted, if the same command goes on.
+        resumed: What the same command does after an interrupt, for the message; None if nothing.
     """
 
     def __init__(self, *given: Any, resumed: str | None = None, **described: Any) -> None:  # noqa: ANN401
@@ -39,7 +39,7 @@ class Command(click.Command):
         self._resumed = resumed
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run it."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -51,7 +51,7 @@ class Command(click.Command):
             if type(error).__module__.startswith("foretell."):
                 problem = str(error)
             elif isinstance(error, OSError):
-                # Of two files, the one that is written: a copy fails for want of room there.
+                # A copy names two files: it fails at the second, which is written.
                 file = error.filename2 or error.filename
                 problem = f"{file}: " * bool(file) + (error.strerror or str(error))
             else:
@@ -60,7 +60,7 @@ class Command(click.Command):
             raise SystemExit(2) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write them below their headings."""
+        """Write the options below their headings."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)

@@ -76,7 +76,7 @@ def command(
     from foretell.bundle import layout
 
     if mlflow is not None:
-        # If it is missing, or in the way, that is said before an export that takes its time.
+        # Refused before the export, which takes long.
         import_module("mlflow")
         if mlflow.exists():
             raise RefusedError(f"{mlflow}: exists already")
@@ -142,8 +142,8 @@ def _export(
         anyway=force,
     )
     manifest = read(folder)
-    if said := offset_warning(manifest.scaler, manifest.channels):
-        click.echo(f"warning: {said}", err=True)
+    if warning := offset_warning(manifest.scaler, manifest.channels):
+        click.echo(f"warning: {warning}", err=True)
     print_composition(manifest)
     if "cuda" not in manifest.devices:
         graph = onnx.load(folder / layout.EXPLAIN_GRAPH, load_external_data=False)

@@ -9,7 +9,9 @@ from foretell.commands.command import Command
 
 @click.command("gc", cls=Command, short_help="Remove files of no bundle from object storage.")
 @click.argument("repository")
-@click.option("--empty", is_flag=True, help="Also where there is no version left: all files go.")
+@click.option(
+    "--empty", is_flag=True, help="Remove all files of a repository without versions, too."
+)
 def command(repository: str, empty: bool) -> None:
     """Remove the files of REPOSITORY, s3://bucket/prefix, gs://… or az://…, that no version names.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--from",
     "source",
     type=click.Choice([*CODE_BASES, *FOLDERS]),
-    help="The code it comes from, where its keys are those of several, or the library.",
+    help="The code or library it comes from; needed where several have its keys.",
 )
 @click.option("--alias", "member", help="Which of the models of a library's folder.")
 @click.option(
@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 @click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
 @bounds_option
 @click.option(
-    "--assume-defaults", is_flag=True, help="Take what nothing says from the code's defaults."
+    "--assume-defaults",
+    is_flag=True,
+    help="Use the code's defaults for arguments that are not known.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
 @click.option("--repository", type=NEW_FOLDER, help="Folder of bundles to export it to as well.")
@@ -89,8 +91,8 @@ def command(
 ) -> None:
     """Adopt FILE, a state_dict of published code or a library's folder, as a checkpoint of our own.
 
-    What its keys and shapes do not tell comes from the name of its folder (--setting), its command
-    (--config) or its arguments one by one (--set); the rest is asked for.
+    Arguments that its keys and shapes do not determine come from the name of its folder
+    (--setting), its command (--config) or --set; errors name those that are still missing.
     """
     from foretell.bundle.layout import check_name, check_version
     from foretell.data.reading import split_names
@@ -133,8 +135,8 @@ def command(
     _print_provenance(
         imported, scaler="--no-scaler" if unscaled else "--mean, --std" if mean else None
     )
-    if said := offset_warning(imported.info.scaler, imported.info.channels):
-        click.echo(f"warning: {said}", err=True)
+    if warning := offset_warning(imported.info.scaler, imported.info.channels):
+        click.echo(f"warning: {warning}", err=True)
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = out or Path(scratch) / served
         save(checkpoint, imported.model, imported.info, overwrite=overwrite)
@@ -175,7 +177,7 @@ def _export(checkpoint: Path, repository: Path, name: str, version: str | None) 
 
 
 def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
-    """What the model is, and how that is known; `scaler` names the options that give it."""
+    """Print the model's arguments and their sources; `scaler` names the options of the scaler."""
     from rich.table import Table
 
     from foretell.bundle.bounds import shown
@@ -195,7 +197,7 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
         "channels": (", ".join(info.channels), data or "--channels"),
         "frequency": (info.frequency, data or "--frequency"),
         "scaler": (rows, scaler or data),
-        # What a library's folder tells of these.
+        # Those that a library's folder gives replace the three above.
         **imported.arguments,
     }
     for name, (value, provenance) in arguments.items():

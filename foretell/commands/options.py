@@ -23,7 +23,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 _DATA = "How the data is read"
-# What a model says of the data that it reads, by itself.
+# A model that is given determines these.
 _OF_MODELS = (
     option("--channels", heading=_DATA, help="Columns to read, separated by commas [all numbers]."),
     option("--frequency", heading=_DATA, help="Spacing of the rows, such as h or 15min [found]."),
@@ -32,7 +32,7 @@ _OF_FILES = (
     option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
     option("--id-column", heading=_DATA, help="Column that names the series of a row [found]."),
     option("--date-format", heading=_DATA, help="Such as %d.%m.%Y, or s or ms since 1970 [found]."),
-    option("--time-zone", heading=_DATA, help="Whose clock it is, such as Europe/Berlin."),
+    option("--time-zone", heading=_DATA, help="Of the timestamps, such as Europe/Berlin."),
     option("--decimal", heading=_DATA, help="Decimal mark of the numbers, . or , [found]."),
     option(
         "--missing",
@@ -111,7 +111,7 @@ def settings_options(function: Function) -> Function:
 
 
 def given_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All that `training_options` and `settings_options` gave, and other settings, as one.
+    """The settings of `training_options` and `settings_options`, merged.
 
     Raises:
         RefusedError: a preset, a file or a setting cannot be read.
@@ -124,7 +124,7 @@ def given_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_panel(settings: dict[str, Any]) -> Panel:
-    """The data of a training; what is to be said of it goes to stderr.
+    """Read the data of a training, and print the notes on it.
 
     Raises:
         RefusedError: no file is named, or how to read it is wrong.
@@ -200,7 +200,7 @@ def plot_option(what: str) -> Callable[[Function], Function]:
     """An option of a file to draw to; see `check_picture`.
 
     Args:
-        what: Is drawn.
+        what: What is drawn, for the help.
     """
     return click.option(
         "--plot", "picture", type=NEW_FILE, help=f"Draw {what} to this file (png, svg or pdf)."
@@ -208,7 +208,7 @@ def plot_option(what: str) -> Callable[[Function], Function]:
 
 
 def check_picture(path: Path | None) -> None:
-    """Make sure, before anything takes its time, that a picture can be drawn.
+    """Make sure, before a long computation, that a picture can be drawn.
 
     Raises:
         RefusedError: it cannot be written.

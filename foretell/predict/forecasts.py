@@ -1,4 +1,4 @@
-"""Histories to `POST /forecast`, forecasts back."""
+"""Forecasts of histories by `POST /forecast`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Forecast:
         actual: `[steps, targets]`, what followed the history; no steps where nothing is known.
         rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
         ill_conditioned: Whether rounding may have decided what the model chose.
-        attention: Its stages, where they were asked for.
+        attention: Its stages, if they were requested.
     """
 
     model: str

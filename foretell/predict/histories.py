@@ -38,7 +38,7 @@ class History:
 def read_histories(
     path: Path, card: ModelCard, how: Reading, series: Sequence[str], holdout: int
 ) -> tuple[list[History], tuple[str, ...]]:
-    """The rows of a file that the model reads, and what is to be said of the file.
+    """The rows of a file that the model reads, and notes on the file.
 
     Args:
         path: The file; its columns must include the model's channels.
@@ -66,8 +66,8 @@ def read_histories(
     found = [_history(table, name, card.context, holdout) for name, table in tables.items()]
     for history in found:
         if not len(history.table):
-            said = f" of series {history.name}" if history.name else ""
-            raise DataError(f"{path}: {len(history.actual)} rows{said}, all of which are held out")
+            of = f" of series {history.name}" if history.name else ""
+            raise DataError(f"{path}: {len(history.actual)} rows{of}, all of which are held out")
     return found, panel.notes
 
 

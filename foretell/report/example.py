@@ -25,12 +25,12 @@ def run_example(folder: Path, manifest: Manifest) -> tuple[Forecast, list[Eviden
     """The forecast of the example with its bands, next to what followed, and what was looked at.
 
     Returns:
-        None of a bundle that carries no example. No evidence of a model that has none, or more of
-        it than a server would send.
+        None if the bundle has no example. The evidence is empty if the model has no attention, or
+        more values of it than a server sends.
 
     Raises:
         BundleError: the bundle is damaged.
-        RefusedError: it does not work here.
+        RefusedError: the bundle cannot run here.
     """
     found = example.read(folder, manifest)
     if found is None:
@@ -48,8 +48,8 @@ def run_example(folder: Path, manifest: Manifest) -> tuple[Forecast, list[Eviden
 
         def run(**more: object) -> Forecast:
             given = {name: each for name, each in (options | more).items() if each}
-            asked = request_forecasts(client, card.name, card, [history], given, "example")
-            return replace(asked.forecasts[0], actual=found.actual)
+            answers = request_forecasts(client, card.name, card, [history], given, "example")
+            return replace(answers.forecasts[0], actual=found.actual)
 
         try:
             forecast = run(attention={"heads": "mean"} if manifest.attention else None)

@@ -278,8 +278,8 @@ def _strongest(stages: Sequence[Evidence]) -> Facts:
 
 
 def _verification(about: Manifest) -> Section:
-    said = "The graph was compared with the trained model before the bundle was written."
-    return Section("Verification", (said,), (verification_facts(about.verification),))
+    text = "The graph was compared with the trained model before the bundle was written."
+    return Section("Verification", (text,), (verification_facts(about.verification),))
 
 
 def _making(about: Manifest) -> Section:

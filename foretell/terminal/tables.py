@@ -83,7 +83,7 @@ def print_composition(manifest: Manifest) -> None:
 
 
 def print_bundle(manifest: Manifest) -> None:
-    """Print what an export found: the verification, the test errors and the intervals."""
+    """Print the verification, the test errors and the intervals of an export."""
     print_verification(manifest.verification, manifest.targets, manifest.precision)
     print_test({manifest.name: manifest.test}, manifest.frequency)
     print_calibration(manifest)
@@ -170,7 +170,7 @@ def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None
 
 
 def interval_facts(report: CalibrationReport) -> Facts:
-    """What the intervals were to hold and held in the test split, a row a pass and level."""
+    """Nominal and measured coverage of intervals on the test split, by pass and level."""
     horizon = report.steps // len(report.windows)
     rows = []
     for one in report.coverage:
