@@ -67,20 +67,22 @@ def read(
     sizes: Mapping[str, int],
     content: bytes | None = None,
 ) -> Arrays:
-    """The arrays of a file by name, each as `spec` says, in the order of rows.
+    """The arrays of `spec` by name, checked, in the order of rows.
 
     Args:
         path: The file.
-        spec: What it must hold; the first array with an axis that `sizes` lacks tells its length.
+        spec: What it must hold; an axis that `sizes` lacks is as long as in the first array that
+            has it.
         sizes: Lengths of axes.
         content: What it holds, if that was read already.
 
     Raises:
         BundleError: it cannot be read, or an array is missing or another than it must be.
     """
-    arrays, lengths = load(path, *spec, content=content), dict(sizes)
+    found, lengths = load(path, *spec, content=content), dict(sizes)
+    arrays: Arrays = {}
     for name, array in spec.items():
-        values = arrays[name] = np.asarray(arrays[name], order="C")
+        values = arrays[name] = np.asarray(found[name], order="C")
         kind = "text" if values.dtype.kind == "U" else str(values.dtype)
         for axis, length in zip(array.axes, values.shape, strict=False):
             lengths.setdefault(axis, length)
@@ -90,11 +92,6 @@ def read(
                 f"{path}: {name}: expected {expected} in {array.dtype}, got {values.shape} in "
                 f"{kind}"
             )
-        if kind != "text" and (np.isinf if array.gaps else _lacks)(values).any():
+        if kind != "text" and not (np.isfinite(values) | (array.gaps & np.isnan(values))).all():
             raise BundleError(f"{path}: {name}: must be finite")
     return arrays
-
-
-def _lacks(values: NDArray[Any]) -> NDArray[np.bool_]:
-    lacks: NDArray[np.bool_] = ~np.isfinite(values)
-    return lacks

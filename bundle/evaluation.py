@@ -89,4 +89,4 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
     sizes = {"horizon": manifest.horizon, "targets": len(manifest.targets)}
     arrays = archives.read(folder / EVALUATION, _ARRAYS, sizes)
     names = tuple(map(str, arrays.pop("forecasters")))
-    return Evaluation(names, **{name: arrays[name] for name in _ARRAYS if name in arrays})
+    return Evaluation(names, **arrays)

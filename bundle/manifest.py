@@ -22,7 +22,7 @@ from foretell.bundle.bounds import Bounds
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
-from foretell.bundle.part import FrequencyAlias, Part
+from foretell.bundle.part import FrequencyAlias, Part, first_problem
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.gaps import Missing
@@ -433,11 +433,10 @@ def parse(text: bytes, place: str) -> Manifest:
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        if first["loc"] == ("format",):
+        field, message = first_problem(error)
+        if field == "format":
+            given = error.errors()[0]["input"]
             raise BundleError(
-                f"{place}: format {first['input']} is not read; export the checkpoint again"
+                f"{place}: format {given} is not read; export the checkpoint again"
             ) from None
-        field = ".".join(str(part) for part in first["loc"]) or "manifest"
-        message = first["msg"].removeprefix("Value error, ")
-        raise BundleError(f"{place}: {field}: {message}") from None
+        raise BundleError(f"{place}: {field or 'manifest'}: {message}") from None

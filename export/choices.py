@@ -161,7 +161,7 @@ def _margin(values: Errors, ends: NDArray[np.int64]) -> Errors:
 def _sparse_error(
     stage: AttentionStage, positions: str, weights: str, found: Outputs, expected: Outputs
 ) -> Errors:
-    """Largest difference of two maps that are zero where nothing is said, `[batch]`."""
+    """Largest difference of two maps that are zero except at some positions, `[batch]`."""
     at = np.concatenate(_both(stage.part(positions), found, expected), axis=-1)
     ours, exact = _both(stage.part(weights), found, expected)
     signed = np.concatenate([ours.astype(np.float64), -exact.astype(np.float64)], axis=-1)

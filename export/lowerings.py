@@ -100,7 +100,7 @@ def _sinh(values: Any) -> Any:
 
 
 def _log1p(values: Any, kind: ir.DataType) -> Any:
-    """Of what is not negative.
+    """`log(1 + values)` of values that are not negative.
 
     A small number that 1 is added to loses its digits; the quotient has them from the same sum
     (Kahan).

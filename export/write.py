@@ -308,10 +308,10 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
 def _check_worth(info: CheckpointInfo) -> None:
     """Refuse a model of our own training that the baselines beat."""
     if info.training is not None and info.test is not None and is_worth_nothing(info.test):
-        said = verdict(info.test, Frequency.parse(info.frequency))
+        worth = verdict(info.test, Frequency.parse(info.frequency))
         raise ExportError(
-            f"in the test split the model is {said}; train it with other settings or on more data, "
-            "or export it with --force"
+            f"in the test split the model is {worth}; train it with other settings or on more "
+            "data, or export it with --force"
         )
 
 

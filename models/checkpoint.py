@@ -23,7 +23,7 @@ from torch import Tensor
 from foretell.bundle.bounds import Bounds, Floats, Limits
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Scaler, TestResult
-from foretell.bundle.part import FrequencyAlias, Part
+from foretell.bundle.part import FrequencyAlias, Part, first_problem
 from foretell.bundle.placement import appearing
 from foretell.models.forecaster import AnyConfig, Forecaster
 
@@ -248,10 +248,10 @@ def load_info(folder: Path) -> CheckpointInfo:
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "file"
+        field, message = first_problem(error)
         raise CheckpointError(
-            f"{path}: {place}: {first['msg']}; if another version wrote it, train or import again"
+            f"{path}: {field or 'file'}: {message}; if another version wrote it, train or import "
+            "again"
         ) from None
 
 

@@ -74,18 +74,18 @@ class EncoderDecoderConfig(AttendingConfig):
         start = self.context - self.label
         return torch.cat([history_calendar[:, start:], future_calendar], dim=1)
 
-    def by_parameter(self, said: Tensor) -> Tensor:
+    def by_parameter(self, outputs: Tensor) -> Tensor:
         """All steps of a parameter together.
 
         Args:
-            said: `[batch, horizon, parameters * channels]`.
+            outputs: `[batch, horizon, parameters * channels]`.
 
         Returns:
             `[batch, parameters * horizon, channels]`.
         """
         if self.head is None:
-            return said
-        parts = said.reshape(-1, self.horizon, self.parameters, self.channels)
+            return outputs
+        parts = outputs.reshape(-1, self.horizon, self.parameters, self.channels)
         return parts.transpose(1, 2).flatten(1, 2)
 
     @override

@@ -297,7 +297,7 @@ class Forecaster(nn.Module, ABC):
     def learn(
         self,
         inputs: Inputs,
-        target: Tensor,  # noqa: ARG002 - for those that are told what they should have said
+        target: Tensor,  # noqa: ARG002 - for those that read the target
         progress: float,  # noqa: ARG002 - likewise
     ) -> tuple[Tensor, Tensor]:
         """Forecast in training; an architecture that needs more than `run` overrides it.
@@ -359,22 +359,22 @@ class Forecaster(nn.Module, ABC):
         return found._replace(forecast=self._of_targets(forecast))
 
     def _distribution(self, head: Head, inputs: Inputs, *, explain: bool) -> Explained:
-        """Forecast and parameters of what a network says as `[batch, outputs, channels]`."""
+        """Forecast and parameters from the outputs of a network, `[batch, outputs, channels]`."""
         statistics: Any = None
         if self.window_norm is not None:
             history, statistics = self.window_norm(inputs.history)
             inputs = inputs._replace(history=history)
         found = self.run(inputs, explain=explain)
-        said, anchor, norm = found.forecast, None, self.window_norm
+        outputs, anchor, norm = found.forecast, None, self.window_norm
         if norm is not None:
-            said, norm, statistics = norm.unwrap(said, statistics)
+            outputs, norm, statistics = norm.unwrap(outputs, statistics)
         if head.is_of_values:
-            said = head.values(said)
-            said = said if norm is None else norm.reverse(said, statistics)
+            outputs = head.values(outputs)
+            outputs = outputs if norm is None else norm.reverse(outputs, statistics)
         elif norm is not None:
             anchor = norm.out(statistics)
         size, config = len(head.described.parameters), self.config
-        raw = said.reshape(-1, size, config.horizon, config.channels).permute(0, 2, 3, 1)
+        raw = outputs.reshape(-1, size, config.horizon, config.channels).permute(0, 2, 3, 1)
         if found.anchor is not None:
             anchor = found.anchor if anchor is None else found.anchor.within(anchor)
         parameters = head.anchored(raw, anchor)

@@ -39,7 +39,7 @@ MEDIAN = 0.5
 
 
 class Head(ABC):
-    """What is said of each step; parameters are the last axis, in the order of `described`."""
+    """The distribution of each step; parameters are the last axis, in the order of `described`."""
 
     # Whether its parameters are values, of which norms of windows are undone as of any.
     is_of_values: ClassVar[bool] = False
@@ -63,19 +63,19 @@ class Head(ABC):
 
     @property
     def size(self) -> int:
-        """How many numbers a network says of a step and channel."""
+        """How many numbers a network gives of a step and channel."""
         return len(self.described.parameters)
 
-    def values(self, said: Tensor) -> Tensor:
-        """Of a head of values these, of what a network says.
+    def values(self, outputs: Tensor) -> Tensor:
+        """Of a head of values these, from the outputs of a network.
 
         Args:
-            said: `[batch, size * horizon, channels]`.
+            outputs: `[batch, size * horizon, channels]`.
 
         Returns:
             `[batch, parameters * horizon, channels]`.
         """
-        return said
+        return outputs
 
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
@@ -108,9 +108,9 @@ class Family(NamedTuple):
     """How parameters of a family of distributions are read, each `[…, parameters]`.
 
     Attributes:
-        torch: The distributions, as torch has them.
-        mean: Theirs.
-        scaled: Those of the values times a spread plus a centre.
+        torch: The distributions of torch.
+        mean: Their means.
+        scaled: The parameters of the values times a spread plus a centre.
     """
 
     torch: Callable[[Tensor], distributions.Distribution]
@@ -167,8 +167,8 @@ class FamilyHead(Head):
     """Parameters of a family of distributions.
 
     Args:
-        family: Which.
-        constrain: Parameters of what a network says, both `[…, parameters]`.
+        family: The family.
+        constrain: Parameters from the outputs of a network, both `[…, parameters]`.
         anchored: The same of windows that were normalised, where that is more than to scale them:
             of counts, that what is subtracted of windows is added again.
     """
@@ -287,8 +287,8 @@ class ImplicitQuantiles(Quantiles, nn.Module):
         return 1
 
     @override
-    def values(self, said: Tensor) -> Tensor:
-        found = said[:, None] * self.factors[:, None, None] + self.bias
+    def values(self, outputs: Tensor) -> Tensor:
+        found = outputs[:, None] * self.factors[:, None, None] + self.bias
         found = functional.prelu(found, self.slope)
         return found.flatten(1, 2)
 
@@ -310,13 +310,13 @@ def _itself(raw: Tensor) -> Tensor:
 
 
 def _counts(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
-    """NeuralForecast's negative binomials: a network says the mean and the inverse of a count."""
-    positive = functional.softplus(raw)
-    said, inverse = positive[..., 0], positive[..., 1]
-    mean, spread = (said, 1.0) if anchor is None else (said * anchor.spread, anchor.spread)
+    """NeuralForecast's negative binomials, by their mean and the inverse of a count."""
+    mean, inverse = _each(functional.softplus(raw))
+    spread: Tensor | float = 1.0
     if anchor is not None:
+        spread = anchor.spread
         # The centre of counts is not below 0, and nothing is lost in their sum.
-        mean = mean + anchor.centre.clamp(min=0)
+        mean = mean * spread + anchor.centre.clamp(min=0)
     # Sums with a number as small as this would be left out of graphs.
     mean = mean.clamp(min=_TINY)
     total_count = (spread + 1) / inverse.clamp(min=_TINY)

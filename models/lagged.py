@@ -20,6 +20,7 @@ from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import Forecaster, calendar_of
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.repetition import repeated
 from foretell.models.layers.scales import InstanceStatistics, without_gaps
 from foretell.models.layers.window_norms import OBSERVED_NORMS
 from foretell.timeaxis.calendar import Calendar
@@ -176,7 +177,7 @@ class LaggedForecaster(Forecaster):
     def _joined(self, lagged: Tensor, told: Tensor, calendar: Tensor | None) -> Tensor:
         """What tokens are made of, `[batch, time, features]`."""
         time = lagged.shape[1]
-        parts = [lagged, told[..., None].expand(*told.shape, time).transpose(1, 2)]
+        parts = [lagged, repeated(told, time).transpose(1, 2)]
         if self.config.calendar is not None and calendar is not None:
             parts.append(calendar[:, -time:])
         return torch.cat(parts, dim=-1)

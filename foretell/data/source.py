@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_serializer, field_validator
 
 from foretell.bundle.checksums import sha256
-from foretell.bundle.part import Part
+from foretell.bundle.part import Part, first_problem
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
@@ -74,9 +74,8 @@ class DataSource(Part):
         try:
             return None if fields is None else cls.model_validate(fields)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in ("data", *first["loc"]))
-            raise DataError(f"the checkpoint's config.json: {place}: {first['msg']}") from None
+            field, message = first_problem(error)
+            raise DataError(f"the checkpoint's config.json: data.{field}: {message}") from None
 
     def read(
         self, channels: tuple[str, ...], frequency: Frequency, copy: Path | None = None

@@ -94,7 +94,7 @@ def score(
         forecasters: By name.
         batches: The windows.
         unit: `[targets]`, what an error of 1 is.
-        look: Is shown every batch, and what the first of them forecasts of it.
+        look: Called with every batch and the forecasts of the first forecaster.
 
     Raises:
         DataError: no target is known.
@@ -197,7 +197,7 @@ def measure_within(
     """Errors of a model within its bounds, next to the baselines.
 
     Args:
-        model: It.
+        model: The model.
         bounds: Of channels, by name.
         targets: Names of the channels that it forecasts.
         scaler: Of all channels that it reads.

@@ -31,20 +31,20 @@ def pinball(forecast: Tensor, target: Tensor, *, quantile: float) -> Tensor:
     return torch.maximum(quantile * error, (quantile - 1) * error).mean()
 
 
-def over_known(loss: Loss, said: Tensor, batch: Batch) -> Tensor:
+def over_known(loss: Loss, found: Tensor, batch: Batch) -> Tensor:
     """The mean loss of the targets that are no filled values; 0 where there is none.
 
     Args:
-        loss: Of what is said and what came, a mean.
-        said: `[batch, horizon, targets]`, or with a head parameters behind these axes.
+        loss: The mean loss of forecasts and targets.
+        found: `[batch, horizon, targets]`, or with a head parameters behind these axes.
         batch: What was forecast.
     """
-    target = batch.target.to(said.dtype)
+    target = batch.target.to(found.dtype)
     if batch.known is None:
-        return loss(said, target)
+        return loss(found, target)
     if not batch.known.any():
-        return 0 * said.sum()
-    return loss(said[batch.known], target[batch.known])
+        return 0 * found.sum()
+    return loss(found[batch.known], target[batch.known])
 
 
 def loss_of(name: LossName, *, huber_delta: float, quantile: float) -> Loss:

@@ -77,8 +77,8 @@ def train(
     device = choose_device(settings)
     prepared = prepare(settings, panel)
     _tell_of_short(prepared.split, progress)
-    if said := offset_warning(prepared.scaler, panel.channels):
-        progress.warned(said)
+    if warning := offset_warning(prepared.scaler, panel.channels):
+        progress.warned(warning)
     date = overlap(panel, prepared.split, settings.context)
     if date is not None:
         progress.warned(

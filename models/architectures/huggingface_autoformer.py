@@ -29,6 +29,7 @@ from foretell.models.layers.autoformer import (
 )
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.encoder import Encoder
+from foretell.models.layers.repetition import repeated
 
 
 @ARCHITECTURES.add
@@ -148,9 +149,7 @@ class HuggingFaceAutoformer(LaggedForecaster):
         seasonal = functional.pad(seasonal[:, -config.label :], (0, 0, 0, config.horizon))
         mean = lagged.sum(dim=1) / length
         calendar = inputs.future_calendar
-        trend = self._joined(
-            mean[..., None].expand(*mean.shape, config.horizon).transpose(1, 2), told, calendar
-        )
+        trend = self._joined(repeated(mean, config.horizon).transpose(1, 2), told, calendar)
         if calendar is not None and inputs.history_calendar is not None:
             calendar = torch.cat([inputs.history_calendar, calendar], dim=1)
         start = self._joined(seasonal, told, calendar)

@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
     Attributes:
         inherited: Scores that the layer before handed on, if any.
-        explain: Whether evidence is asked for.
+        explain: Whether evidence is returned.
     """
 
     inherited: Tensor | None = None

@@ -18,6 +18,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
+from foretell.models.layers.repetition import repeated
 
 
 @MECHANISMS.add
@@ -74,17 +75,14 @@ class ProbSparseAttention(HeadedAttention):
             scores.detach().amax(dim=-1, keepdim=True) - query @ turned.mean(dim=-1, keepdim=True)
         )[..., 0].detach()
         chosen = peaks.topk(self.kept, dim=-1).indices
-        weights = (
-            query.gather(2, chosen[..., None].expand(*chosen.shape, features)) @ turned
-        ).softmax(dim=-1)
+        weights = (query.gather(2, repeated(chosen, features)) @ turned).softmax(dim=-1)
         attended = self.drop(weights) @ value
         mean = value.sum(dim=2, keepdim=True) / count
         # Mixed precision brings sums and products in different types.
         lazy = mean.to(attended.dtype).expand_as(query)
-        mixed = lazy.scatter(2, chosen[..., None].expand(*chosen.shape, features), attended)
+        mixed = lazy.scatter(2, repeated(chosen, features), attended)
         if not call.explain:
             return Attended(mixed)
-        rows = torch.full_like(scores, 1 / count, dtype=weights.dtype).scatter(
-            2, chosen[..., None].expand(*chosen.shape, count), weights
-        )
+        rows = torch.full_like(scores, 1 / count, dtype=weights.dtype)
+        rows = rows.scatter(2, repeated(chosen, count), weights)
         return Attended(mixed, Dense(rows, chosen, peaks))

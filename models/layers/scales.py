@@ -147,5 +147,5 @@ def _quantile(series: Tensor, level: float) -> Tensor:
 
 
 def _ranked(series: Tensor, rank: int) -> Tensor:
-    """The value over time that so many are not above, `[batch, 1, channels]`."""
+    """The value over time at a rank, 0 for the smallest, `[batch, 1, channels]`."""
     return series.sort(dim=1).values[:, rank : rank + 1]

@@ -27,7 +27,7 @@ from typing_extensions import override
 from foretell.models.layers import scales
 from foretell.models.layers.scales import EPSILON, MILLIONTH, InstanceStatistics, without_gaps
 
-# Whatever undoes a norm.
+# What undoes a norm; each kind has its own.
 Statistics = Any
 
 
@@ -62,9 +62,11 @@ class WindowNorm(nn.Module):
         """Undo the normalisation on `[batch, horizon, channels]`."""
         return forecast
 
-    def unwrap(self, said: Tensor, statistics: Statistics) -> tuple[Tensor, WindowNorm, Statistics]:
+    def unwrap(
+        self, outputs: Tensor, statistics: Statistics
+    ) -> tuple[Tensor, WindowNorm, Statistics]:
         """Undo a norm within on `[batch, time, channels]`; the outer one and its statistics."""
-        return said, self, statistics
+        return outputs, self, statistics
 
     def out(self, statistics: Statistics) -> InstanceStatistics | None:
         """What distributions are shifted and scaled by; None where they stay as they are."""
@@ -207,10 +209,10 @@ class Chain(WindowNorm):
 
     @override
     def unwrap(
-        self, said: Tensor, statistics: tuple[Any, Any]
+        self, outputs: Tensor, statistics: tuple[Any, Any]
     ) -> tuple[Tensor, WindowNorm, Statistics]:
         outer, inner = statistics
-        return self.inner.reverse(said, inner), self.outer, outer
+        return self.inner.reverse(outputs, inner), self.outer, outer
 
 
 _LOWEST = -1

@@ -317,14 +317,14 @@ def test_device(
     on_gpu: str,
     without: str,
 ) -> None:
-    asked = settings.model_copy(update={"device": device, "precision": precision})
+    changed = settings.model_copy(update={"device": device, "precision": precision})
     for has_gpu, expected in ((True, on_gpu), (False, without)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
         if ":" in expected:
             with pytest.raises(TrainingError, match=expected):
-                choose_device(asked)
+                choose_device(changed)
         else:
-            assert choose_device(asked).type == expected
+            assert choose_device(changed).type == expected
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
+from foretell.models.layers.repetition import repeated
 
 # Added to scores: nothing is left of them, and a key of another bucket comes after one's own token.
 _NEVER, _LAST = -1e30, -1e20
@@ -206,4 +207,4 @@ def _masked(scores: Tensor, reads: Tensor) -> Tensor:
 
 def _take(rows: Tensor, at: Tensor) -> Tensor:
     """Rows of `[…, rows, features]` at `[…, taken]`."""
-    return rows.gather(-2, at[..., None].expand(*at.shape, rows.shape[-1]))
+    return rows.gather(-2, repeated(at, rows.shape[-1]))

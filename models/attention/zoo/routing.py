@@ -15,6 +15,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
+from foretell.models.layers.repetition import repeated
 
 
 @MECHANISMS.add
@@ -95,7 +96,7 @@ class Routing(HeadedAttention):
         of_query, of_key = (at.reshape(-1, heads, count * taken) for at in (at_query, at_key))
         clusters = (-1, heads, count, taken, features)
         queries, keys, values = (
-            each.gather(2, at[..., None].expand(*at.shape, features)).reshape(clusters)
+            each.gather(2, repeated(at, features)).reshape(clusters)
             for each, at in ((query, of_query), (key, of_key), (value, of_key))
         )
         weights = (queries @ keys.transpose(-1, -2) * features**-0.5).softmax(dim=-1)
@@ -104,25 +105,18 @@ class Routing(HeadedAttention):
         found = functional.pad(mixed, (0, 1), value=1).reshape(
             -1, heads, count * taken, features + 1
         )
-        total = _zeros(value, features + 1).scatter_add(
-            2, of_query[..., None].expand(*of_query.shape, features + 1), found
-        )
+        total = _zeros(value, features + 1).scatter_add(2, repeated(of_query, features + 1), found)
         times = total[..., features:].clamp_min(1)
         output = total[..., :features] / times
         if not call.explain:
             return Attended(output)
         rows = _zeros(found, time).reshape(-1, heads, count, taken, time)
-        at = at_key[..., None].expand(*at_key.shape, taken).transpose(3, 4)
+        at = repeated(at_key, taken).transpose(3, 4)
         # Mixed precision brings sums and products in different types.
         rows = rows.scatter(4, at, weights.to(rows.dtype))
         rows = rows.reshape(-1, heads, count * taken, time).to(value.dtype)
-        read = (
-            _zeros(value, time).scatter_add(
-                2, of_query[..., None].expand(*of_query.shape, time), rows
-            )
-            / times
-        )
-        return Attended(output, Dense(read, chosen, near))
+        read = _zeros(value, time).scatter_add(2, repeated(of_query, time), rows)
+        return Attended(output, Dense(read / times, chosen, near))
 
     def _follow(self, units: Tensor, near: Tensor) -> None:
         """Move the centres to the mean of what is nearest to them."""

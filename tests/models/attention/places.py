@@ -61,7 +61,7 @@ def allowed(name: str, site: Site) -> bool:
 
 
 def site_of(length: int = LENGTH, **others: Any) -> Site:
-    """Where so many steps read each other; what else there is to say of a site may be given."""
+    """A site where `length` steps read each other; `others` are its other fields."""
     axis = Axis(length=length, start=-length)
     return Site(**({"d_model": D_MODEL, "heads": HEADS, "query": axis, "key": axis} | others))
 

@@ -119,7 +119,7 @@ def test_it_trains(name: str, place: str) -> None:
     assert all(each is not None and each.isfinite().all() for each in gradients.values()), gradients
 
 
-# Whose weights are never formed, or are no weights; of a mixture's parts, one.
+# Mechanisms without weights to drop; a mixture has such a part.
 WITHOUT_DROPOUT = {
     *("aft-full", "aft-local", "aft-simple", "autocorrelation", "efficient", "fourier", "linear"),
     *("mixture", "mlp", "performer", "random-features"),

@@ -154,24 +154,26 @@ def test_distributions_are_shifted_and_scaled_as_values_are(name: str) -> None:
     layer = build_window_norm(name, 2, affine=False)
     for each in layer.parameters():
         torch.nn.init.uniform_(each, 0.5, 2)
-    said = torch.randn(4, 5, 2)
+    outputs = torch.randn(4, 5, 2)
     _, statistics = layer(torch.randn(4, 12, 2) + 3)
-    assert layer.unwrap(said, statistics) == (said, layer, statistics)
+    assert layer.unwrap(outputs, statistics) == (outputs, layer, statistics)
     out = layer.out(statistics)
     assert out is not None
-    torch.testing.assert_close(said * out.spread + out.centre, layer.reverse(said, statistics))
+    torch.testing.assert_close(
+        outputs * out.spread + out.centre, layer.reverse(outputs, statistics)
+    )
 
 
 def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_scales() -> None:
     torch.manual_seed(4)
-    history, said = torch.randn(2, 12, 1), torch.randn(2, 5, 1)
+    history, outputs = torch.randn(2, 12, 1), torch.randn(2, 5, 1)
     inner = build_window_norm("last", 1, affine=False)
     for name in ("identity", "minmax1"):
         layer = build_window_norm(f"{name}+last", 1, affine=False)
         _, statistics = layer(history)
-        kept, outer, its = layer.unwrap(said, statistics)
-        torch.testing.assert_close(kept, inner.reverse(said, statistics[1]))
-        assert outer.out(its) == (None if name == "identity" else statistics[0])
+        kept, outer, kept_statistics = layer.unwrap(outputs, statistics)
+        torch.testing.assert_close(kept, inner.reverse(outputs, statistics[1]))
+        assert outer.out(kept_statistics) == (None if name == "identity" else statistics[0])
 
 
 def test_the_outer_one_is_the_first() -> None:
@@ -230,7 +232,7 @@ def lacking() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", OBSERVED_NORMS)
-def test_a_window_without_gaps_is_normalised_as_ever(name: str | None) -> None:
+def test_a_window_without_gaps_is_normalised_as_by_the_plain_norm(name: str | None) -> None:
     history = 5 + torch.randn(2, 9, 3)
     found, _ = OBSERVED_NORMS[name](3, False)(history)
     plain = build_window_norm(name or "identity", 3, affine=False)(history)[0]

@@ -15,7 +15,7 @@ SIZES = [(24, 4, 1, 4), (24, 4, 3, 6), (23, 5, 2, 4), (9, 32, 2, 4), (10, 1, 2, 
 
 def layer(chunk: int, rounds: int, buckets: int, *, causal: bool = False) -> Reformer:
     torch.manual_seed(0)
-    # Two buckets too, which nobody may ask for.
+    # Two buckets too, which the config refuses.
     config = ReformerConfig.model_construct(buckets=buckets, rounds=rounds, chunk=chunk)
     return Reformer(site_of(causal=causal), config).double().eval()
 
