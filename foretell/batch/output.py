@@ -195,14 +195,14 @@ def check_files(place: Place, parts: Sequence[Part], run: str) -> None:
         BatchError: it does not.
     """
     expected = {part.file for part in parts}
-    there = place.files(FORECASTS).keys()
-    if missing := expected - there:
+    there = {folder: place.files(folder) for folder in (FORECASTS, REJECTED)}
+    if missing := expected - there[FORECASTS].keys():
         raise BatchError(
             f"{place.of(f'{FORECASTS}/{min(missing)}')}: was written by a worker, and is not "
             "there; write to a place that all nodes of the cluster share"
         )
-    for folder in (FORECASTS, REJECTED):
-        for name in place.files(folder):
+    for folder, names in there.items():
+        for name in names:
             if name not in expected:
                 raise _of_another(place, f"{folder}/{name}")
             _about(place, f"{folder}/{name}", run)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
+from pyarrow import fs
 from pydantic import BaseModel, ConfigDict
 
 from foretell.batch.errors import BatchError
@@ -98,7 +100,8 @@ def prepare(task: Task) -> tuple[Work, Record]:
             f"{task.target}: lies in {task.source}, of which all files are read; write to "
             "another place"
         )
-    table = open_table(source, task.id_column, task.time_column, about.channels)
+    files = files_of(source)
+    table = open_table(source, tuple(files), task.id_column, task.time_column, about.channels)
     _check_types(table, about)
     # Rows before those that the model reads help to fill these in.
     helps = task.missing in ("interpolate", "ffill")
@@ -117,20 +120,15 @@ def prepare(task: Task) -> tuple[Work, Record]:
     record = Record(
         model=f"{about.name}@{about.version} ({sums[:16]})",
         options=said | {"columns": table.names},
-        input=input_of(source),
+        input=sum_of(files),
     )
-    # As JSON reads them.
-    return work, Record.model_validate_json(record.model_dump_json())
+    return work, record
 
 
-def input_of(source: Place) -> str:
-    """Sum over names, sizes and times of a table's files.
-
-    Raises:
-        BatchError: they cannot be listed.
-    """
-    files = [(name, each.size, each.mtime_ns) for name, each in files_of(source).items()]
-    return hashlib.sha256(repr(files).encode()).hexdigest()
+def sum_of(files: Mapping[str, fs.FileInfo]) -> str:
+    """Sum over names, sizes and times of a table's files."""
+    listed = [(name, each.size, each.mtime_ns) for name, each in files.items()]
+    return hashlib.sha256(repr(listed).encode()).hexdigest()
 
 
 def _resolved(place: Place) -> str:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from foretell.batch.errors import BatchError
 from foretell.batch.output import FORECASTS, REJECTED, Counts, check_files, read_counts
 from foretell.batch.plan import Part, divide
-from foretell.batch.prepare import Record, Task, input_of, prepare
+from foretell.batch.prepare import Record, Task, prepare, sum_of
+from foretell.batch.tables import files_of
 from foretell.batch.work import Done, Work
 from foretell.service.engine.limits import usable_cpus
 
@@ -70,7 +71,7 @@ def forecast_table(
         counts.append(each.counts)
         done += rows[each.part]
         progress(done, total)
-    if input_of(work.table.place) != record.input:
+    if sum_of(files_of(work.table.place)) != record.input:
         raise BatchError(
             f"{work.table.place}: its files were written since the run began; remove {target}"
         )

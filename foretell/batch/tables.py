@@ -95,13 +95,18 @@ class Table:
             yield pa.table(columns)
 
 
-def open_table(place: Place, id_column: str, time_column: str, channels: tuple[str, ...]) -> Table:
-    """The table that a place holds; the one channel of a model may also be called `y`.
+def open_table(
+    place: Place,
+    files: tuple[str, ...],
+    id_column: str,
+    time_column: str,
+    channels: tuple[str, ...],
+) -> Table:
+    """The table of some files of a place; the one channel of a model may also be called `y`.
 
     Raises:
         BatchError: there is none, a file cannot be read, or they have not the same columns.
     """
-    files = tuple(files_of(place))
     if not files:
         raise BatchError(f"{place}: there is no file that ends with .parquet or .csv")
     with _told(place, files[0]):

@@ -19,7 +19,7 @@ from foretell.batch.chunks import read_chunks
 from foretell.batch.errors import BatchError
 from foretell.batch.places import place_of
 from foretell.batch.plan import divide
-from foretell.batch.tables import Table, open_table
+from foretell.batch.tables import Table, files_of, open_table
 
 # Stretches of rows of one series each, by the number of the series.
 STRETCHES = st.lists(st.tuples(st.integers(-2, 12), st.integers(1, 9)), min_size=1, max_size=12)
@@ -46,7 +46,8 @@ def write(folder: Path, names: list[Any], per_file: int, group: int, *, text: bo
 
 
 def table_in(folder: object) -> Table:
-    return open_table(place_of(str(folder)), "unique_id", "ds", ("y",))
+    place = place_of(str(folder))
+    return open_table(place, tuple(files_of(place)), "unique_id", "ds", ("y",))
 
 
 def place_of_row(files: list[str], row: int, per_file: int) -> tuple[str, int]:
