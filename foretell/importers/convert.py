@@ -69,7 +69,7 @@ def import_checkpoint(request: Request) -> Imported:
                 "where it was trained on them as they are"
             )
         panel = read_panel(request, arguments)
-    _check_channels(request, panel, saved.model.config.channels)
+    names = _check_channels(request, panel, saved.model.config.channels)
     if panel is not None and "split" not in arguments:
         if "split" not in request.arguments:
             raise ImporterError(
@@ -77,7 +77,7 @@ def import_checkpoint(request: Request) -> Imported:
                 "ett_minute, custom, or three fractions such as 0.7,0.1,0.2"
             )
         arguments["split"] = Argument(request.arguments["split"], "--set")
-    info = _describe(request, saved.model, panel, arguments)
+    info = _describe(request, saved.model, panel, names, arguments)
     return Imported(info, saved.model, arguments | told)
 
 
@@ -112,8 +112,8 @@ def _with_told(request: Request, saved: SavedModel) -> tuple[Request, Arguments]
     return request, told
 
 
-def _check_channels(request: Request, panel: Panel | None, count: int) -> None:
-    """Refuse names that are not those of so many channels."""
+def _check_channels(request: Request, panel: Panel | None, count: int) -> tuple[str, ...]:
+    """The names of the channels; refuse those that are not of so many."""
     names = (request.channels or ()) if panel is None else panel.channels
     if panel is not None and len(names) != count:
         raise ImporterError(
@@ -124,10 +124,15 @@ def _check_channels(request: Request, panel: Panel | None, count: int) -> None:
         raise ImporterError(f"--channels: expected {count} names, got {len(names)}")
     if len(set(names)) != count:
         raise ImporterError("--channels: a name occurs twice")
+    return names
 
 
 def _describe(
-    request: Request, model: Forecaster, panel: Panel | None, arguments: Arguments
+    request: Request,
+    model: Forecaster,
+    panel: Panel | None,
+    names: tuple[str, ...],
+    arguments: Arguments,
 ) -> CheckpointInfo:
     """All there is to know about the model; with data, its accuracy too."""
     config, scaler, source, test = model.config, request.scaler, None, None
@@ -140,7 +145,6 @@ def _describe(
             f"--mean and --std have {len(scaler.mean)} numbers, the model has "
             f"{config.channels} channels"
         )
-    names = (request.channels or ()) if panel is None else panel.channels
     targets = names if config.targets is None else [names[place] for place in config.targets]
     _check_target(request, targets)
     check_bounds(request.bounds, targets, panel)

@@ -143,10 +143,13 @@ def _state_in(path: Path, loaded: object) -> object:
             found.append((name, each))
         elif isinstance(each, Mapping) and id(each) not in seen:
             seen.add(id(each))
-            inner = [(key, value) for key, value in each.items() if isinstance(value, Mapping)]
-            held = [dict(inner)[holder] for holder in _HOLDERS if holder in dict(inner)]
-            inner = [(key, value) for key, value in inner if not _NO_HOLDER.search(str(key))]
-            left += [(name, held[0])] if held else reversed(inner)
+            inner = {key: value for key, value in each.items() if isinstance(value, Mapping)}
+            holder = next((own for own in _HOLDERS if own in inner), None)
+            if holder is not None:
+                left.append((name, inner[holder]))
+            else:
+                others = [pair for pair in inner.items() if not _NO_HOLDER.search(str(pair[0]))]
+                left += reversed(others)
     if len(found) > 1:
         names = ", ".join(repr(name) for name, _ in found)
         raise ImporterError(f"{path}: holds several models, {names}; {_HOW_TO_SAVE} of one of them")
