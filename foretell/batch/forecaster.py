@@ -24,7 +24,7 @@ from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.metrics import Metrics
 from foretell.service.settings import DeviceChoice, Settings
 
-# Whatever is read at a time is forecast: nobody else waits.
+# All that is read at a time is forecast: no other request waits.
 _UNLIMITED = 10**12
 _CLOSE_SECONDS = 5.0
 _NOT_FINITE = (
@@ -106,7 +106,7 @@ class Forecaster:
             # A product of one row is rounded in another way than one of several: which windows
             # share a batch is not to be seen in any forecast.
             given = windows.of(np.append(np.arange(count), count - 1))
-        # All that a job asks of a model.
+        # All that a job uses of a model.
         here = cast("Model", _Here(model))
         job = Job(here, self.options, [], given.history, given.calendar, None)
         try:
@@ -142,7 +142,7 @@ class Forecaster:
 
 
 class _Here:
-    """A model that has run when it is asked: nobody else has work for it."""
+    """A model that runs at once: no other job has work for it."""
 
     def __init__(self, model: Model) -> None:
         self.manifest = model.manifest

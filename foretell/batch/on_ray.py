@@ -42,7 +42,7 @@ def run_parts(
         BatchError: there is no such cluster, a part cannot be forecast, or it ends the process of
             its worker again and again.
     """
-    # Nothing is told to Ray's makers, unless the operator wants that.
+    # No usage statistics are sent to Ray's makers, unless the operator wants that.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     was_there = ray.is_initialized()
     try:
@@ -56,9 +56,9 @@ def run_parts(
         yield from _run(work, parts, workers, find)
     except (ConnectionError, ValueError, RayError) as error:
         cause = getattr(error, "cause", None)
-        # What follows on our own words is advice on Ray's settings.
-        said = str(cause or error).partition("\n")[0]
-        raise BatchError(f"Ray: {said}") from error
+        # The lines after the first are advice on Ray's settings.
+        reason = str(cause or error).partition("\n")[0]
+        raise BatchError(f"Ray: {reason}") from error
     finally:
         if not was_there:
             ray.shutdown()

@@ -210,7 +210,7 @@ def check_files(place: Place, parts: Sequence[Part], run: str) -> None:
 
 def _about(place: Place, name: str, run: str) -> dict[bytes, bytes]:
     """The metadata of a file of a run."""
-    with place.told(name):
+    with place.naming(name):
         about = parquet.read_metadata(place.path(name), filesystem=place.system).metadata
     if about is None or about.get(_RUN.encode()) != run.encode():
         raise _of_another(place, name)

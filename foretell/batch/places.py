@@ -32,7 +32,7 @@ class Place:
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        with self.told(""):
+        with self.naming(""):
             return _open(self.text)
 
     @property
@@ -57,7 +57,7 @@ class Place:
             BatchError: they cannot be listed.
         """
         root = self.path(folder)
-        with self.told(folder):
+        with self.naming(folder):
             if (own := self.system.get_file_info(root)).is_file:
                 return {"": own}
             found = self.system.get_file_info(
@@ -76,7 +76,7 @@ class Place:
         Raises:
             BatchError: it cannot be read.
         """
-        with self.told(name):
+        with self.naming(name):
             try:
                 with self.system.open_input_stream(self.path(name)) as file:
                     return bytes(file.read())
@@ -93,7 +93,7 @@ class Place:
         folder, _, own = self.path(name).rpartition("/")
         # Hidden files are no tables; what a killed run has left is removed at the end of the next.
         hidden = f"{folder}/.{own}.{uuid4().hex[:8]}"
-        with self.told(name):
+        with self.naming(name):
             self.system.create_dir(folder)
             try:
                 yield hidden
@@ -140,19 +140,19 @@ class Place:
         Raises:
             BatchError: it cannot be removed.
         """
-        with self.told(name), suppress(FileNotFoundError):
+        with self.naming(name), suppress(FileNotFoundError):
             self.system.delete_file(self.path(name))
 
     def tidy(self, folder: str) -> None:
         """Remove what was begun in a folder and not finished."""
-        with self.told(folder):
+        with self.naming(folder):
             selector = fs.FileSelector(self.path(folder), allow_not_found=True)
             for file in self.system.get_file_info(selector):
                 if file.base_name.startswith("."):
                     self.system.delete_file(file.path)
 
     @contextmanager
-    def told(self, name: str) -> Iterator[None]:
+    def naming(self, name: str) -> Iterator[None]:
         """Name a file in errors of Arrow.
 
         Raises:
@@ -161,8 +161,8 @@ class Place:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
-            said = str(error).partition("\n")[0]
-            raise BatchError(f"{self.of(name)}: {said}") from None
+            reason = str(error).partition("\n")[0]
+            raise BatchError(f"{self.of(name)}: {reason}") from None
 
 
 def place_of(text: str) -> Place:

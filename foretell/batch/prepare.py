@@ -1,4 +1,4 @@
-"""Whether a table, a model and options fit together: told before anything is written."""
+"""Whether a table, a model and options fit together: checked before anything is written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Record(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What tells it from others."""
+        """The sum that distinguishes it from other records."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
@@ -83,13 +83,13 @@ def prepare(task: Task) -> tuple[Work, Record]:
         BundleError: the bundle does not keep the contract.
     """
     about = manifest.read(task.bundle)
-    said = {
+    given = {
         "horizon": task.horizon or about.horizon,
         "quantiles": list(task.quantiles) or None,
         "missing": task.missing,
     }
     try:
-        options = validate(ForecastOptions, said, "options")
+        options = validate(ForecastOptions, given, "options")
         _check(options, task.bundle, about)
     except ServiceError as error:
         option = (error.param or "options").removeprefix("options.").partition("[")[0]
@@ -119,7 +119,7 @@ def prepare(task: Task) -> tuple[Work, Record]:
     sums = hashlib.sha256((task.bundle / MANIFEST).read_bytes()).hexdigest()
     record = Record(
         model=f"{about.name}@{about.version} ({sums[:16]})",
-        options=said | {"columns": table.names},
+        options=given | {"columns": table.names},
         input=sum_of(files),
     )
     return work, record
@@ -144,12 +144,12 @@ def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:
     """
     intervals = Intervals(about, calibration.read(bundle, about))
     described = SimpleNamespace(manifest=about, name=about.name, intervals=intervals)
-    # All that is asked of a model here, which is loaded elsewhere.
+    # All that is read of a model here, which is loaded elsewhere.
     FORECASTING.read_options(options, 1, cast("Model", described), unlimited(bundle))
 
 
 def _check_types(table: Table, about: Manifest) -> None:
-    """Whether columns are of types that are read, which a table without rows tells."""
+    """Whether columns are of types that are read, by reading a table without rows."""
     place, kind = table.place.of(table.files[0]), table.schema.field(ID).type
     if not any(is_it(kind) for is_it in _NAMES):
         raise BatchError(

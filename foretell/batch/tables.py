@@ -26,7 +26,7 @@ _COMMENTS = (
     "a comment is no row here: take out the lines that begin with # and are no rows, or save the "
     "table as Parquet"
 )
-# What Arrow says before the cause, and the errors that a comment may be the cause of.
+# What an error of Arrow has before the cause, and the errors that a comment may be the cause of.
 _OPENING = re.compile(r"Could not open \w+ input source '.*?': (Invalid: )?", re.DOTALL)
 _WIDTHS = re.compile(r"Expected \d+ columns, got \d+")
 
@@ -67,7 +67,7 @@ class Table:
     def _pieces(self, file: str) -> list[Piece]:
         if _is_text(self.place, file):
             return [Piece(file)]
-        with _told(self.place, file):
+        with _naming(self.place, file):
             groups = _fragment(self.place, file, self.names).row_groups
         rows = accumulate((group.num_rows for group in groups), initial=0)
         return [Piece(file, group.id, row) for group, row in zip(groups, rows, strict=False)]
@@ -82,7 +82,7 @@ class Table:
             yield batch.column(0)
 
     def rows(self, piece: Piece) -> Iterator[pa.Table]:
-        """A piece's rows, some at a time, with our names; those of CSV tell what is wrong.
+        """A piece's rows, some at a time, with our names; those of CSV with `WRONG` besides.
 
         Raises:
             BatchError: it cannot be read.
@@ -109,7 +109,7 @@ def open_table(
     """
     if not files:
         raise BatchError(f"{place}: there is no file that ends with .parquet or .csv")
-    with _told(place, files[0]):
+    with _naming(place, files[0]):
         there = _fragment(place, files[0], {}).physical_schema.names
     one = len(channels) == 1 and channels[0] not in there and TARGET in there
     times = {TIME: time_column} if time_column in there else {}
@@ -142,7 +142,7 @@ def files_of(place: Place) -> dict[str, fs.FileInfo]:
 
 def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:
     """The columns of a file that are read; of CSV the types of its first rows, None without."""
-    with _told(place, file):
+    with _naming(place, file):
         found = _fragment(place, file, names).physical_schema
     for theirs in names.values():
         if found.names.count(theirs) != 1:
@@ -174,7 +174,7 @@ def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:
 
 
 def _read(place: Place, piece: Piece, names: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    with _told(place, piece.file):
+    with _naming(place, piece.file):
         fragment = _fragment(place, piece.file, names)
         if piece.group is not None:
             fragment = fragment.subset(row_group_ids=[piece.group])
@@ -184,14 +184,15 @@ def _read(place: Place, piece: Piece, names: dict[str, str]) -> Iterator[pa.Reco
 
 
 @contextmanager
-def _told(place: Place, file: str) -> Iterator[None]:
-    """As `Place.told`, with a remedy."""
+def _naming(place: Place, file: str) -> Iterator[None]:
+    """As `Place.naming`, with a remedy."""
     try:
-        with place.told(file):
+        with place.naming(file):
             yield
     except BatchError as error:
-        said = _OPENING.sub("", str(error))
-        raise BatchError(f"{said}; {_COMMENTS}" if _WIDTHS.search(said) else said) from None
+        reason = _OPENING.sub("", str(error))
+        remedy = f"; {_COMMENTS}" if _WIDTHS.search(reason) else ""
+        raise BatchError(f"{reason}{remedy}") from None
 
 
 def _fragment(place: Place, file: str, names: dict[str, str]) -> dataset.Fragment:

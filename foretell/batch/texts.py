@@ -1,4 +1,4 @@
-"""What the cells of CSV files say: numbers and times, and which of them are neither."""
+"""The cells of CSV files as numbers and times, and which of them are neither."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 from pyarrow import csv
 
-# The column that tells what of a row is wrong, which has a null in its place; no channel's name.
+# The column of the wrong cell of each row, which is null in its own column; no channel's name.
 WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
 _NULLS = pa.array(csv.ConvertOptions().null_values)
@@ -42,14 +42,14 @@ def converted(
 
 
 def kind_of_times(texts: pa.Array) -> pa.DataType:
-    """The type of times that most of some texts say, of each but once; theirs if none says one."""
+    """The type of times that most different texts are read as; their own if none is read as one."""
     each = pc.unique(texts)
     found = [len(each) - parsed(each, kind)[0].null_count for kind in _TIMES]
     return _TIMES[found.index(max(found))] if any(found) else texts.type
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """What texts say, with nulls for those that say nothing, and which of them are wrong."""
+    """The values of texts, null where a text is empty or wrong, and which of them are wrong."""
     try:
         return texts.cast(kind), np.zeros(len(texts), np.bool_)
     except pa.ArrowInvalid:

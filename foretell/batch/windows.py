@@ -1,7 +1,7 @@
 """What of a chunk is to be forecast, checked as requests are.
 
 Most series are whole and regular, and those are found for all at once. Whatever else is in a table
-goes the way of requests, which tells what is wrong with it, or fills it in.
+goes the way of requests, which reports what is wrong with it, or fills it in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Windows(NamedTuple):
     Attributes:
         series: `[windows]`, their numbers in the chunk, ascending.
         history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
-            missing that the model is told of.
+            missing that the model reads as a gap.
         calendar: `[windows, context + passes * horizon, features]`, of models that read them.
         moments: `[windows, horizon]`, when the forecast steps are, as the column of times has it;
             None in tables without times.
@@ -75,7 +75,7 @@ class Rejected(NamedTuple):
 
 
 class Reader:
-    """Reads chunks for a model, by options as they are asked for and as they are checked."""
+    """Reads chunks for a model, by options as they are given and as they are checked."""
 
     def __init__(
         self, model: Model, options: ForecastOptions, settings: Settings, checked: Options
@@ -234,10 +234,10 @@ def _without_wrong(
         if not first or first[0] >= chunk.ends[number]:
             good.append(number)
             continue
-        told = wrong[first[0]].as_py()
-        kind = "a time like those of other rows" if told["column"] == TIME else "a number"
-        reason = f"expected {kind}, got {shown(told['text'])}"
-        rejected.append(Rejected(number, reason, told["column"], first[0]))
+        cell = wrong[first[0]].as_py()
+        kind = "a time like those of other rows" if cell["column"] == TIME else "a number"
+        reason = f"expected {kind}, got {shown(cell['text'])}"
+        rejected.append(Rejected(number, reason, cell["column"], first[0]))
     without = chunk._replace(table=chunk.table.drop_columns([WRONG]))
     return without, np.array(good, np.int64)
 

@@ -73,7 +73,7 @@ class Worker:
 
         Args:
             part: The part.
-            go_on: Asked from time to time.
+            go_on: Called between chunks; False ends the part.
 
         Raises:
             BatchError: it cannot be read, forecast or written, or is not to go on.

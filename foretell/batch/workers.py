@@ -66,7 +66,7 @@ def gpus_of(device: DeviceChoice) -> list[str]:
 
 
 def workers_of(device: DeviceChoice, workers: int | None) -> int:
-    """How many processes forecast at a time: as many as are asked for, one a GPU or one a core."""
+    """How many processes forecast at a time: those given, or else one a GPU or one a core."""
     from foretell.service.engine.limits import usable_cpus
 
     return workers or len(gpus_of(device)) or usable_cpus()

@@ -156,7 +156,7 @@ def _check_kind(file: Path, source: str | None, arguments: Collection[str]) -> N
         )
     if not file.is_dir() and source in FOLDERS:
         raise click.UsageError(f"{file} is no folder, which --from {source} reads")
-    known = {name for name, option in OPTIONS.items() if option.asked}
+    known = {name for name, option in OPTIONS.items() if option.settable}
     known |= {*FOLDERS.get(source or "", ())}
     for name in arguments:
         library = next((library for library, own in FOLDERS.items() if name in own), None)

@@ -27,13 +27,13 @@ class Option(NamedTuple):
 
     Attributes:
         kind: Its type.
-        meaning: For the reader who is asked for it.
-        asked: Whether it can be given by itself; else it is read from settings and scripts only.
+        meaning: For messages about a missing one.
+        settable: Whether it can be given by itself; else it is read from settings and scripts only.
     """
 
     kind: Any
     meaning: str
-    asked: bool = True
+    settable: bool = True
 
 
 _Switch = Annotated[bool, AfterValidator(int)]
@@ -51,12 +51,12 @@ OPTIONS: Mapping[str, Option] = {
     "features": Option(Literal["M", "S", "MS"], "M for all channels, S for the target, or MS"),
     "target": Option(str, "the target's column; in custom data the published code puts it last"),
     "split": Option(str, "ett_hour, ett_minute, custom, or three fractions such as 0.7,0.1,0.2"),
-    "data": Option(str, "the kind of data set", asked=False),
-    "model": Option(str, "the model", asked=False),
+    "data": Option(str, "the kind of data set", settable=False),
+    "model": Option(str, "the model", settable=False),
     "task_name": Option(
         Literal["long_term_forecast", "short_term_forecast", "zero_shot_forecast"],
         "the task",
-        asked=False,
+        settable=False,
     ),
     "label_len": Option(NonNegativeInt, "steps of history the decoder starts with"),
     "d_layers": Option(PositiveInt, "decoder layers"),
@@ -94,7 +94,7 @@ def values_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def with_provenance(values: Values, provenance: str) -> Arguments:
-    """Values that all come from one place; those that say where they come from stay."""
+    """Values that all come from one place; those with a provenance stay."""
     return {
         name: value if isinstance(value, Argument) else Argument(value, provenance)
         for name, value in values.items()

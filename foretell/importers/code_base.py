@@ -1,4 +1,4 @@
-"""What a source file says of published code that saves a state_dict alone."""
+"""How a source file describes published code that saves a state_dict alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Architecture(NamedTuple):
 
     Attributes:
         keys: Its keys, in the form that a checkpoint has them in.
-        told: What a checkpoint tells of its arguments, given the others that are known.
+        stored: The arguments that are read from a checkpoint, given the others that are known.
         fields: The arguments it depends on, in the order to show them, and the field of our
             configuration that takes each as it stands; None where `configure` reads it.
         configure: Fields that no argument gives as it stands.
@@ -29,7 +29,7 @@ class Architecture(NamedTuple):
     """
 
     keys: Callable[[State], KeyMap]
-    told: Callable[[State, Values], Values]
+    stored: Callable[[State, Values], Values]
     fields: Mapping[str, str | None]
     configure: Callable[[Values], dict[str, Any]] = lambda _: {}
     prepare: Callable[[State, Values], State] = lambda state, _: state
@@ -66,9 +66,9 @@ def sizes(state: State, places: Mapping[str, tuple[str, int]]) -> dict[str, int]
     """
     for name, (key, axis) in places.items():
         if key not in state:
-            raise ImporterError(f"{key} is missing, which tells {name}")
+            raise ImporterError(f"{key} is missing, which determines {name}")
         if state[key].ndim <= axis:
-            raise ImporterError(f"{key} has {state[key].ndim} axes, which should tell {name}")
+            raise ImporterError(f"{key} has {state[key].ndim} axes, which should determine {name}")
     return {name: state[key].shape[axis] for name, (key, axis) in places.items()}
 
 
@@ -89,7 +89,7 @@ def steps_of_patches(patches: int, values: Values) -> dict[str, Argument]:
 
     Args:
         patches: What the checkpoint has.
-        values: What is known; without `seq_len` nothing can be told.
+        values: What is known; without `seq_len` nothing can be found.
 
     Raises:
         ImporterError: no stride and padding give this number.

@@ -44,7 +44,7 @@ def import_checkpoint(request: Request) -> Imported:
 
     Raises:
         DataError: the data cannot be read, is too short, or lies beyond the bounds.
-        ImporterError: the checkpoint cannot be adopted; the message says why, or asks for what is
+        ImporterError: the checkpoint cannot be adopted; the message says why, or names what is
             missing.
     """
     _check_frequency(request.frequency)
@@ -53,7 +53,7 @@ def import_checkpoint(request: Request) -> Imported:
         _check_of_folders({*own, "split"}, request)
     library = import_module(f"foretell.importers.{request.source if own else 'published'}")
     saved = cast("SavedModel", library.read(request))
-    request, told = _with_told(request, saved)
+    request, taken = _with_saved(request, saved)
     head, arguments = saved.model.head, saved.arguments
     if head is not None and head.is_of_counts and not request.unscaled:
         raise ImporterError(
@@ -78,7 +78,7 @@ def import_checkpoint(request: Request) -> Imported:
             )
         arguments["split"] = Argument(request.arguments["split"], "--set")
     info = _describe(request, saved.model, panel, names, arguments)
-    return Imported(info, saved.model, arguments | told)
+    return Imported(info, saved.model, arguments | taken)
 
 
 def _check_frequency(frequency: str | None) -> None:
@@ -89,27 +89,29 @@ def _check_frequency(frequency: str | None) -> None:
 
 
 def _check_of_folders(read: set[str], request: Request) -> None:
-    """Refuse options that a folder answers by itself."""
-    told = {"arch": request.architecture, "setting": request.setting, "config": request.script}
-    given = {name for name, value in told.items() if value is not None} | request.arguments.keys()
+    """Refuse options for what is read from a folder."""
+    options = {"arch": request.architecture, "setting": request.setting, "config": request.script}
+    given = {
+        name for name, value in options.items() if value is not None
+    } | request.arguments.keys()
     if unread := sorted(given - read):
-        raise ImporterError(f"{unread[0]}: the folder tells what the model is")
+        raise ImporterError(f"{unread[0]}: is read from the folder, and cannot be given")
 
 
-def _with_told(request: Request, saved: SavedModel) -> tuple[Request, Arguments]:
-    """The request with what the checkpoint tells and nobody else, and that with its provenance."""
-    told: Arguments = {}
+def _with_saved(request: Request, saved: SavedModel) -> tuple[Request, Arguments]:
+    """The request with what the checkpoint alone has, and that with its provenance."""
+    taken: Arguments = {}
     if saved.channels is not None and request.channels is None:
         names = saved.channels.value
         request = replace(request, channels=names)
-        told["channels"] = saved.channels._replace(value=", ".join(names))
+        taken["channels"] = saved.channels._replace(value=", ".join(names))
     if saved.frequency is not None and request.frequency is None:
         request = replace(request, frequency=saved.frequency.value)
-        told["frequency"] = saved.frequency
+        taken["frequency"] = saved.frequency
     if saved.unscaled and request.scaler is None:
         request = replace(request, unscaled=True)
-        told["scaler"] = Argument("values as they are", "the library")
-    return request, told
+        taken["scaler"] = Argument("values as they are", "the library")
+    return request, taken
 
 
 def _check_channels(request: Request, panel: Panel | None, count: int) -> tuple[str, ...]:

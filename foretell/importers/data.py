@@ -1,4 +1,4 @@
-"""The data a checkpoint was trained on, and what is asked for where there are none."""
+"""The data a checkpoint was trained on, and what has to be given where there are none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def arranged(panel: Panel, arguments: Arguments) -> tuple[str, ...]:
 
 
 def check_described(request: Request) -> None:
-    """Ask for what no file tells where there are no data."""
+    """Refuse a request without data that does not describe them."""
     scaled = request.unscaled or request.scaler is not None
     if request.channels is None or request.frequency is None or not scaled:
         raise ImporterError(

@@ -4,11 +4,11 @@ from pydantic import ValidationError
 
 
 class ImporterError(ValueError):
-    """A file that cannot be adopted as asked; the message says what is wrong and what to do."""
+    """A file that cannot be adopted as requested; the message says what is wrong and what to do."""
 
 
 def explained(error: Exception) -> str:
-    """What an error says of arguments, field by field."""
+    """The message of an error about arguments, field by field."""
     if isinstance(error, TypeError):
         return f"an argument is of another type: {error}"
     if not isinstance(error, ValidationError):

@@ -63,9 +63,9 @@ def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
     for one in _READ:
         if kind == one.model_type and names in (None, [one.title]):
             return one
-    said = ", ".join(map(str, names if isinstance(names, list) else [kind]))
+    kinds = ", ".join(map(str, names if isinstance(names, list) else [kind]))
     read = ", ".join(one.title for one in _READ)
-    raise ImporterError(f"{path}: a model of {said} is not read; adopted are {read}")
+    raise ImporterError(f"{path}: a model of {kinds} is not read; adopted are {read}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

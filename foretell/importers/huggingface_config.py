@@ -1,4 +1,4 @@
-"""What files of Hugging Face's models of time series say in common."""
+"""What files of Hugging Face's models of time series have in common."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SavedConfig(BaseModel):
 
     @abstractmethod
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Our configuration, with what no file tells given by the names of its options."""
+        """Our configuration, with what no file has given by the names of its options."""
 
     def _same(self) -> dict[str, Any]:
         """Fields that mean the same here, by our names, which are their aliases."""

@@ -92,7 +92,7 @@ class LaggedModel(SavedConfig):
     @override
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
         known = f"of {', '.join(get_args(Feature))}, in the order in which they were given"
-        names = self._told(given, "time_features", "num_time_features", known)
+        names = self._words(given, "time_features", "num_time_features", known)
         self.static(given)
         return self._same() | {
             "context": self.steps + max(self.lags_sequence),
@@ -100,8 +100,8 @@ class LaggedModel(SavedConfig):
             "scaling": self.window_norm,
         }
 
-    def _told(self, given: Mapping[str, str], option: str, field: str, kind: str) -> list[str]:
-        """The words of an option, as many as a field says."""
+    def _words(self, given: Mapping[str, str], option: str, field: str, kind: str) -> list[str]:
+        """The words of an option, as many as a field has."""
         words = split_names(given[option]) if option in given else []
         if len(words) != (count := getattr(self, field)):
             raise ValueError(
@@ -112,10 +112,10 @@ class LaggedModel(SavedConfig):
     def static(self, given: Mapping[str, str]) -> tuple[list[int], list[float]]:
         """Categories and numbers that are the same for all series."""
         kind, field = "numbers, which all series have then", "num_static_{}_features"
-        whole = self._told(
+        whole = self._words(
             given, "static_categorical", field.format("categorical"), f"whole {kind}"
         )
-        reals = self._told(given, "static_real", field.format("real"), kind)
+        reals = self._words(given, "static_real", field.format("real"), kind)
         try:
             return [int(word) for word in whole], [float(word) for word in reals]
         except ValueError as error:
@@ -295,7 +295,7 @@ def _features(names: list[str]) -> list[str]:
     for name in found:
         if name == "age":
             raise ValueError(
-                "time_features age: how old a series is, no request tells; train without it"
+                "time_features age: how old a series is, is in no request; train without it"
             )
         if name not in known:
             raise ValueError(f"time_features {name}: expected some of {', '.join(known)}")

@@ -49,7 +49,7 @@ class Family(NamedTuple):
     Attributes:
         architecture: What it is here.
         rows: Its keys, those of norms of windows apart.
-        output: Part of the keys of the maps whose rows are what the network tells: of each step
+        output: Part of the keys of the maps whose rows are the outputs of the network: of each step
             all parameters.
         fields: Its arguments, and our field that takes each as it stands; None where `configure`
             or `inner_norm` reads it.
@@ -73,7 +73,7 @@ def read(request: Request) -> SavedModel:
     """Read a model of a folder that `nf.save` wrote.
 
     Raises:
-        ImporterError: it cannot be adopted; the message says why, or asks which of them.
+        ImporterError: it cannot be adopted; the message says why, or lists them to choose from.
     """
     found = read_folder(request.file, request.member)
     try:
@@ -95,7 +95,7 @@ def _read(found: Member, levels: str | None) -> SavedModel:
         scaler = f"local-{local}"
     inner = family.inner_norm(values)
     if loss.head not in (None, "quantiles") and inner is not None:
-        # What is undone on what the network tells, and not on what is made of that.
+        # It is undone on the outputs of the network, and not on what is computed from them.
         scaler = scaler or "identity"
     fields = _fields(values, family) | {
         "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
@@ -106,10 +106,10 @@ def _read(found: Member, levels: str | None) -> SavedModel:
     channels = model.config.channels
     state, keys = _prepare(found, family, loss, channels), family.rows + _norm_rows(scaler, inner)
     arguments = with_provenance({**values, "loss": loss.title}, found.file.name)
-    if loss.asked is not None and loss.levels is not None:
+    if loss.chosen is not None and loss.levels is not None:
         state |= implicit_parameters(found, loss.levels)
         keys += IMPLICIT_ROWS
-        arguments["levels"] = loss.asked
+        arguments["levels"] = loss.chosen
     if local is not None:
         # What the library scales by depends on what it is given; this is to be seen.
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
@@ -155,7 +155,7 @@ def _values(found: Member, family: Family) -> dict[str, Any]:
     """The arguments that the model depends on."""
     names = ["h", "input_size", *family.fields, "scaler_type"]
     if missing := [name for name in names if name not in found.arguments]:
-        raise ImporterError(f"its header does not say {', '.join(missing)}")
+        raise ImporterError(f"its header lacks {', '.join(missing)}")
     return {name: found.arguments[name] for name in names}
 
 
@@ -177,7 +177,7 @@ def _prepare(found: Member, family: Family, loss: LossSpec, channels: int) -> di
 def _by_parameter(rows: Tensor, order: Sequence[int]) -> Tensor:
     """Rows of all parameters a step as those of all steps a parameter."""
     if len(rows) % len(order):
-        # Of another size, which is said of its key.
+        # Of another size: `load_weights` refuses its key.
         return rows
     steps = rows.reshape(-1, len(order), *rows.shape[1:])[:, list(order)]
     return steps.transpose(0, 1).reshape(rows.shape)

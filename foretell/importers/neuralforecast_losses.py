@@ -1,4 +1,4 @@
-"""What a model of NeuralForecast tells of each step, by the loss that it was trained with."""
+"""The outputs of a model of NeuralForecast for a step, by the loss that it was trained with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POINT_LOSSES = (
 # Of which the state has the levels.
 _QUANTILES = ("MQLoss", "HuberMQLoss")
 _LEVELS = "loss.quantiles"
-# Which train a network that is told a level, for any one.
+# Which train a network that takes a level as input, for any one.
 _IMPLICIT = ("IQLoss", "HuberIQLoss")
 _USUAL_LEVELS = ", ".join(f"{step / 20:g}" for step in range(1, 20))
 # More than float32 keeps of 0.9 is none.
@@ -44,30 +44,30 @@ _OUTPUT = "loss.output_layer"
 
 
 class LossSpec(NamedTuple):
-    """What a network tells of a step.
+    """The outputs of a network for a step.
 
     Attributes:
         title: The loss, for the reader.
         head: What becomes of it; None of a value.
         order: Which of its numbers our parameters are, in turn.
-        levels: Of quantiles, if it tells these.
-        asked: The same as an argument, where they are chosen and not trained.
+        levels: Of quantiles, if these are its outputs.
+        chosen: The same as an argument, where they are chosen and not trained.
     """
 
     title: str
     head: HeadName | None = None
     order: tuple[int, ...] = (0,)
     levels: tuple[float, ...] | None = None
-    asked: Argument | None = None
+    chosen: Argument | None = None
 
 
 def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
-    """What a model tells.
+    """The outputs of a model.
 
     Args:
         found: The model.
         several: Whether it may read several series together.
-        levels: That a network is to be told, separated by commas.
+        levels: Those that a network takes as input, separated by commas.
 
     Raises:
         ImporterError: it is not served; the message names the loss.
@@ -114,11 +114,11 @@ def _quantiles(found: Member, criterion: str) -> LossSpec:
 
 
 def _implicit(criterion: str, given: str | None) -> LossSpec:
-    asked = Argument(_USUAL_LEVELS, "the usual ones")
+    chosen = Argument(_USUAL_LEVELS, "the usual ones")
     if given is not None:
-        asked = Argument(given, "--set")
+        chosen = Argument(given, "--set")
     try:
-        levels = tuple(map(float, asked.value.split(",")))
+        levels = tuple(map(float, chosen.value.split(",")))
         check_levels(levels)
     except ValueError:
         levels = ()
@@ -127,14 +127,14 @@ def _implicit(criterion: str, given: str | None) -> LossSpec:
             f"levels {given}: expected numbers between 0 and 1, ascending, with {MEDIAN} among "
             "them, which is the forecast"
         )
-    return LossSpec(criterion, "implicit-quantiles", levels=levels, asked=asked)
+    return LossSpec(criterion, "implicit-quantiles", levels=levels, chosen=chosen)
 
 
 def implicit_parameters(found: Member, levels: Sequence[float]) -> dict[str, Tensor]:
     """The parameters of a head of these quantiles, under the keys of `IMPLICIT_ROWS`.
 
-    A level is embedded in cosines by a network of two layers; what a model tells is multiplied by 1
-    and that, and passes a linear map of one number and a PReLU.
+    A level is embedded in cosines by a network of two layers; the output of a model is multiplied
+    by 1 plus that, and passes a linear map of one number and a PReLU.
 
     Args:
         found: The model, whose loss has the networks.

@@ -84,7 +84,7 @@ def _form(state: State) -> dict[str, Any]:
     return found | ({"revin": 1} if affine else {})
 
 
-def _told(state: State, values: Values) -> Values:
+def _stored(state: State, values: Values) -> Values:
     branch, found = _branches(state)[0], _form(state)
     head = f"{branch}head.linears.0" if found["individual"] else f"{branch}head.linear"
     contract = f"{branch}backbone.encoder.layers.0.ff.3.weight"
@@ -152,7 +152,7 @@ def _configure(values: Values) -> dict[str, Any]:
 
 _PATCHTST = Architecture(
     _keys,
-    _told,
+    _stored,
     TOKENS
     | {"patch_len": "patch", "stride": "stride", "padding_patch": None, "revin": None}
     | {"affine": None, "subtract_last": None, "individual": None}

@@ -1,7 +1,7 @@
 """Files of published code, which hold a state_dict alone.
 
-What neither keys nor shapes tell comes from flags, from the name of the file's folder and from the
-command that trained it. What contradicts the file is an error, and what is missing is asked for.
+What keys and shapes do not determine comes from flags, from the name of the file's folder and from
+the command that trained it. What contradicts the file is an error, and so is what is missing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(request: Request) -> SavedModel:
 
     Raises:
         DataError: the data cannot be read.
-        ImporterError: the file cannot be adopted; the message says why, or asks for what is
+        ImporterError: the file cannot be adopted; the message says why, or names what is
             missing.
     """
     setting = _read_setting(request)
@@ -84,10 +84,10 @@ def _read_setting(request: Request) -> Arguments:
     return setting
 
 
-def _recognise(request: Request, said: Sequence[Arguments]) -> tuple[State, CodeBase, str]:
+def _recognise(request: Request, described: Sequence[Arguments]) -> tuple[State, CodeBase, str]:
     """The state_dict without the prefixes of wrappers, the code base, and the architecture."""
     state, source = read_state(request.file), request.source
-    models = {each["model"].value.lower() for each in said if "model" in each}
+    models = {each["model"].value.lower() for each in described if "model" in each}
     name = request.architecture or (models.pop() if len(models) == 1 else None)
     known = {
         (own, each): architecture.keys(state)
@@ -95,29 +95,29 @@ def _recognise(request: Request, said: Sequence[Arguments]) -> tuple[State, Code
         for each, architecture in code.architectures.items()
     }
     usable = [each for each in known if source in (None, each[0])]
-    asked = [each for each in usable if name in (None, each[1])]
-    if not asked:
+    matching = [each for each in usable if name in (None, each[1])]
+    if not matching:
         wanted = " ".join(filter(None, (source, name)))
         raise ImporterError(f"{wanted} is not read; use {_options(usable)}")
     state = unwrap(state, [known[each] for each in usable])
     counts = {each: sum(map(keys.knows, state)) for each, keys in known.items()}
-    most, best = max(counts.values()), max(counts[each] for each in asked)
+    most, best = max(counts.values()), max(counts[each] for each in matching)
     if not most:
         listed = ", ".join(list(state)[:_LISTED])
         raise ImporterError(f"none of its {len(state)} keys is known: {listed}, …")
     if best < most:
         fitting = [each for each in known if counts[each] == most]
         raise ImporterError(
-            f"{best} of its {len(state)} keys are those of {_options(asked)}, but {most} are those "
-            f"of {known[fitting[0]].title}: use {_options(fitting)}"
+            f"{best} of its {len(state)} keys are those of {_options(matching)}, but {most} are "
+            f"those of {known[fitting[0]].title}: use {_options(fitting)}"
         )
-    left = [each for each in asked if counts[each] == best]
+    left = [each for each in matching if counts[each] == best]
     # The only code base that has tasks.
-    if any("task_name" in each for each in said):
+    if any("task_name" in each for each in described):
         left = [each for each in left if each[0] == "tslib"] or left
     # Variants that are not read may have the keys of an architecture that is.
     if name is None or len(left) > 1:
-        raise ImporterError(f"its keys alone do not tell what it is: use {_options(left)}")
+        raise ImporterError(f"its keys alone do not identify it: use {_options(left)}")
     return state, CODE_BASES[left[0][0]], name
 
 
@@ -134,24 +134,24 @@ def _resolve(
     setting: Arguments,
     runs: Sequence[Run],
 ) -> Run:
-    """Bring together what flags, setting, commands, file and code base say.
+    """Bring together the arguments of flags, setting, commands, file and code base.
 
     Flags go before setting and command. The file has the last word: what contradicts it is wrong.
     """
     flags = read_arguments(request.arguments)
-    told = with_provenance(architecture.told(state, {}), "the file")
-    run = _choose(runs, [flags, told, setting])
-    said = {**run.arguments, **setting, **flags}
-    fixed = code.fixed(values_of(said | told))
-    arguments = said | with_provenance(fixed, f"fixed in {code.title}") | flags
+    stored = with_provenance(architecture.stored(state, {}), "the file")
+    run = _choose(runs, [flags, stored, setting])
+    given = {**run.arguments, **setting, **flags}
+    fixed = code.fixed(values_of(given | stored))
+    arguments = given | with_provenance(fixed, f"fixed in {code.title}") | flags
     if "features" in arguments and arguments["features"].value == "S":
         provenance = f"features S of {arguments['features'].provenance}"
         arguments["enc_in"] = Argument(1, provenance)
-    told = with_provenance(architecture.told(state, values_of(arguments)), "the file")
+    stored = with_provenance(architecture.stored(state, values_of(arguments)), "the file")
     agreed = {name: each for name, each in setting.items() if name not in flags}
-    if conflicts := _conflicts(agreed, run.arguments) + _conflicts(arguments, told):
+    if conflicts := _conflicts(agreed, run.arguments) + _conflicts(arguments, stored):
         raise ImporterError("contradictions: " + "; ".join(conflicts))
-    arguments |= told
+    arguments |= stored
     if request.defaults or run.complete:
         # What the command mentions, and could not be read, was not left at its default.
         left = (architecture.fields.keys() | _OF_DATA) & code.defaults.keys() - run.unread.keys()
@@ -172,10 +172,10 @@ def _choose(runs: Sequence[Run], others: Sequence[Arguments]) -> Run:
     different = [run for i, run in enumerate(fitting) if run not in fitting[:i]]
     if len(different) == 1:
         return different[0]
-    said = [{**values_of(run.arguments), **run.unread} for run in different]
-    names = dict.fromkeys(name for each in said for name in each)
+    given = [{**values_of(run.arguments), **run.unread} for run in different]
+    names = dict.fromkeys(name for each in given for name in each)
     differing = [
-        name for name in names if any(each.get(name) != said[0].get(name) for each in said)
+        name for name in names if any(each.get(name) != given[0].get(name) for each in given)
     ]
     difference = f", and differ in {', '.join(differing)}" if differing else ""
     raise ImporterError(
@@ -202,7 +202,7 @@ def _plain(value: object) -> str:
 
 
 def _check_task(arguments: Arguments, name: str, code: CodeBase) -> None:
-    """Refuse what forecasts neither all channels nor the last of them, and tell the two apart."""
+    """Refuse what forecasts neither all channels nor the last of them, and distinguish the two."""
     if not _is_of(arguments, name):
         model = arguments["model"]
         raise ImporterError(f"{model.provenance} is of a {model.value}, --arch is {name}")
@@ -233,7 +233,7 @@ def _relevant(architecture: Architecture, values: Values) -> list[str]:
 def _read_data(
     request: Request, known: Run, architecture: Architecture, code: CodeBase
 ) -> Panel | None:
-    """Read the data, if there are any, in the order of the channels; ask for what is unknown."""
+    """Read the data, if there are any, in the order of the channels; refuse what is unknown."""
     arguments = known.arguments
     needed = _relevant(architecture, values_of(arguments))
     needed += ["features"] * ("features" in known.unread)
@@ -254,9 +254,9 @@ def _read_data(
 
 
 def _require(names: Sequence[str], known: Run, code: CodeBase) -> None:
-    """Ask for those of these arguments that are not known, with their meanings and usual values."""
-    asked = [name for name in names if name in OPTIONS and name not in _NEVER_ASKED]
-    missing = [name for name in asked if name not in known.arguments]
+    """Refuse a model without some arguments; the message has their meanings and usual values."""
+    required = [name for name in names if name in OPTIONS and name not in _NEVER_ASKED]
+    missing = [name for name in required if name not in known.arguments]
     if not missing:
         return
     width = max(map(len, missing))
@@ -267,7 +267,7 @@ def _require(names: Sequence[str], known: Run, code: CodeBase) -> None:
             hint = f" ({known.unread[name]})"
         lines.append(f"  {name:<{width}}  {OPTIONS[name].meaning}{hint}")
     raise ImporterError(
-        f"neither the file nor anything given tells (in brackets: default of {code.title})\n"
+        f"not in the file, and not given (in brackets: default of {code.title})\n"
         + "\n".join(lines)
         + "\ngive them as --set NAME=VALUE, the command that trained it as --config or its "
         "folder's name as --setting; --assume-defaults takes the defaults"

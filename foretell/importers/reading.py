@@ -14,7 +14,7 @@ from torch import Tensor
 
 from foretell.importers.errors import ImporterError
 
-# A zip archive since torch 1.6, pickles before, of which the first is a number that tells so.
+# A zip archive since torch 1.6, pickles before, of which the first is a number of the format.
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 # What training saves the state_dict under, next to that of an optimizer; the first one counts.
@@ -47,7 +47,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"{path}: refused: a pickle may run code, and a checkpoint needs tensors only; if you "
             f"trust it, load it where it was made and {_HOW_TO_SAVE}"
         )
-    # What torch warns of is said below, or is of no use to whoever reads the weights.
+    # What torch warns of is in the errors below, or has no part in reading weights.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -9,8 +9,8 @@ from foretell.importers.arguments import Option
 # Code that saves a state_dict alone, which `published` reads, and its architectures.
 CODE_BASES = ("tslib", "autoformer", "tfb", "patchtst")
 ARCHITECTURES = ("autoformer", "dlinear", "itransformer", "patchtst", "transformer")
-# Libraries that save a model in a folder, which a module here of the same name reads, and what is
-# asked for where their folders do not tell.
+# Libraries that save a model in a folder, which a module here of the same name reads, and what has
+# to be given where their folders do not have it.
 FOLDERS: Mapping[str, Mapping[str, Option]] = {
     "huggingface": {
         "num_parallel_samples": Option(str, "paths to draw, or 0 for the path of the means"),

@@ -1,4 +1,4 @@
-"""What an importer is asked for, and what it returns."""
+"""The request to an importer, and what it returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Request:
 
     Attributes:
         file: The checkpoint, or the folder of a library.
-        source: The code base or library it comes from, where its keys do not tell.
+        source: The code base or library it comes from, where its keys do not determine it.
         architecture: The architecture, where neither setting nor command names it.
         member: Which of the models of a folder.
         data: The CSV it was trained on, or None.
@@ -32,7 +32,7 @@ class Request:
         channels: Columns of the data in the model's order, where not all as they come.
         frequency: Spacing of the steps, where there is no data to tell it.
         bounds: Limits of channels, by name.
-        defaults: Take what nothing tells from the defaults of the code base.
+        defaults: Take what is not known from the defaults of the code base.
     """
 
     file: Path
@@ -57,8 +57,8 @@ class SavedModel(NamedTuple):
     Attributes:
         model: In eval mode.
         arguments: What it depends on by its source's names, each with its provenance.
-        channels: Their names, where the checkpoint tells them, and the frequency.
-        frequency: Likewise.
+        channels: Their names, where the checkpoint has them.
+        frequency: The frequency, likewise.
         unscaled: Whether its source trains on values as they are.
         panel: The data, where its source reads them in an order of its own; it then standardises
             by their training rows.

@@ -1,7 +1,7 @@
 """Arguments from a file: YAML, JSON, a script of published code, or the command itself.
 
 Of a script only commands are read, and variables that it assigns once, before they are used; loops,
-conditions and functions are not. Options whose values depend on them are asked for.
+conditions and functions are not. Options whose values depend on them have to be given.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Run(NamedTuple):
     """A training that a file describes.
 
     Attributes:
-        arguments: What it says.
-        unread: Options that it gives a value which only a shell would tell, with what it says.
+        arguments: Those that it gives.
+        unread: Options with a value that only a shell could compute, each with its text.
         complete: Whether all other options had the code's defaults: so in a command line.
     """
 
@@ -83,8 +83,8 @@ def _run(given: Mapping[str, Any], provenance: str, *, complete: bool) -> Run:
         for name, value in named.items()
         if name in OPTIONS and not _is_plain(str(value))
     }
-    told = {name: value for name, value in named.items() if name not in unread}
-    return Run(read_arguments(told, provenance), unread, complete)
+    plain = {name: value for name, value in named.items() if name not in unread}
+    return Run(read_arguments(plain, provenance), unread, complete)
 
 
 def _flatten(loaded: object) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def settings_of(name: str | None) -> list[Setting]:
         return [*_described(MECHANISMS[name], "model.attention.", ())]
     if name == "import":
         options = [*OPTIONS.items(), *(each for own in FOLDERS.values() for each in own.items())]
-        return [Setting(one, "", "", option.meaning) for one, option in options if option.asked]
+        return [Setting(one, "", "", option.meaning) for one, option in options if option.settable]
     raise RefusedError(f"neither an architecture nor a mechanism is called {name!r}; {names()}")
 
 

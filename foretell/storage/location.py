@@ -35,7 +35,7 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-# A request that stalls or fails is tried again, within seconds: who waits has a copy to go on with.
+# A request that stalls or fails is tried again, within seconds: a server has a copy to go on with.
 _RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
@@ -65,14 +65,14 @@ class Location:
         return f"{self.url}/{path}"
 
     @contextmanager
-    def told(self, path: str = "") -> Iterator[None]:
-        """Say what goes wrong in here in a line that names the place.
+    def naming(self, path: str = "") -> Iterator[None]:
+        """Name the place in errors of obstore, in one line.
 
         Args:
             path: Of an object; none where it is about the whole prefix.
 
         Raises:
-            StorageError: what obstore raised.
+            StorageError: instead of them.
         """
         try:
             yield
@@ -86,12 +86,12 @@ class Location:
         Raises:
             StorageError: it is not there, or breaks off.
         """
-        with self.told(path):
+        with self.naming(path):
             yield from map(bytes, obstore.get(self.store, path))
 
 
 def open_location(url: str) -> Location:
-    """A place in object storage; nothing is asked of it yet.
+    """A place in object storage; nothing is requested from it yet.
 
     Credentials and endpoints are read from the environment: `AWS_*`, `GOOGLE_*`, `AZURE_*`.
 
@@ -126,7 +126,7 @@ def _store(scheme: str, bucket: str, prefix: str) -> ObjectStore:
         return GCSStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
     if scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
-    # Whoever names such an endpoint means it: a server on the same machine or network.
+    # Such an endpoint is named on purpose: a server on the same machine or network.
     plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS["s3"])
     client: ClientConfig = {**_CLIENT, "allow_http": plain}
     return S3Store(bucket, prefix=prefix, client_options=client, retry_config=_RETRY)
@@ -144,26 +144,26 @@ def _is_endpoint(text: str) -> bool:
 
 def _reason(error: Exception, scheme: str) -> str:
     """What obstore says, without the answer and the state of its client in full."""
-    said, _, details = str(error).partition("\n\nDebug source:")
-    status = re.search(r"status code: (\d+ [^:<\n]*)", said)
-    answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", said, re.DOTALL)
+    text, _, details = str(error).partition("\n\nDebug source:")
+    status = re.search(r"status code: (\d+ [^:<\n]*)", text)
+    answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.DOTALL)
     if answer is not None:
         reason = f"{answer[1]}: {answer[2]}"
     elif status is not None:
         reason = status[1]
     else:
-        reason = said.rpartition(" - ")[2].partition("\n")[0].removeprefix("HTTP error: ")
+        reason = text.rpartition(" - ")[2].partition("\n")[0].removeprefix("HTTP error: ")
         if "TimedOut" in details:
             reason += " (no answer in time)"
         elif (cause := re.search(r'message: "(.*?)"', details)) is not None:
             reason += f" ({cause[1]})"
-    if _is_about_credentials(error, said):
+    if _is_about_credentials(error, text):
         return f"{reason}; credentials are read from {_CREDENTIALS[scheme]}"
     return reason
 
 
-def _is_about_credentials(error: Exception, said: str) -> bool:
+def _is_about_credentials(error: Exception, text: str) -> bool:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return True
     signs = ("code: 401", "code: 403", "Missing", "Account must", "token", "169.254.169.254")
-    return any(sign in said for sign in signs)
+    return any(sign in text for sign in signs)

@@ -38,7 +38,7 @@ class _Failed(NamedTuple):
     """A version that could not be fetched, why, and when it is tried again but on request."""
 
     tag: str
-    said: str
+    reason: str
     pause: float
     again: float
 
@@ -118,11 +118,11 @@ class Mirror:
                 try:
                     self._fetch(key, tag, locks)
                 except (StorageError, BundleError, OSError) as error:
-                    said = str(error).replace(f"{self.location}/", "")
+                    reason = str(error).replace(f"{self.location}/", "")
                     # A fault of a moment is over at the next look.
                     pause = 0.0 if old is None else max(2 * old.pause, _FIRST_PAUSE)
                     pause = min(pause, _LONGEST_PAUSE)
-                    return _Failed(tag, said, pause, time.monotonic() + pause)
+                    return _Failed(tag, reason, pause, time.monotonic() + pause)
                 return None
 
             with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -133,7 +133,7 @@ class Mirror:
                     # The pool waits for those that it has begun.
                     self.stop()
                     raise
-            self.failures = {key: one.said for key, one in self._failed.items()}
+            self.failures = {key: one.reason for key, one in self._failed.items()}
             if gone or missing:
                 self._clean()
 
@@ -257,5 +257,5 @@ class Mirror:
 
 
 def default_cache() -> Path:
-    """Where a server keeps what it fetched, unless told otherwise."""
+    """Where a server keeps what it fetched by default."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "foretell"

@@ -75,7 +75,7 @@ def list_contents(location: Location) -> Contents:
     """
     contents = Contents({}, {}, {})
     places = {BLOBS: contents.blobs, TRASH: contents.trash}
-    with location.told():
+    with location.naming():
         for some in obstore.list(location.store):
             for found in some:
                 at, size = found["last_modified"], found["size"]
@@ -114,7 +114,7 @@ def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
     Raises:
         StorageError: it is not there, or breaks off.
     """
-    with location.told(called):
+    with location.naming(called):
         # It may be moved to and fro meanwhile.
         for place in (BLOBS, TRASH, BLOBS):
             try:
@@ -165,11 +165,11 @@ def publish(
         # Files that were there may have been collected since.
         listed = time.time()
         there = list_contents(location)
-    with location.told(path):
+    with location.naming(path):
         try:
             obstore.put(location.store, path, content, mode="create")
         except (AlreadyExistsError, PreconditionError):
-            # The client asks again where an answer was lost: it may be this one.
+            # The client repeats a request whose answer was lost: the version may be its own.
             if b"".join(location.read(path)) != content:
                 raise exists from None
     return place
@@ -187,7 +187,7 @@ def _put_blob(location: Location, file: Path, wanted: str) -> None:
         # The parts are put together after this.
         checksums.compare(file, found.hexdigest(), wanted)
 
-    with location.told(path):
+    with location.naming(path):
         _put(location, path, parts())
 
 
@@ -229,7 +229,7 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
             continue
         with _noted(failures):
             _copy(location, BLOBS, TRASH, own, entry.size)
-            with location.told(f"{TRASH}/{own}"):
+            with location.naming(f"{TRASH}/{own}"):
                 is_whole = obstore.head(location.store, f"{TRASH}/{own}")["size"] == entry.size
             # Azure may copy later than it answers.
             if is_whole:
@@ -250,7 +250,7 @@ def _noted(failures: list[str]) -> Iterator[None]:
 def _now(location: Location) -> datetime:
     """The time by the clock of the storage, which dates its objects."""
     path = f"{TRASH}/clock"
-    with location.told(path):
+    with location.naming(path):
         obstore.put(location.store, path, b"")
         found = obstore.head(location.store, path)["last_modified"]
     _remove(location, path)
@@ -258,7 +258,7 @@ def _now(location: Location) -> datetime:
 
 
 def _copy(location: Location, source: str, target: str, own: str, size: int) -> None:
-    with location.told(f"{source}/{own}"):
+    with location.naming(f"{source}/{own}"):
         if size <= _COPY_BYTES:
             obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
         else:
@@ -272,5 +272,5 @@ def _put(location: Location, path: str, parts: Iterator[bytes]) -> None:
 
 
 def _remove(location: Location, path: str) -> None:
-    with location.told(path):
+    with location.naming(path):
         obstore.delete(location.store, [path])

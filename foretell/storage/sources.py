@@ -67,8 +67,8 @@ def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Pa
     # Of all there is, this alone is wanted.
     mirror = Mirror(location, cache or default_cache(), lambda *_: ())
     mirror.refresh(name, version)
-    if (said := mirror.failures.get((name, version))) is not None:
-        raise BundleError(f"{location}: {said}")
+    if (reason := mirror.failures.get((name, version))) is not None:
+        raise BundleError(f"{location}: {reason}")
     return mirror.folder / name / version
 
 

@@ -62,7 +62,7 @@ def words(request: Request) -> list[str]:
     given["frequency"] = request.frequency
     given["channels"] = None if request.channels is None else ",".join(request.channels)
     options = {**OPTIONS, **FOLDERS.get(request.source or "", {})}
-    known = {name for name, option in options.items() if option.asked}
+    known = {name for name, option in options.items() if option.settable}
     flags = [f"--{name}={each}" for name, each in given.items() if each is not None]
     arguments = request.arguments.items()
     flags += [f"--set={name}={each}" for name, each in arguments if name in known]

@@ -1,4 +1,4 @@
-"""Folders of transformers: what no file tells, what is refused, and what a server makes of them."""
+"""Folders of transformers: what has to be given, what is refused, and what a server forecasts."""
 
 from __future__ import annotations
 
@@ -240,8 +240,8 @@ def test_damaged_folder_is_refused_and_nothing_written(
             ["--mean", "0,0,0", "--std", "1,1,1"],
             "--no-scaler: there are --mean and --st",
         ),
-        ("classed", ["--set=seq_len=27"], "seq_len: the folder tells what the model is"),
-        ("classed", ["--arch", "patchtst"], "arch: the folder tells what the model is"),
+        ("classed", ["--set=seq_len=27"], "seq_len: is read from the folder, and cannot be given"),
+        ("classed", ["--arch", "patchtst"], "arch: is read from the folder, and cannot be given"),
         ("classed", ["--alias", "x"], "--alias x: "),
         ("classed", ["--frequency", "x"], "--frequency: "),
     ],

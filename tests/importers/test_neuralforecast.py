@@ -254,7 +254,7 @@ def test_what_cannot_be_served_is_refused_by_name(
 
 def test_an_argument_that_is_not_in_the_header(tmp_path: Path) -> None:
     folder = write(tmp_path / "saved", kind="PatchTST")
-    assert "its header does not say hidden_size, dropout, " in refused(folder)
+    assert "its header lacks hidden_size, dropout, " in refused(folder)
 
 
 @pytest.mark.parametrize(

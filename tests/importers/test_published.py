@@ -214,7 +214,7 @@ def test_setting_names_model_and_source(tmp_path: Path) -> None:
     asked = request(tmp_path, "autoformer", setting=SETTING.format("Autoformer"))
     unnamed = replace(asked, source=None, architecture=None)
     assert_is(import_checkpoint(unnamed), "autoformer")
-    message = "its keys alone do not tell what it is: use --from tslib or autoformer or tfb --arch "
+    message = "its keys alone do not identify it: use --from tslib or autoformer or tfb --arch "
     assert message in refused(replace(unnamed, setting=None))
     # Without the task before it, the name is one of the three.
     setting = SETTING.format("Autoformer").removeprefix("long_term_forecast_")
@@ -355,7 +355,7 @@ def test_another_architecture_is_refused_by_the_right_one(tmp_path: Path, form: 
     for name in set(ARCHITECTURES) - {asked.architecture}:
         message = refused(replace(asked, source="tslib", architecture=name))
         assert f" --arch {asked.architecture}" in message.rpartition("use")[2]
-    assert "do not tell what it is: use --from" in refused(replace(asked, architecture=None))
+    assert "do not identify it: use --from" in refused(replace(asked, architecture=None))
 
 
 @pytest.mark.parametrize(
@@ -471,12 +471,12 @@ CALENDAR = "{}_embedding.temporal_embedding.embed.weight"
         (
             "transformer",
             {"encoder.attn_layers.0.conv2.weight": None},
-            "encoder.attn_layers.0.conv2.weight is missing, which tells d_model",
+            "encoder.attn_layers.0.conv2.weight is missing, which determines d_model",
         ),
         (
             "patchtst",
             {"head.linear.weight": torch.ones(3)},
-            "head.linear.weight has 1 axes, which should tell flattened",
+            "head.linear.weight has 1 axes, which should determine flattened",
         ),
         ("transformer", {"decoder.norm.bias": torch.ones(8).int()}, "decoder.norm.bias is of type"),
     ],

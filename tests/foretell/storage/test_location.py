@@ -73,7 +73,7 @@ def test_other_clouds(environment: pytest.MonkeyPatch) -> None:
 
 def ask(url: str) -> None:
     location = open_location(url)
-    with location.told():
+    with location.naming():
         obstore.list(location.store).collect()
 
 
@@ -95,7 +95,7 @@ def test_object_that_is_missing(bucket: str) -> None:
     location = open_location(bucket)
     with (
         pytest.raises(StorageError, match=rf"^{bucket}/a/b: NoSuchKey: The"),
-        location.told("a/b"),
+        location.naming("a/b"),
     ):
         obstore.get(location.store, "a/b")
 
