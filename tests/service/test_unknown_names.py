@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.warnings import AnswerWarning
 from tests.service.client import Client
-from tests.service.forecast.bodies import notes_of, table_of
+from tests.service.forecast.bodies import asked, notes_of, table_of, warned
 from tests.service.inference.bodies import infer, request, tensor
 
 START = "2024-01-01T00:00:00"
@@ -205,18 +204,6 @@ def test_in_the_columns_of_a_table(client: Client, column: str) -> None:
         beside = send_table(client, {**TABLE, wrong: TABLE[column]})
         (found,) = notes(beside)
         assert found["message"] == f"columns that are not read: {wrong}"
-
-
-def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:
-    answer = client.forecast(body)
-    assert answer.status_code == 200, answer.text
-    ForecastResponse.model_validate(answer.json())
-    found: list[AnswerWarning] = answer.json().get("warnings", [])
-    return found
-
-
-def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
-    return {"model": model, "inputs": list(inputs), **rest}
 
 
 def table(**columns: Any) -> dict[str, Any]:

@@ -9,12 +9,29 @@ import httpx
 import pyarrow as pa
 from pyarrow import ipc
 
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.warnings import AnswerWarning
+from tests.service.client import Client
+
 EIGHT = [float(n) for n in range(8)]
 PAIRS = [[float(n), 2.0 - n] for n in range(8)]
 
 
 def body(*inputs: dict[str, Any], model: str = "repeat", **options: Any) -> dict[str, Any]:
     return {"model": model, "inputs": list(inputs) or [{"series": EIGHT}], "options": options}
+
+
+def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
+    return {"model": model, "inputs": list(inputs), **rest}
+
+
+def warned(client: Client, request: dict[str, Any]) -> list[AnswerWarning]:
+    """The warnings of the answer to a request."""
+    answer = client.forecast(request)
+    assert answer.status_code == 200, answer.text
+    ForecastResponse.model_validate(answer.json())
+    found: list[AnswerWarning] = answer.json().get("warnings", [])
+    return found
 
 
 def table_of(answer: httpx.Response) -> pa.Table:

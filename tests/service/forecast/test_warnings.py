@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest, Scaler
-from foretell.service.forecast.answers import ForecastResponse
-from foretell.service.forecast.warnings import AnswerWarning, outside
+from foretell.service.forecast.warnings import outside
 from tests import golden
 from tests.service.client import Client
-from tests.service.forecast.bodies import notes_of, table_of
+from tests.service.forecast.bodies import asked, notes_of, table_of, warned
 from tests.service.inference.bodies import infer, request, tensor
 
 EIGHT = [0.1 * n for n in range(8)]
@@ -27,18 +25,6 @@ def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Ma
     own = client.repository.registry.find("multi").manifest
     fields = {"channels": channels, "targets": channels, "scaler": scaler}
     return own.model_copy(update=fields)
-
-
-def warned(client: Client, body: dict[str, Any]) -> list[AnswerWarning]:
-    answer = client.forecast(body)
-    assert answer.status_code == 200, answer.text
-    ForecastResponse.model_validate(answer.json())
-    found: list[AnswerWarning] = answer.json().get("warnings", [])
-    return found
-
-
-def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
-    return {"model": model, "inputs": list(inputs), **rest}
 
 
 ONE = np.full((1, 1, 1), 1e6, np.float32)
