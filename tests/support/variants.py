@@ -25,6 +25,7 @@ from foretell.models.attention.notation import read_notation
 from foretell.models.forecaster import Forecaster, ForecasterConfig
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
+from tests.checkpoints import HOURLY, SMALL
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,9 @@ class Size:
         return tuple(made)
 
 
-_HOUR = Frequency.parse("h")
-_SCALED = Calendar.for_frequency(_HOUR, "scaled")
-_INTEGERS = Calendar.for_frequency(_HOUR, "integer")
-_SMALL: dict[str, Any] = {
-    "channels": 3,
-    "context": 48,
-    "horizon": 12,
-    "d_model": 16,
-    "heads": 2,
-    "d_ff": 24,
-    "encoder_layers": 2,
-}
-_HALF: dict[str, Any] = {"label": 24, "calendar": _SCALED}
+_INTEGERS = Calendar.for_frequency(Frequency.parse("h"), "integer")
+_SMALL: dict[str, Any] = SMALL | {"encoder_layers": 2}
+_HALF: dict[str, Any] = {"label": 24, "calendar": HOURLY}
 _EVEN: Any = {"mechanism": "autocorrelation", "lags": "even"}
 _FEW: Any = {"mechanism": "autocorrelation", "factor": 1}
 _WIDE: dict[str, Any] = {"d_model": 32, "heads": 4}
@@ -101,7 +92,7 @@ AUTOFORMERS = (
     ),
     Size(
         "Autoformer, long context",
-        AutoformerConfig(**_SMALL | {"context": 192}, label=96, calendar=_SCALED),
+        AutoformerConfig(**_SMALL | {"context": 192}, label=96, calendar=HOURLY),
     ),
     Size(
         "Autoformer, normalised windows",
@@ -171,7 +162,7 @@ DLINEARS = (
     Size("DLinear, windows by range", DLinearConfig(**_SIZE, window_norm="minmax1+decoupled")),
 )
 ITRANSFORMERS = (
-    Size("iTransformer", ITransformerConfig(**_SMALL, calendar=_SCALED)),
+    Size("iTransformer", ITransformerConfig(**_SMALL, calendar=HOURLY)),
     Size(
         "iTransformer, not normalised",
         ITransformerConfig(**_SMALL, window_norm=None),
@@ -264,7 +255,7 @@ HUGGINGFACE_TRANSFORMERS = (
         HuggingFaceTimeSeriesTransformerConfig(
             **_SMALL,
             value_lags=(1, 24, 3),
-            calendar=_SCALED,
+            calendar=HOURLY,
             scaling="mean",
             decoder_layers=2,
             decoder_heads=4,
@@ -286,7 +277,7 @@ HUGGINGFACE_AUTOFORMERS = (
         HuggingFaceAutoformerConfig(
             **_SMALL | {"horizon": 20, "encoder_layers": 1},
             value_lags=(1, 24, 3),
-            calendar=_SCALED,
+            calendar=HOURLY,
             scaling="mean",
             static_features=2,
             moving_average=5,
