@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.support.in_thread import InThread
 
 Answers = dict[str, tuple[int, object]]
 
 
-class FakeServer:
+class FakeServer(InThread):
     """Answers on a free port of the loopback, while it is entered.
 
     Args:
@@ -23,9 +23,7 @@ class FakeServer:
         self.answers = answers
         self.requests: list[tuple[str, Any]] = []
         self.keys: list[str | None] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._handler()))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
@@ -52,17 +50,3 @@ class FakeServer:
                 """Say nothing."""
 
         return Handler
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
-from types import TracebackType
-from typing import Literal, Self
+from threading import Event
+from typing import Literal
 from urllib.parse import urlsplit
+
+from tests.support.in_thread import InThread
 
 Kind = Literal["silent", "500", "denied", "cut", "wrong", "pages"]
 _DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
@@ -25,7 +26,7 @@ def _spoilt(kinds: set[Kind], status: int, content: bytes) -> tuple[int, bytes]:
     return status, content
 
 
-class Proxy:
+class Proxy(InThread):
     """Passes on what it is asked, and spoils some of the answers, while it is entered.
 
     Attributes:
@@ -41,9 +42,7 @@ class Proxy:
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
         self._ended = Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target))
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target)))
 
     def gets(self) -> list[str]:
         """Objects that were read, by the ends of their paths: version and file."""
@@ -92,17 +91,6 @@ class Proxy:
 
         return Handler
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__exit__()

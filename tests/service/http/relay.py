@@ -6,13 +6,13 @@ import socket
 import socketserver
 import threading
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 import httpx
 
+from tests.support.in_thread import InThread
 
-class Relay:
+
+class Relay(InThread):
     """Passes connections on to a server.
 
     Args:
@@ -36,27 +36,7 @@ class Relay:
                     _pass(self.request, server, sent)
                     back.join()
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Passing)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    @property
-    def url(self) -> str:
-        """Where clients connect to."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Passing))
 
 
 def _pass(source: socket.socket, target: socket.socket, copy: bytearray | None = None) -> None:
