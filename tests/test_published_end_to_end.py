@@ -6,9 +6,6 @@ Raw rows go in over HTTP; what comes back is, standardised, what the published c
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,6 +22,7 @@ from foretell.data.reading import read
 from foretell.data.table import Table
 from foretell.timeaxis.timestamps import render
 from tests import golden
+from tests.support.process import Server
 
 FLAGS = {
     "autoformer_ETTh1_96_48": ("--set=moving_avg=25",),
@@ -71,27 +69,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[httpx.Client]:
-    """A server of its own process, on a port it was given by the system."""
-    options = ["--models", str(repository), "--port", "0", "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "foretell", "serve", *options, "--log-format", "text"],
-        cwd=Path(__file__).resolve().parent.parent,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        log = ""
-        while (address := re.search(r"http://127\.0\.0\.1:\d+", log)) is None:
-            line = process.stderr.readline()
-            assert line, f"the server ended: {log}"
-            log += line
-        with httpx.Client(base_url=address[0], timeout=60) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with (
+        Server(repository, log, log_format="text") as served,
+        httpx.Client(base_url=served.url, timeout=60) as client,
+    ):
+        yield client
 
 
 def ask(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import yaml
 
 from tests.deploy.files import DEPLOY
+from tests.support.process import Program
 
-_PATIENCE_SECONDS = 30
 
-
-class Prometheus:
+class Prometheus(Program):
     """Debian's `prometheus`, on a free port of this host.
 
     Args:
@@ -43,30 +38,18 @@ class Prometheus:
                 rule["for"] = pending
             (folder / name).write_text(yaml.safe_dump(rules))
         (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-        log = folder / "prometheus.log"
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    "--web.listen-address=127.0.0.1:0",
-                ],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        self.url = self._wait_for_address(log)
+        super().__init__(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+            ],
+            folder / "prometheus.log",
+            r'"Listening on" address=(\S+)',
+        )
+        self.url = f"http://{self.address}"
         self._client = httpx.Client(base_url=f"{self.url}/api/v1")
-
-    def _wait_for_address(self, log: Path) -> str:
-        end = time.monotonic() + _PATIENCE_SECONDS
-        while self._process.poll() is None and time.monotonic() < end:
-            if found := re.search(r'"Listening on" address=(\S+)', log.read_text()):
-                return f"http://{found[1]}"
-            time.sleep(0.02)
-        self._process.kill()
-        self._process.wait()
-        raise AssertionError(f"no Prometheus:\n{log.read_text()}")
 
     def ask(self, path: str, **parameters: str | float) -> Any:
         """What its API answers, at `path` under `/api/v1/`.
@@ -89,15 +72,6 @@ class Prometheus:
         found = self.ask("alerts")["alerts"]
         return {alert["labels"]["alertname"]: alert["state"] for alert in found}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
-        self._process.terminate()
-        self._process.wait(_PATIENCE_SECONDS)
+        self.stop()

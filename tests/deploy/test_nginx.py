@@ -18,7 +18,7 @@ import pytest
 from foretell.service.http.static import Pages
 from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import Server
+from tests.support.process import Server, free_port
 from tests.support.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
@@ -50,12 +50,6 @@ def test_a_page_is_not_too_many_requests() -> None:
 def test_it_may_open_as_many_files_as_it_takes_connections() -> None:
     # Two connections for each request, and a file for a large body and a large answer.
     assert int(directive("worker_rlimit_nofile")) > 2 * int(directive("worker_connections"))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Proxy:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import ROOT
+from tests.support.process import ROOT, free_port
 from tests.support.waiting import until
 
 # A busy machine takes its time; Ray reads this when it is imported.
@@ -26,8 +26,6 @@ with warnings.catch_warnings():
     import ray
     from ray import serve
     from ray.cluster_utils import Cluster
-
-from tests.support.process import free_port
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

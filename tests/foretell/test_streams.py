@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +10,14 @@ import httpx
 import pytest
 
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import ROOT
+from tests.support.process import ROOT, free_port
 from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_server_without_streams_answers_and_ends(closed: str, tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec())
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "foretell", "serve", "--models", tmp_path, "--port", str(port)]
     server = subprocess.Popen(
         ["bash", "-c", f'exec "$@" {closed}', "-", *command],

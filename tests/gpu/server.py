@@ -6,7 +6,6 @@ import json
 import threading
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -88,12 +87,7 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         for thread in self._threads:
             thread.join(60)
