@@ -39,10 +39,6 @@ class MemoryBudget:
         self.limit = limit
         self.reserved = 0
 
-    def share(self) -> Share:
-        """The share of one request; a context manager that gives it back at the end."""
-        return Share(self)
-
 
 @dataclass(slots=True, eq=False)
 class Share:
@@ -94,7 +90,7 @@ class LargeAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         size = len(self.body)
-        with self._budget.share() as share:
+        with Share(self._budget) as share:
             share.reserve(size)
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})

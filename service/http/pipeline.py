@@ -33,6 +33,7 @@ from foretell.service.http.body import (
     LargeAnswer,
     MemoryBudget,
     Offload,
+    Share,
     media_type,
     read_body,
     timeout_of,
@@ -176,7 +177,7 @@ class _Pipeline:
             deadline = min(deadline, started + timeout_of(headers[TIMEOUT_HEADER]))
         if self._codecs and headers.get("content-type", codec.media_type) != codec.media_type:
             codec = self._codecs[media_type(headers, *self._codecs)]
-        share = self._budget.share()
+        share = Share(self._budget)
         try:
             decoded = await self._read(codec, request, context, deadline, share.reserve)
             # Nothing else of the request is held from here on.

@@ -18,7 +18,7 @@ from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import ModelFailedError, NotSupportedError, refusals
 from foretell.service.forecast.parse import read_json
 from foretell.service.http.auth import Keys
-from foretell.service.http.body import JSON, read_body
+from foretell.service.http.body import JSON, Share, read_body
 from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import Shared, find_model, serve
 from foretell.service.inference.codec import InferenceCodec
@@ -242,7 +242,7 @@ _NAMES: dict[type[BaseModel], KnownFields] = {
 async def _read(request: Request, shared: Shared, kind: type[_Body]) -> _Body:
     """The body, which may be empty, whatever its content type."""
     deadline = time.monotonic() + shared.settings.timeout_seconds
-    with shared.budget.share() as share:
+    with Share(shared.budget) as share:
         headers = request_context(request.scope).headers
         body = await read_body(request, headers, _MOST_BYTES, deadline, share.reserve)
         value = read_json(body or b"{}")

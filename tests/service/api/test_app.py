@@ -21,7 +21,7 @@ from foretell.service.errors import BuffersFullError, QueueFullError
 from foretell.service.forecast import routes as forms
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.parse import JsonCodec
-from foretell.service.http.body import MemoryBudget
+from foretell.service.http.body import MemoryBudget, Share
 from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
 from tests.service.client import Client, connect
@@ -399,7 +399,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
     submitted: list[bool] = []
 
     def submit(*arguments: Any, **options: Any) -> Any:
-        with budget.share() as others:
+        with Share(budget) as others:
             # Once here, and once in the answer.
             with pytest.raises(BuffersFullError):
                 others.reserve(42 * 10**5)
@@ -412,7 +412,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
     with Client(models, max_body_bytes=10**6) as client:
         assert client.send(body).status_code == 200
     assert submitted
-    with budget.share() as all_of_it:
+    with Share(budget) as all_of_it:
         all_of_it.reserve(5 * 10**6)
 
 

@@ -27,7 +27,14 @@ from foretell.service.errors import (
     UnreadableError,
     UnsupportedMediaError,
 )
-from foretell.service.http.body import LargeAnswer, MemoryBudget, media_type, read_body, timeout_of
+from foretell.service.http.body import (
+    LargeAnswer,
+    MemoryBudget,
+    Share,
+    media_type,
+    read_body,
+    timeout_of,
+)
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import wait_for_result
 from foretell.service.http.protocol import WHOLE, ClientConnection
@@ -163,14 +170,14 @@ def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
 
 def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
     budget = MemoryBudget(12)
-    with budget.share() as others, budget.share() as share:
+    with Share(budget) as others, Share(budget) as share:
         others.reserve(5)
         sent = request(part(b"01234", more=True), part(b"56789", more=True))
         with pytest.raises(BuffersFullError):
             run(read(sent, LIMIT, later(), share.reserve))
-    with budget.share() as share:
+    with Share(budget) as share:
         assert run(read(request(part(b"0123456")), LIMIT, later(), share.reserve)) == b"0123456"
-        with pytest.raises(BuffersFullError), budget.share() as others:
+        with pytest.raises(BuffersFullError), Share(budget) as others:
             others.reserve(6)
 
 
@@ -287,21 +294,21 @@ def test_a_wrong_time(given: str) -> None:
 
 def test_requests_share_the_budget_and_give_back() -> None:
     budget = MemoryBudget(10)
-    with budget.share() as one:
+    with Share(budget) as one:
         one.reserve(4)
-        with budget.share() as other:
+        with Share(budget) as other:
             other.reserve(6)
             with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
                 one.reserve(1)
             assert full.value.retry_after >= 1
         one.reserve(6)
-    with budget.share() as one:
+    with Share(budget) as one:
         one.reserve(10)
 
 
 def test_what_a_request_keeps_replaces_what_it_had() -> None:
     budget = MemoryBudget(10)
-    with budget.share() as one, budget.share() as other:
+    with Share(budget) as one, Share(budget) as other:
         one.reserve(8)
         one.reserve(3 - one.reserved)
         other.reserve(7)
@@ -316,7 +323,7 @@ def test_what_a_request_keeps_replaces_what_it_had() -> None:
 
 def test_what_no_request_could_have_is_no_reason_to_try_again() -> None:
     budget = MemoryBudget(10)
-    with budget.share() as one, budget.share() as other:
+    with Share(budget) as one, Share(budget) as other:
         one.reserve(4)
         other.reserve(4)
         with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
@@ -329,13 +336,13 @@ def test_a_failed_request_gives_back_too() -> None:
     budget = MemoryBudget(10)
 
     def fail() -> None:
-        with budget.share() as share:
+        with Share(budget) as share:
             share.reserve(10)
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         fail()
-    with budget.share() as share:
+    with Share(budget) as share:
         share.reserve(10)
 
 

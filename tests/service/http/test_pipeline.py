@@ -25,7 +25,7 @@ from foretell.service.errors import (
     UnknownModelError,
     UnsupportedMediaError,
 )
-from foretell.service.http.body import ALWAYS, LARGE, MemoryBudget, Offload
+from foretell.service.http.body import ALWAYS, LARGE, MemoryBudget, Offload, Share
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import Parsed, Shared, Wait, serve
 from foretell.service.settings import Settings
@@ -230,7 +230,7 @@ def test_only_what_is_held_stays_reserved_while_the_model_runs(server: Server) -
 
 
 def test_a_body_that_has_no_room(server: Server) -> None:
-    with server.budget.share() as others:
+    with Share(server.budget) as others:
         others.reserve(BUDGET - 3)
         with pytest.raises(BuffersFullError):
             server.post(Codec())
