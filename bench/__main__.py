@@ -45,7 +45,7 @@ RESEARCH = {
 WITH_BASELINE = ("graphs", "server", "calls", "gpu-workers")
 
 
-# Where a case is no `measure` of a module with its name.
+# Cases that are not `measure` of the module with their name.
 _FUNCTIONS = {
     "bulk": "request:bulk",
     "gpu-graphs": "gpu:graphs",
@@ -114,7 +114,7 @@ def main() -> None:
         if not only_printed:
             result.write(RESULTS / f"{case}.json")
     if not only_printed:
-        # Without a case, what earlier runs have found.
+        # Without a case, from the results of earlier runs.
         render.write()
     for failure in failures:
         print(failure)

@@ -1,4 +1,4 @@
-"""What all cases share: what they are given, what they return, and how they take turns."""
+"""Shared by all cases: their arguments, their results, and measurements in turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """What a case is given.
+    """The arguments of a case.
 
     Attributes:
         folder: An empty folder for whatever it writes.
@@ -65,12 +65,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What a case returns.
+    """The result of a case.
 
     Attributes:
         tables: By name; cells are numbers, or text.
-        failures: What is not as it has to be.
-        machine: What it ran on.
+        failures: Checks that failed.
+        machine: The machine that it ran on.
         commit: Of the code that ran.
     """
 
@@ -102,6 +102,13 @@ def machine() -> str:
     return f"Machine: {', '.join(parts)}."
 
 
+def status_mib(field: str, process: int | str = "self") -> float:
+    """MiB of a field of a process in /proc: `VmRSS`, what is resident, or `VmHWM`, its peak."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    [kibibytes] = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(kibibytes) / 1024
+
+
 def _commit() -> str:
     ran = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True
@@ -122,7 +129,7 @@ def interleaved_medians(
     Args:
         calls: By name.
         seconds: For all of them together; each gets a few turns in any case.
-        clock: What the calls are timed with.
+        clock: Times the calls.
     """
     times: dict[Name, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
@@ -146,12 +153,12 @@ def in_turns(
     """Do several things in turns of about two seconds.
 
     Args:
-        parts: Each is done for so many seconds, and returns what came of it.
+        parts: Each takes a number of seconds to run for, and returns its result.
         seconds: For each of them in all.
         fewest: Turns of each.
 
     Returns:
-        What came of each, turn by turn.
+        The results of each, turn by turn.
     """
     count = max(fewest, int(seconds) // 2)
     span = max(1, int(seconds) // count)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -138,7 +138,7 @@ def metrics(port: int, *names: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Load:
-    """What wrk saw.
+    """What wrk measured.
 
     Attributes:
         rate: Requests answered with success a second.
@@ -151,6 +151,12 @@ class Load:
     p50: float
     p99: float
     failed: int
+
+
+def middle(turns: Iterable[Load]) -> Load:
+    """The turn whose rate is the median."""
+    ranked = sorted(turns, key=lambda turn: turn.rate)
+    return ranked[len(ranked) // 2]
 
 
 def load(
@@ -187,7 +193,7 @@ class Client:
         port: On the loopback interface.
         requests: Whole HTTP/1.1 requests.
         pause: Seconds from an answer that is no 200 to the next request, for `keep_busy`.
-        statuses: Requests by status, or by what became of them.
+        statuses: Requests by status, or by why they have none.
         seconds: Of each request that was answered 200.
     """
 

@@ -92,7 +92,7 @@ def _write_table(folder: Path, count: int, rows: NDArray[np.float64]) -> None:
     folder.mkdir()
     for first in range(0, count, _PER_GROUP):
         size = min(_PER_GROUP, count - first)
-        # By itself, so that fewer series are the first ones of more.
+        # A generator for each group: a smaller table has the first series of a larger one.
         generator = np.random.default_rng(first)
         values = windows[generator.integers(0, len(windows), _PER_GROUP)]
         values = values * generator.uniform(0.5, 2, (_PER_GROUP, 1))
@@ -223,7 +223,7 @@ def _cluster(nodes: int) -> Iterator[Any]:
         os.environ.update(RAY_TMPDIR=name, RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
         cluster = Cluster()
         try:
-            # What has the driver has no CPU: it is not the one that is lost.
+            # The node of the driver has no CPU, and is never the one that is lost.
             cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=memory)
             _bind(psutil.Process(), {0})
             for number in range(nodes):

@@ -43,6 +43,8 @@ def _detail(trace: Trace) -> list[Row]:
     rows: list[Row] = []
     for (place, path), calls in groupby(trace.calls, lambda call: (call.place, call.path)):
         functions = Counter(call.function for call in calls).items()
-        told = ", ".join(name if times == 1 else f"{name} x{times}" for name, times in functions)
-        rows.append({"process": place, "file": path, "functions": told})
+        described = ", ".join(
+            name if times == 1 else f"{name} x{times}" for name, times in functions
+        )
+        rows.append({"process": place, "file": path, "functions": described})
     return rows

@@ -1,4 +1,4 @@
-"""What operators ask of our server: a long mixed load, overload, a new version, and ends."""
+"""Our server in operation: a long mixed load, overload, a new version, and ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONNECTIONS, _WORKERS = 64, 2
 _MIXED = (1, 1, 1, 2, 8, 32)
 # Windows that may wait: the queue's promise is the time they take at the measured capacity.
 _QUEUE = 256
-# Those who are refused try again so much later.
+# Seconds from a refusal to the next request on its connection.
 _AGAIN = 0.02
 _PATIENCE = 60.0
 
@@ -217,7 +217,7 @@ def terminate(served: Served, content: bytes) -> Row:
         await asyncio.sleep(served.busy)
         before = client.statuses.total()
         served.process.send_signal(signal.SIGTERM)
-        # Those that wait are answered; nothing more is sent.
+        # Requests that wait are answered; no more are sent.
         working = False
         await sending
         client.close()

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bench.harness import KEPT, Result, Row, Run
-from bench.research.attention import kept, names, settings
+from bench.harness import KEPT, Result, Row, Run, kept
+from bench.research.attention import names, settings
 from foretell.bundle.manifest import read
 from foretell.data import reading
 from foretell.data.panel import Panel

@@ -17,7 +17,7 @@ from bench import versions
 from bench.harness import ROOT, Result, Row, Run, in_turns
 from bench.models import NAME, SERVED, SIZES, Subject, prepare
 from bench.models import ours as body_of
-from bench.servers import Load, load, metrics, resident, roles
+from bench.servers import Load, load, metrics, middle, resident, roles
 from bench.servers import ours as serve
 from foretell.bundle.manifest import Precision
 from foretell.export.rules import RULES
@@ -64,8 +64,8 @@ def overhead(run: Run) -> Result:
     for size in run.pick((SIZES[0], SIZES[4]), SIZES[:1]):
         forecast, _ = write_graphs(size, "float32", run.folder / size.name)
         module = "tests.support.stand_in.replays"
-        said = json.loads(stand_in.run(module, forecast, *_BATCHES, graph_us=_REPLAY_US))
-        beyond = {f"batch {batch}": round(took - _REPLAY_US) for batch, took in said.items()}
+        times = json.loads(stand_in.run(module, forecast, *_BATCHES, graph_us=_REPLAY_US))
+        beyond = {f"batch {batch}": round(took - _REPLAY_US) for batch, took in times.items()}
         rows.append({"model": size.name, **beyond})
     return Result({"overhead": rows})
 
@@ -79,13 +79,13 @@ class _Server(NamedTuple):
         return partial(load, url, body, connections, headers=headers)
 
     def observed(self, body: Path, seconds: int) -> tuple[Load, tuple[float, ...]]:
-        """What wrk saw, and meanwhile windows, batches, and seconds of the engine's CPU."""
+        """A load by wrk; and its windows, its batches, and CPU seconds of the engine."""
         engine = roles(self.process)[1]
         before = (*metrics(self.port, *_WINDOWS), _busy(engine))
         headers = {"Content-Type": "application/json"}
-        seen = self.load("/forecast", body, headers, _CONNECTIONS)(seconds)
+        found = self.load("/forecast", body, headers, _CONNECTIONS)(seconds)
         after = (*metrics(self.port, *_WINDOWS), _busy(engine))
-        return seen, tuple(b - a for a, b in zip(before, after, strict=True))
+        return found, tuple(b - a for a, b in zip(before, after, strict=True))
 
 
 def _busy(process: psutil.Process | None) -> float:
@@ -109,17 +109,17 @@ def workers(run: Run) -> Result:
         body = subject.write_body(body_of, run.folder / "one.json", 1)
         turns = in_turns([partial(one.observed, body) for one in servers], seconds)
         for server, row, each in zip(servers, rows, turns, strict=True):
-            seen = sorted((turn for turn, _ in each), key=lambda turn: turn.rate)
-            middle = seen[len(seen) // 2]
+            loads = [turn for turn, _ in each]
+            typical = middle(loads)
             windows, batches, busy = (sum(counts[at] for _, counts in each) for at in range(3))
-            row |= {"requests/s": round(middle.rate), "p50, ms": 1e3 * middle.p50}
+            row |= {"requests/s": round(typical.rate), "p50, ms": 1e3 * typical.p50}
             row["windows a batch"] = windows / max(1.0, batches)
             alive, engine = roles(server.process)
             if engine is not None:
                 row["engine, µs a request"] = round(1e6 * busy / max(1.0, windows))
                 row["the engine, MiB"] = resident(engine)
             row["an HTTP worker, MiB"] = max(map(resident, alive), default=0)
-            row["failed"] = sum(turn.failed for turn in seen)
+            row["failed"] = sum(turn.failed for turn in loads)
     with ExitStack() as stack:
         servers = _start(stack, stand_in, trees, _BINARY_REPLAY_US, run.folder / "binary")
         path = f"/v2/models/{NAME}/infer"
@@ -127,8 +127,7 @@ def workers(run: Run) -> Result:
             body, headers = binary_request(subject, windows, run.folder)
             parts = [one.load(path, body, headers, _BINARY_CONNECTIONS) for one in servers]
             for row, each in zip(rows, in_turns(parts, seconds), strict=True):
-                middle = sorted(each, key=lambda turn: turn.rate)[len(each) // 2]
-                row[f"{windows} windows: windows/s"] = round(windows * middle.rate)
+                row[f"{windows} windows: windows/s"] = round(windows * middle(each).rate)
                 row["failed"] += sum(turn.failed for turn in each)
     return Result(
         {"workers": rows},

@@ -17,7 +17,7 @@ import torch
 from onnx import numpy_helper
 
 from bench import versions
-from bench.harness import ROOT, Call, Result, Row, Run, Tables, interleaved_medians
+from bench.harness import ROOT, Call, Result, Row, Run, Tables, interleaved_medians, status_mib
 from bench.models import NAME, QUICK, SIZES, export_plain, feeds, save_checkpoint, trace_forecast
 from foretell.bundle.layout import FORECAST_GRAPH
 from foretell.service.engine.runtime import Runtime
@@ -150,18 +150,12 @@ def peak_memory(contender: Path | int, batch: int) -> float:
     return float(done.stdout)
 
 
-def _resident(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (kibibytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return int(kibibytes) / 1024
-
-
 def _print_peak(contender: str, batch: int) -> None:
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
     # Forget the peak so far, that of the imports.
     Path("/proc/self/clear_refs").write_text("5")
-    before = _resident("VmRSS")
+    before = status_mib("VmRSS")
     if contender.isdigit():
         size = SIZES[int(contender)]
         call = partial(_inference, size.model(), size.inputs(batch))
@@ -172,7 +166,7 @@ def _print_peak(contender: str, batch: int) -> None:
         call = partial(session.run, given)
     for _ in range(3):
         call()
-    print(_resident("VmHWM") - before)
+    print(status_mib("VmHWM") - before)
 
 
 if __name__ == "__main__":

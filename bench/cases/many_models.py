@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import psutil
 import uvloop
 
-from bench.harness import Result, Row, Run
+from bench.harness import Result, Row, Run, status_mib
 from bench.servers import metrics, resident
 from bench.servers import ours as serve
 from tests.support.bundles import Spec, write_bundle
@@ -56,12 +54,6 @@ async def _ask(port: int, models: int, seconds: float) -> dict[str, list[float]]
     return found
 
 
-def _peak(process: psutil.Process) -> int:
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    [kibibytes] = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(kibibytes) // 1024
-
-
 def measure(run: Run) -> Result:
     """Serve them with the memory of one model, and room for some more."""
     models, room = run.pick((200, 20), (8, 3))
@@ -76,7 +68,7 @@ def measure(run: Run) -> Result:
         found = uvloop.run(_ask(port, models, run.duration(90, 1)))
         names = ("foretell_model_loads_total", "foretell_model_evictions_total")
         loads, evictions, loaded = metrics(port, *names, r"foretell_model_loaded\{")
-        peak = _peak(process)
+        peak = int(status_mib("VmHWM", process.pid))
     asked = sum(map(len, found.values()))
     rows: list[Row] = []
     for what, seconds in found.items():

@@ -20,7 +20,7 @@ import psutil
 from bench import versions
 from bench.harness import ROOT, Result, Row, Run, Tables, in_turns, ratio
 from bench.models import SERVED, Body, Floats, Subject, ours, prepare
-from bench.servers import Load, load, memory, running
+from bench.servers import Load, load, memory, middle, running
 from tests.support.process import free_port
 
 CONNECTIONS = (1, 16, 64)
@@ -49,10 +49,10 @@ class Contender:
     """A server.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         script: In bench/peers/; empty for ours.
-        path: Where it answers.
-        ready: What answers 200 once it serves.
+        path: Of its requests.
+        ready: A path that answers 200 once it serves.
         body: Makes its request.
         answer: Finds the forecast in its answer.
         requirements: Of an environment of its own; none to run in this one.
@@ -150,7 +150,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True)
 class Server:
-    """One that runs."""
+    """A server that runs."""
 
     contender: Contender
     url: str
@@ -158,7 +158,7 @@ class Server:
     process: psutil.Process
 
     def loader(self, subject: Subject, connections: int, windows: int = 1) -> Callable[[int], Load]:
-        """What loads it for so many seconds."""
+        """A function that loads it for a number of seconds."""
         body = subject.write_body(self.contender.body, self.folder / f"{windows}.json", windows)
         return partial(load, self.url, body, connections)
 
@@ -221,7 +221,7 @@ def measure(run: Run) -> Result:
                         failures.append(f"{contender.name}: {error}")
                 if servers:
                     rows += _measured(servers, subject, run.duration(_SECONDS, 1), turns)
-            # What the last one left running at its end should not slow down the next.
+            # Processes of the last server that are still ending would slow the next one down.
             time.sleep(1)
         tables[size.name] = rows
         for commit in run.baselines:
@@ -237,16 +237,16 @@ def _measured(
     seconds: float,
     turns: dict[tuple[str, object], Sequence[Any]],
 ) -> list[Row]:
-    """A row for each server; `turns` gets what they did turn by turn."""
+    """A row for each server; `turns` gets their results, turn by turn."""
     rows: list[dict[str, Any]] = [{"server": one.contender.name} for one in servers]
     for connections in CONNECTIONS:
         found = in_turns([one.loader(subject, connections) for one in servers], seconds)
         for server, row, each in zip(servers, rows, found, strict=True):
             turns[row["server"], connections] = each
-            middle = sorted(each, key=lambda turn: turn.rate)[len(each) // 2]
-            row[f"{connections}: req/s"] = round(middle.rate)
-            row[f"{connections}: p50, ms"] = 1e3 * middle.p50
-            row[f"{connections}: p99, ms"] = 1e3 * middle.p99
+            typical = middle(each)
+            row[f"{connections}: req/s"] = round(typical.rate)
+            row[f"{connections}: p50, ms"] = 1e3 * typical.p50
+            row[f"{connections}: p99, ms"] = 1e3 * typical.p99
             row["failed"] = row.pop("failed", 0) + sum(turn.failed for turn in each)
             if connections == CONNECTIONS[-1]:
                 row["memory, MiB"] = turns[row["server"], "memory"] = memory(server.process)
@@ -264,7 +264,7 @@ def _measured(
 def compared(
     model: str, rows: Sequence[Row], turns: dict[tuple[str, object], Sequence[Any]], commit: str
 ) -> tuple[list[Row], list[str]]:
-    """How many times as much as a baseline each server of ours has, and what misses a limit."""
+    """Each server of ours as multiples of a baseline, and which of them miss a limit."""
     found, missed = [], []
     names = {str(row["server"]) for row in rows}
     for name in sorted(names):

@@ -39,7 +39,7 @@ _POSTS: dict[str, object] = {
 
 @dataclass
 class Outcome:
-    """What came back.
+    """The answers.
 
     Attributes:
         statuses: How many answers there were of each kind of request and status; 0 for none.
@@ -126,7 +126,7 @@ async def _mix(port: int, seconds: float, seed: int) -> Outcome:
         while time.monotonic() < end:
             kind, request, size = draw(rng)
             answer = b""
-            # What is no HTTP may be cut off, and no answer may come to half a head.
+            # The server may cut off what is not HTTP, and need not answer half a head.
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(60 if kind != "hostile" else 5):
                     answer = await _send(port, request, size, wait=kind != "cut off")

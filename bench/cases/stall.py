@@ -20,8 +20,8 @@ _CONTEXT, _LIMIT_MS, _TRIES = 8, 50.0, 3
 _INFER, _LOAD = "/v2/models/repeat/infer", "/v2/repository/models/repeat/load"
 _NIXTLA = "/nixtla/v2/forecast"
 _SERIES = "[1,2,3,4,5,6,7,8.5]"
-# Another process, which asks until it is told to stop.
-_ASKING = """
+# Another process, which sends requests until there is something to read on stdin.
+_PROBE = """
 import http.client, select, sys, time
 connection, worst = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60), 0.0
 connection.request("GET", "/healthz"); connection.getresponse().read()
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
 
 def kinds(size: int) -> Iterator[Kind]:
-    """All that is tried; most bodies have about so many bytes."""
+    """All requests; most bodies have about `size` bytes."""
 
     def names(size: int) -> str:
         """Members of as many names, and the beginning of more."""
@@ -58,7 +58,7 @@ def kinds(size: int) -> Iterator[Kind]:
     tensor = '"inputs":[{"name":"history","datatype":"FP32","shape":'
     data = f'{tensor}[1000,{_CONTEXT},1],"data":'
     panel = f'"freq":"h","h":1,"model":"repeat","series":{{"y":{_SERIES},"sizes":[{_CONTEXT}]'
-    # In these one item is repeated in a list.
+    # Each of these bodies repeats one item in a list.
     for path, before, item, after in (
         ("/forecast", metadata, "0.1234567890123", "}"),
         ("/forecast", metadata, '{"a":{"b":[1]}}', "}"),
@@ -137,17 +137,17 @@ def _send(port: int, kind: Kind) -> int:
 
 def _try(port: int, kind: Kind) -> tuple[float, int]:
     """The worst wait in milliseconds, and the status of the answer."""
-    command = [sys.executable, "-c", _ASKING, str(port)]
+    command = [sys.executable, "-c", _PROBE, str(port)]
     with (
-        subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as asking,
+        subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as probe,
         ThreadPoolExecutor(kind.connections) as callers,
     ):
-        assert asking.stdout is not None
-        asking.stdout.readline()
+        assert probe.stdout is not None
+        probe.stdout.readline()
         time.sleep(0.05)
         statuses = [*callers.map(partial(_send, port), [kind] * kind.connections)]
         time.sleep(0.05)
-        worst, _ = asking.communicate("x")
+        worst, _ = probe.communicate("x")
         return float(worst), statuses[0]
 
 

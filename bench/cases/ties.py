@@ -17,9 +17,9 @@ def measure(run: Run) -> Result:
         if not run.wants(subject.name):
             continue
         found = forecast(subject)
-        largest = float(max(found.silent, default=0.0))
-        told = f"{found.told.mean():.0%}"
-        rows.append({"model": subject.name, "`ill_conditioned`": told, "otherwise": largest})
+        largest = float(max(found.unmarked, default=0.0))
+        marked = f"{found.marked.mean():.0%}"
+        rows.append({"model": subject.name, "`ill_conditioned`": marked, "otherwise": largest})
         print(rows[-1], flush=True)
         if largest > LARGEST:
             failures.append(f"{subject.name}: {largest:.1e}")

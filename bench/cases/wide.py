@@ -58,7 +58,7 @@ def _peak(*arguments: object) -> Row:
     """MiB that a command had resident at most, and its CPU seconds."""
     print("foretell", arguments[0], flush=True)
     child = subprocess.Popen([sys.executable, "-m", "foretell", *map(str, arguments)])
-    # Unlike `child.wait`, it says what the child used.
+    # Unlike `child.wait`, this returns the child's use of memory and CPU.
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

@@ -59,8 +59,12 @@ def _train(preset: Preset, seed: int, file: Path, folder: Path, *, quick: bool) 
     found |= {"last_mse": test.last_value.mse, "last_mae": test.last_value.mae}
     if test.seasonal_naive is not None:
         found |= {"season_mse": test.seasonal_naive.mse, "season_mae": test.seasonal_naive.mae}
-    told = {"epochs": training.epochs, "best": training.best_epoch, "precision": training.precision}
-    return found | told
+    course = {
+        "epochs": training.epochs,
+        "best": training.best_epoch,
+        "precision": training.precision,
+    }
+    return found | course
 
 
 def _whole(preset: Preset, file: Path, folder: Path) -> dict[str, Any]:

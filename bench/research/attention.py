@@ -35,13 +35,13 @@ from foretell.training.train import train
 from foretell.training.windows import Windows
 
 RESULTS = Path(__file__).with_name("attention.jsonl")
-# What others are compared with, and what stands where another cannot be.
+# Others are compared with it; it also takes the sites where another mechanism cannot be.
 _REFERENCE = "softmax"
 _MIXED = ("local:1,stride:1,global:2", "local+global")
 _CONTEXTS = {"transformer": 96, "patchtst": 336}
 _HORIZON, _CHANNELS, _SEEDS, _EPOCHS, _DEMO = 96, 7, 3, 5, "demo"
 _SIZES = {"d_model": 32, "heads": 4, "d_ff": 64, "encoder_layers": 2, "dropout": 0.0}
-# Whatever the defaults become: what was measured before can be compared.
+# Fixed here: earlier results stay comparable when defaults change.
 _RECIPE: dict[str, Any] = {"loss": "mse", "learning_rate": 2e-3, "calendar": "all"}
 _LENGTHS = (96, 336, 720, 1440, 4096)
 # One layer: at these lengths it is the attention that costs.
@@ -234,7 +234,7 @@ def _by_step(model: Forecaster, evidence: Single, steps: int) -> Tensor | None:
     key = model.stages[0].key
     if isinstance(evidence, Sparse):
         shape = (*evidence.keys.shape[:-1], key.length + 1)
-        # What is no key is put behind the last one.
+        # Places without a key are put behind the last key.
         at = torch.where(evidence.keys < 0, key.length, evidence.keys)
         dense = evidence.weights.new_zeros(shape).scatter_add(-1, at, evidence.weights)[..., :-1]
     elif isinstance(evidence, Dense):

@@ -132,12 +132,12 @@ def test_a_hundred_flat_histories_are_forecast_alike_or_told(name: str, seed: in
     found = flat_histories.measure(
         next(each for each in flat_histories.own(seed) if each.name == f"{name}, seed {seed}")
     )
-    assert len(found.told) == 100
-    assert found.silent.max(initial=0) <= flat_histories.LARGEST
+    assert len(found.marked) == 100
+    assert found.unmarked.max(initial=0) <= flat_histories.LARGEST
 
 
 @pytest.mark.parametrize("name", ["tslib_autoformer_dec_shorter", "autoformer_official"])
 def test_so_are_they_by_published_models(name: str) -> None:
     imported = golden.case(name).imported
     found = flat_histories.measure(flat_histories.Subject(name, imported.info, imported.model))
-    assert found.silent.max(initial=0) <= flat_histories.LARGEST
+    assert found.unmarked.max(initial=0) <= flat_histories.LARGEST

@@ -90,20 +90,20 @@ class Found(NamedTuple):
     """The forecasts of some histories, alone and among others.
 
     Attributes:
-        told: `[histories]`, whether the server marks the answer as `ill_conditioned`.
+        marked: `[histories]`, whether the server marks the answer as `ill_conditioned`.
         errors: `[histories]`, the largest difference between a forecast alone and among others, of
             the largest value of its channel or of what that deviates by, which is larger.
         kinds: What each is.
     """
 
-    told: NDArray[np.bool_]
+    marked: NDArray[np.bool_]
     errors: NDArray[np.float64]
     kinds: list[str]
 
     @property
-    def silent(self) -> NDArray[np.float64]:
+    def unmarked(self) -> NDArray[np.float64]:
         """The errors of answers that are not marked."""
-        return self.errors[~self.told]
+        return self.errors[~self.marked]
 
 
 def own(seed: int = 0) -> Iterator[Subject]:

@@ -90,7 +90,7 @@ def look(
 
     Args:
         machine: The stand-in.
-        found: Gets what there is to tell.
+        found: Gets the results.
         graphs: Of the forecast, and of the attention.
         folder: Takes what onnxruntime makes of them for CUDA, and the log.
         verified: Compares the graphs in a folder with the model.
@@ -99,11 +99,11 @@ def look(
     log = folder / "log"
     found.operators = {node.op_type for graph in graphs for node in onnx.load(graph).graph.node}
     for line in machine.run("tests.support.stand_in.graphs", *graphs, log=log).splitlines():
-        said = json.loads(line)
-        kind = Path(said["graph"]).stem
-        found.captured[kind] = said.get("captured", False)
-        if "refused" in said:
-            found.faults.append(f"{kind}: {said['refused']}")
+        result = json.loads(line)
+        kind = Path(result["graph"]).stem
+        found.captured[kind] = result.get("captured", False)
+        if "refused" in result:
+            found.faults.append(f"{kind}: {result['refused']}")
         elif not found.captured[kind]:
             found.faults.append(f"{kind}: not every size of batch was captured")
     if broken := forbidden(read(log)):
