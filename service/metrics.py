@@ -38,13 +38,17 @@ LOADS, LOAD_SECONDS = "foretell_model_loads_total", "foretell_model_load_seconds
 EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions_total", "foretell_load_wait_seconds"
 BACKTESTED, HELD = "foretell_backtest_values_total", "foretell_backtest_values_held_total"
 
-_FAMILIES = {
+FAMILIES = {
     REQUESTS: Family("Answered requests.", ("route", *_MODEL, "status")),
     REQUEST_SECONDS: Family(
         "From the request's headers to the end of its answer.", ("route",), _SECONDS
     ),
     REJECTED: Family("Requests that got an error, by the error's type.", ("reason",)),
-    CUT_OFF: Family("Connections that the server refused or ended.", ("reason",)),
+    CUT_OFF: Family(
+        "Connections that the server refused or ended: too_many, headers, connect, malformed, "
+        "slow_request, slow_reader, or lost before they were served.",
+        ("reason",),
+    ),
     STAGE_SECONDS: Family(
         "Time in a stage: decode, queue and encode of a request, assemble and run of a batch.",
         ("stage", *_MODEL),
@@ -65,11 +69,12 @@ _FAMILIES = {
         _LOAD_SECONDS,
     ),
     BACKTESTED: Family(
-        "Values of backtests that intervals of a level should hold.", (*_MODEL, "level")
+        "Values of backtests that stored intervals of 50, 80, 90 or 95% should hold.",
+        (*_MODEL, "level"),
     ),
-    HELD: Family("Those of them that the intervals held.", (*_MODEL, "level")),
+    HELD: Family("Values of backtests that these intervals held.", (*_MODEL, "level")),
 }
-_IN_FLIGHT = Family("Requests being answered.")
+_IN_FLIGHT = Family("Requests that are being answered, this one among them.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +101,7 @@ class Processes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for state, number in (("wanted", self.wanted), ("running", self.running)):
-            about = f"Processes that take requests: {state}."
+            about = f"HTTP workers {state}; 1 is the server without other processes."
             yield GaugeMetricFamily(f"foretell_workers_{state}", about, value=number)
         restarts = CounterMetricFamily(
             "foretell_process_restarts",
@@ -130,7 +135,7 @@ class Metrics:
     """
 
     def __init__(self, processes: Processes | None = None) -> None:
-        self.counts = Counts(_FAMILIES)
+        self.counts = Counts(FAMILIES)
         alone = (c_int64 * 2)(os.getpid(), 0)
         self.processes = processes or Processes(("server",), 1, alone)
         self.build: dict[str, str] = {}
@@ -213,7 +218,10 @@ class Metrics:
         """All metrics in Prometheus' text format, with the gauges of the engine."""
         registry = CollectorRegistry()
         registry.register(self.processes)
-        build = Family("1; the labels say what serves.", (*self.build,))
+        build = Family(
+            "Always 1; the labels have the versions of the server and its libraries.",
+            (*self.build,),
+        )
         in_flight = self.in_flight + sum([*self.elsewhere.values()])
         pieces = [
             generate_latest(registry),

@@ -133,57 +133,107 @@ Pins = Annotated[dict[str, str], NoDecode, _of_text(_pins)]
 
 
 class Settings(BaseSettings):
-    """Everything that an operator can set; docs/operations.md describes each variable.
+    """All settings of the server; sizes are in bytes, times in seconds.
 
-    Sizes are in bytes and times in seconds. None is no limit, or what that page names.
+    `docs/reference/settings.md` is made from the docstrings of the fields.
     """
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
+    )
 
-    # The repository: a folder, or the URL of a place in object storage, which is a text.
     models: Models
+    """The repository, `<models>/<name>/<version>/`: a folder, or a URL of object storage:
+    `s3://bucket/prefix`, `gs://…`, `az://…`."""
     cache: Path | None = None
+    """Folder for bundles fetched from object storage. Default: `foretell` in `$XDG_CACHE_HOME` or
+    `~/.cache`; in the images `/tmp/foretell`."""
     host: str = "127.0.0.1"
+    """Name or address to listen on. `::` is every address of IPv4 and IPv6 (the default of the
+    images), `0.0.0.0` every one of IPv4."""
     port: Port = 8000
+    """Port to listen on; 0 takes a free one."""
     root_path: RootPath | None = None
+    """Prefix of all paths behind a proxy, such as `/forecasts`."""
     operations_port: Port | None = None
+    """A separate port for probes and metrics; `port` then does not answer them."""
     device: DeviceChoice = "auto"
+    """Where models run. With `cuda` the server does not start without a working GPU; with `cpu` it
+    never looks for one."""
     workers: Count = 1
+    """HTTP workers: processes that read requests and write answers. From 2 on, one more process,
+    the engine, runs the models."""
     threads: Count | None = None
+    """Threads that run models on the CPU. Default: one for each usable CPU."""
     versions: VersionChoice = "all"
-    # The version that a name means, where that is not the newest one loaded.
+    """Versions of a model to load: `all`, or the `latest`."""
     pin: Pins = {}
+    """`name@version,…`: the version that a name means. Default: the newest one loaded."""
     load: LoadChoice = "start"
-    # Models that are loaded at the start in any case, and never evicted.
+    """When models are loaded: all at the `start`, or `on-demand`."""
     keep: References = ()
+    """`name` or `name@version`, separated by commas: models that are loaded at the start even with
+    `on-demand`, and never evicted."""
     max_loaded: Positive | None = None
+    """Models in memory that were loaded on demand. Default: as many as fit."""
     load_wait_seconds: Seconds = 5.0
+    """Time that a request waits for its model to be loaded."""
     watch_seconds: Seconds | None = None
+    """Time between looks at the repository for changes. Default: never."""
     max_memory_bytes: Bytes | None = None
+    """Memory of the process that runs the models; a model that would exceed it is not loaded.
+    Default: the container's limit, less 96 MiB for each HTTP worker."""
     max_batch: Positive | None = None
+    """Windows that run together. Default: 128 on a GPU; on the CPU 2 to 16, the size with the best
+    rate, which is measured when a model is loaded."""
     max_queue: Positive = 2048
+    """Windows that may wait for a model."""
     max_queue_bytes: Bytes = 256 * 1024 * 1024
+    """Bytes that may wait for a model."""
     max_inputs: Positive = 1024
+    """Series in a request."""
     max_body_bytes: Bytes = 64 * 1024 * 1024
+    """Bytes of a request's body, decompressed."""
     max_buffered_bytes: Bytes = 512 * 1024 * 1024
+    """Bytes held at one time for all bodies, to read large ones, and for answers over 64 KiB."""
     max_answer_values: Positive = 10_000_000
+    """Forecast values in an answer."""
     max_attention_values: Positive = 1_000_000
+    """Attention weights in an answer."""
     max_horizon_multiple: Positive = 4
+    """Passes of a forecast that is longer than the model's horizon."""
     max_origins: Positive = 1024
+    """Origins of a backtest, or of calibration by history, in a request."""
     timeout_seconds: Seconds = 30.0
+    """Time for a request; the header `X-Timeout-Ms` can shorten it."""
     max_connections: Positive = 1024
+    """Connections to an HTTP worker; more get 503. It is lower where the process may open fewer
+    files (`ulimit -Hn`); the log then says so."""
     header_timeout_seconds: Seconds = 10.0
+    """Time for the headers of a request, and for a client to read a part of an answer."""
     keep_alive_seconds: Seconds = 75.0
+    """Time that a connection stays open without a request; longer than that of a proxy in front."""
     drain_delay_seconds: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
+    """Time after SIGTERM in which `/readyz` fails and connections are still accepted, so that load
+    balancers notice."""
     grace_seconds: Seconds = 30.0
+    """Time to finish accepted requests after SIGTERM."""
     api_keys: SecretKeys = ()
+    """Keys for forecasts, separated by commas."""
     api_keys_file: Path | None = None
+    """A file of more keys, one on each line."""
     admin_keys: SecretKeys = ()
+    """Keys that may also load and unload models."""
     admin_keys_file: Path | None = None
+    """A file of more of them, one on each line."""
     cors_origins: Origins = ()
+    """Origins, separated by commas, whose pages may call the server from a browser; `*` is any."""
     traces: bool = False
+    """Whether requests are traced with OpenTelemetry."""
     log_level: LogLevel = "info"
+    """`debug` adds probes and scrapes."""
     log_format: LogFormat = "json"
+    """`json` or `text`."""
 
     @model_validator(mode="after")
     def _a_request_fits(self) -> Self:

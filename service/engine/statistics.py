@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 _MODEL = ("model", "version")
 _READY = Family("1 while the server can answer.")
-_THREADS = Family("Threads that run batches: of the CPU, or one for each GPU.")
-_READ_AT = Family("When the repository in object storage was last read, in seconds since 1970.")
+_THREADS = Family("Threads that run batches: of the CPU, or one for each GPU that works.")
+_READ_AT = Family(
+    "When the watched repository in object storage was last read, in seconds since 1970, or 0."
+)
 _INFO = Family(
     "1 while a model is served; the labels describe it.", (*_MODEL, "provider", "architecture")
 )
 _COVERAGE = Family(
-    "Share of the test split that an interval held, by its level and steps ahead.",
+    "Share of the test split that the interval of a level held, by steps ahead such as 1-24.",
     (*_MODEL, "level", "steps"),
 )
 # Of a model: whether it is in memory, what its queue holds and may hold, and its largest batch.
 _SIZES = {
     "foretell_model_loaded": Family("1 while a model is in memory, else 0.", _MODEL),
-    "foretell_queue_depth": Family("Windows waiting.", _MODEL),
+    "foretell_queue_depth": Family("Windows that wait.", _MODEL),
     "foretell_queue_limit": Family("Most windows that may wait.", _MODEL),
     "foretell_queue_bytes": Family("Bytes of requests that wait or are run.", _MODEL),
     "foretell_queue_limit_bytes": Family("Most bytes of requests that wait or are run.", _MODEL),
