@@ -14,7 +14,7 @@ from tests.docs.plugged import CONTEXT, HORIZON, VALUES, ask, bundles_with, writ
 from tests.docs.tables import rows_below
 from tests.support.process import ROOT, Server
 
-PAGE = ROOT / "docs" / "architectures.md"
+PAGE = ROOT / "docs" / "guides" / "architectures.md"
 HOURLY = Frequency.parse("h")
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from foretell.bundle import manifest
-from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig
+from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.settings.given import training_of
 from tests.docs.pages import blocks
@@ -17,7 +17,7 @@ from tests.docs.plugged import CONTEXT, HORIZON, ask, bundles_with, write_exampl
 from tests.docs.tables import rows_below
 from tests.support.process import ROOT, Server
 
-PAGE = ROOT / "docs" / "mechanisms.md"
+PAGE = ROOT / "docs" / "guides" / "mechanisms.md"
 HEADS = 2
 SIZES = [
     "--set=model.d_model=8",
@@ -33,14 +33,12 @@ PATCHES = (CONTEXT - 8) // 4 + 2
 
 
 def test_the_table_is_of_those_there_are() -> None:
-    for (name, _, form, causal, settings), config in zip(
+    for (name, _, form, causal), config in zip(
         rows_below(PAGE, "| name |"), MECHANISMS.values(), strict=True
     ):
         assert name == f"`{config.model_fields['mechanism'].default}`"
         assert form == ("of each" if config.made_of_others else f"`{config.form}`")
         assert causal == ("yes" if config.has_causal else "no")
-        own = config.model_fields.keys() - MechanismConfig.model_fields.keys()
-        assert settings == ", ".join(f"`{each}`" for each in config.model_fields if each in own)
 
 
 def test_the_settings_are_read() -> None:
