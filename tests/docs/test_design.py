@@ -1,4 +1,4 @@
-"""What docs/explanation/design.md says of one request is what happens."""
+"""What docs/design.md says of one request is what happens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LINES = 20
 
 @pytest.mark.timeout(120)
 def test_one_request_file_by_file(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "explanation" / "design.md").read_text()
+    page = (ROOT / "docs" / "design.md").read_text()
     section = page.split(f"{_TITLE}\n\n")[1].split("\n\n## ")[0]
     introduction, steps = section.split("\n\n")
     assert len([*introduction.splitlines(), *steps.splitlines()]) <= _MOST_LINES
