@@ -1,4 +1,4 @@
-"""foretell on Ray Serve: every replica is a whole server. docs/ray.md says how to use it."""
+"""foretell on Ray Serve: every replica is a whole server. docs/guides/ray.md says how to use it."""
 
 from ray import serve
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -41,7 +41,7 @@ def test_when_each_alert_fires() -> None:
 def test_every_alert_is_tried_and_described() -> None:
     alerts = set(re.findall(r"alert: (\w+)", ALERTS))
     tried = re.findall(r"alertname: (\w+)", (HERE / "alerts_test.yml").read_text())
-    manual = (ROOT / "docs" / "operations.md").read_text()
+    manual = (ROOT / "docs" / "guides" / "monitor.md").read_text()
     assert set(tried) == alerts == set(re.findall(r"^\| `(Foretell\w+)` \|", manual, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""The recipe of docs/ray.md, on a cluster of two nodes of this machine."""
+"""The recipe of docs/guides/ray.md, on a cluster of two nodes of this machine."""
 
 from __future__ import annotations
 

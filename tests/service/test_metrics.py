@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from foretell.service.counts import Counts, Family
 from foretell.service.metrics import Metrics, Processes
 from tests.service.client import Client
-from tests.support.process import ROOT
 
 LABELS = {"model": "m", "version": "1"}
 
@@ -163,25 +162,6 @@ def test_prometheus_own_tool_finds_no_fault(client: Client) -> None:
         ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
-
-
-def test_the_manual_names_every_metric_and_its_labels(client: Client) -> None:
-    manual = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `((?:foretell|process)_\w+)` \|(.*?)\|", manual, re.MULTILINE)
-    described = {
-        name: {each for each in labels.strip().split(", ") if each} for name, labels in rows
-    }
-    text = client.get("/metrics").text
-    names = re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)
-    # Of repositories in object storage alone.
-    assert {*names, "foretell_storage_last_sync_timestamp_seconds"} == set(described)
-    assert {name for name, labels in described.items() if "model" in labels} == {
-        name for name, labels in described.items() if "version" in labels
-    } - {"foretell_build_info"}
-    for name, labels in described.items():
-        suffix = r"(?:_bucket|_sum|_count)?"
-        for told in re.findall(rf"^{name}{suffix}{{(.*)}} ", text, re.MULTILINE):
-            assert set(re.findall(r'(\w+)="', told)) - {"le"} == labels, name
 
 
 FAMILIES = {

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from pydantic_core import PydanticUndefined
 
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
-from tests.support.process import ROOT
 
 
 def test_reads_the_environment_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,18 +209,3 @@ def test_keys_are_split_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(StartError) as caught:
         Settings.read(models="m")
     assert "secret" not in str(caught.value)
-
-
-def test_the_manual_names_every_setting_and_its_default() -> None:
-    manual = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| `FORETELL_([A-Z_]+)` \|(.*?)\|", manual, re.MULTILINE)
-    described = {name.lower(): default.strip(" `") for name, default in rows}
-    assert described.keys() == Settings.model_fields.keys()
-    for name, field in Settings.model_fields.items():
-        if field.default is PydanticUndefined:
-            assert described[name] == "required"
-        elif field.default in (None, (), {}):
-            assert described[name] == ""
-        else:
-            read = Settings.read(**{"models": "m", name: described[name]})
-            assert getattr(read, name) == field.default, name

@@ -68,7 +68,7 @@ def build(folder: Path) -> list[Resource]:
 def put_together(
     folder: Path, overlay: str, components: Sequence[str] = (), settings: Sequence[str] = ()
 ) -> list[Resource]:
-    """An overlay with components, as docs/kubernetes.md says that one puts them together.
+    """An overlay with components, as docs/guides/kubernetes.md says that one puts them together.
 
     Args:
         folder: For the kustomization that names both.

@@ -23,7 +23,7 @@ from tests.deploy.kubernetes.manifests import (
 from tests.deploy.kubernetes.schemas import VERSIONS, check
 from tests.support.process import ROOT
 
-PAGE = ROOT / "docs" / "kubernetes.md"
+PAGE = ROOT / "docs" / "guides" / "kubernetes.md"
 FILES = {str(path.relative_to(FOLDER)): path for path in resources()}
 ALL = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}
 
