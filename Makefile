@@ -19,12 +19,13 @@ OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
+PUBLISHING := $(VENV)/publishing
 PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention performer-pytorch \
 	reformer-pytorch rotary-embedding-torch routing-transformer sinkhorn-transformer \
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory
 
-.PHONY: serve test test-all lint types audit demo help bench gpu-check mutants notebook package changes lowest \
+.PHONY: serve test test-all lint types audit demo help bench gpu-check mutants notebook reference docs package changes lowest \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -89,6 +90,14 @@ mutants: $(TEST)
 notebook: $(TEST)
 	$(BIN)/python -m tests.docs.notebook
 
+## write the pages of docs/reference/ from the code
+reference: $(TEST)
+	$(BIN)/python -m tests.docs.reference
+
+## build the site of docs/ in site/; every link must lead somewhere
+docs: $(PUBLISHING)/.done
+	$(PUBLISHING)/bin/zensical build --strict --clean
+
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
@@ -109,12 +118,11 @@ $(TEST): $(SERVE)
 	$(INSTALL) --no-deps $(PUBLISHED)
 	touch $@
 
-# Into an environment of their own: what they need is none of foretell's business.
-PUBLISHING := $(VENV)/publishing
+# Tools for publishing, in an environment of their own.
 $(PUBLISHING)/.done: constraints.txt $(TEST)
 	$(PYTHON) -m venv $(PUBLISHING)
 	$(PUBLISHING)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt \
-		check-wheel-contents hatchling reuse towncrier twine
+		check-wheel-contents hatchling reuse towncrier twine zensical
 	touch $@
 
 ## build what would be published, and check it: contents, metadata, licences
@@ -146,4 +154,4 @@ page-assets: $(TEST)
 
 ## forget the environment, the demo and what was installed to compare
 clean:
-	rm -rf $(VENV) $(DEMO) .bench .stand-in .stand-in.lock
+	rm -rf $(VENV) $(DEMO) site .bench .stand-in .stand-in.lock
