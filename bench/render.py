@@ -1,19 +1,22 @@
 """Results as tables in Markdown, in the places that the documents have for them.
 
 A place is `<!-- bench CASE: TABLE -->`, what stands there, and `<!-- end -->`. The table `machine`
-is the line that says what the case ran on.
+is the line that says what the case ran on. A place may show a part of a table, or of several:
+`<!-- bench server: MODEL; MODEL [server: foretell; Triton] [columns: server; memory, MiB] -->` has the
+rows whose `server` is one of two, and two columns. `bench/results/README.md` has the whole tables.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.harness import RESULTS, ROOT, Cell, Row
 
 _PLACE = re.compile(r"(<!-- bench ([\w-]+): (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_CHOICE = re.compile(r" \[(.+?): (.+?)\]")
 
 
 def shown(value: Cell) -> str:
@@ -34,6 +37,28 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def chosen(tables: Mapping[str, Sequence[Row]], place: str) -> list[Row]:
+    """The rows and columns that a place shows.
+
+    Raises:
+        KeyError: there is no such table, or no row with a value that the place names.
+    """
+    names = _CHOICE.sub("", place).split("; ")
+    several = len(names) > 1
+    rows: list[Row] = [
+        {"model": name, **row} if several else row for name in names for row in tables[name]
+    ]
+    for column, listed in _CHOICE.findall(place):
+        wanted = listed.split("; ")
+        if column == "columns":
+            rows = [{name: row.get(name, "") for name in wanted} for row in rows]
+        elif lacking := {*wanted} - {shown(row[column]) for row in rows}:
+            raise KeyError(f"{place}: no {column} {', '.join(lacking)}")
+        else:
+            rows = [row for row in rows if shown(row[column]) in wanted]
+    return rows
+
+
 def fill(text: str, results: Path = RESULTS) -> str:
     """A document with every place filled."""
 
@@ -42,16 +67,15 @@ def fill(text: str, results: Path = RESULTS) -> str:
         content = json.loads((results / f"{case}.json").read_text())
         if name == "machine":
             return f"{begin}{content['machine']}\n{end}"
-        return f"{begin}\n{table(content['tables'][name])}\n{end}"
+        return f"{begin}\n{table(chosen(content['tables'], name))}\n{end}"
 
     return _PLACE.sub(filled, text)
 
 
 def documents() -> list[Path]:
     """Those that have places."""
-    return [
-        page for page in sorted((ROOT / "docs").rglob("*.md")) if _PLACE.search(page.read_text())
-    ]
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(RESULTS.glob("*.md"))]
+    return [page for page in pages if _PLACE.search(page.read_text())]
 
 
 def write() -> None:

@@ -69,6 +69,17 @@ def test_places_of_a_document_are_filled(tmp_path: Path) -> None:
     assert fill(filled, tmp_path) == filled
 
 
+def test_a_place_may_show_a_part_of_tables(tmp_path: Path) -> None:
+    rows = [{"server": "ours", "ms": 1, "MiB": 7}, {"server": "theirs", "ms": 2, "MiB": 8}]
+    Result({"a": rows, "b": rows}, machine="", commit="").write(tmp_path / "case.json")
+    begin = "<!-- bench case: a; b [server: theirs] [columns: model; ms] -->\n"
+    lines = ["| model | ms |", "| --- | --- |", "| a | 2 |", "| b | 2 |"]
+    filled = fill(f"{begin}<!-- end -->", tmp_path)
+    assert filled == "\n".join([begin, *lines, "", "<!-- end -->"])
+    with pytest.raises(KeyError, match="no server others"):
+        fill("<!-- bench case: a [server: others] -->\n<!-- end -->", tmp_path)
+
+
 def test_documents_show_the_results() -> None:
     for page in documents():
         assert fill(page.read_text()) == page.read_text(), page
