@@ -1,1 +1,1 @@
-"""Measurements of foretell, each run by one command that writes its page in docs/."""
+"""Measurements of foretell, each run by one command that also fills its tables in the documents."""

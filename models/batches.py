@@ -15,7 +15,7 @@ _MOST = 256
 # Bytes that training may keep of a batch for its gradients.
 _KEPT = 2 * 2**30
 # How often a layer keeps its maps and what is inside of it: about, of one with softmax and dropout;
-# a window of the PatchTST in docs/benchmarks.md takes what it should by them.
+# a window of the wide PatchTST in bench/results/README.md takes what it should by them.
 _MAPS, _FEATURES = 3, 3
 
 

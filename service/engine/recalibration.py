@@ -22,8 +22,8 @@ from foretell.bundle.calibration import Calibration
 
 Floats = NDArray[np.floating]
 
-# Stored errors weigh as much as those of forecasts over so many horizons. docs/intervals.md has the
-# table that this and the next were chosen by.
+# Stored errors weigh as much as those of forecasts over so many horizons. The table that
+# this and the next were chosen by is in bench/results/README.md.
 _STORED_HORIZONS = 10
 # After so many horizons an error weighs 1 / e as much.
 _FADING_HORIZONS = 16

@@ -9,7 +9,9 @@ import pytest
 
 from tests.docs.pages import PAGES
 from tests.docs.test_documents import named
+from tests.support.process import ROOT
 
+RESULTS = ROOT / "bench" / "results" / "README.md"
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -20,7 +22,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", [*PAGES, RESULTS], ids=named)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for path, anchor in LINK.findall(page.read_text()):
         target = page.parent / path if path else page
