@@ -2,7 +2,7 @@
 
 A place is `<!-- bench CASE: TABLE -->`, what stands there, and `<!-- end -->`. The table `machine`
 is the line that says what the case ran on. A place may show a part of a table, or of several:
-`<!-- bench server: MODEL; MODEL [server: foretell; Triton] [columns: server; memory, MiB] -->` has the
+`<!-- bench server: MODEL; MODEL [server: foretell; Triton] [columns: server; failed] -->` has the
 rows whose `server` is one of two, and two columns. `bench/results/README.md` has the whole tables.
 """
 
