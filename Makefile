@@ -78,7 +78,7 @@ gpu-check: $(TEST) demo
 			--data $(DEMO)/greensboro.csv --device cuda --timings || exit; \
 	done
 
-## take the pictures of docs/page.md; needs chromium
+## take the pictures of docs/guides/page.md; needs chromium
 page-pictures: $(TEST) demo
 	PAGE_PICTURES_OF=$(DEMO)/repository $(BIN)/python -m pytest tests/page/test_tasks.py
 

@@ -1,4 +1,4 @@
-"""Requests of the nixtla client, as release 0.9 sends them; docs/clients/nixtla.md lists which.
+"""Requests of the nixtla client, as release 0.9 sends them; docs/guides/nixtla.md lists which.
 
 All series of a request are one list of numbers, one after the other, and a list of their lengths.
 """

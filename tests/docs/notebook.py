@@ -1,6 +1,6 @@
 """Run the client's notebook against a server: `python -m tests.docs.notebook [ADDRESS]`.
 
-What it prints and draws is written into docs/clients/forecast.ipynb. It asks the server of `make
+What it prints and draws is written into docs/guides/forecast.ipynb. It asks the server of `make
 serve` for forecasts of its data, in this folder.
 """
 
@@ -13,7 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NOTEBOOK = ROOT / "docs" / "clients" / "forecast.ipynb"
+NOTEBOOK = ROOT / "docs" / "guides" / "forecast.ipynb"
 # As the notebook has it.
 ADDRESS = "localhost:8000"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page
 
-DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 # A repository whose models are pictured; without one nothing is.
 REPOSITORY = os.environ.get("PAGE_PICTURES_OF") or None
 NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
 
 
 def picture(page: Page, name: str, section: str = "") -> None:
-    """Write what is in sight to docs/page-NAME.webp, if it is one of those and wanted.
+    """Write what is in sight to docs/pictures/page-NAME.webp, if it is one of those and wanted.
 
     Args:
         page: Where.
@@ -34,4 +34,4 @@ def picture(page: Page, name: str, section: str = "") -> None:
             "(heading) => heading.closest('section').scrollIntoView()"
         )
     with Image.open(io.BytesIO(page.screenshot())) as seen:
-        seen.convert("RGB").save(DOCS / f"page-{name}.webp", lossless=True, quality=100)
+        seen.convert("RGB").save(PICTURES / f"page-{name}.webp", lossless=True, quality=100)
