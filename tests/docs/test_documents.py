@@ -88,8 +88,8 @@ def test_client_page_begins_with_installation(name: str) -> None:
     # curl alone is everywhere.
     used = {tool for tool in ("gzip", "jq", "zstd") if re.search(rf"\b{tool}\b", shell)}
     known = metadata.packages_distributions()
-    for name in tops(imported_by(python, str(page))) - set(sys.stdlib_module_names):
+    for module in tops(imported_by(python, str(page))) - set(sys.stdlib_module_names):
         # Of what is installed to be edited, modules are not listed.
-        assert words & set(known.get(name, [name])), name
+        assert words & set(known.get(module, [module])), module
     assert words >= used
     assert "make serve" in page.read_text()

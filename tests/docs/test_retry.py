@@ -15,9 +15,7 @@ PAGE = ROOT / "docs" / "guides" / "http.md"
 
 
 @pytest.mark.parametrize("refusals", [0, 2])
-def test_function_waits_for_a_busy_server(
-    monkeypatch: pytest.MonkeyPatch, refusals: int
-) -> None:
+def test_function_waits_for_a_busy_server(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
     busy = [httpx.Response(status, headers={"Retry-After": "3"}) for status in (429, 503)]
     answers = [*busy[:refusals], httpx.Response(200, json={"outputs": ["forecast"]})]
     waits: list[float] = []
