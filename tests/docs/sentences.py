@@ -63,7 +63,9 @@ def _of_page(page: Path) -> Iterator[Sentence]:
     line = 1
     for paragraph in re.split(r"(\n{2,}|\n(?=[|#*-] ?))", text):
         if paragraph.strip():
-            plain = re.sub(r"\]\([^)]*\)", "]", paragraph.strip("|# *-\n"))
+            # Without the addresses of links, and examples in italics.
+            plain = re.sub(r"\]\([^)]*\)", "]", paragraph.strip("|# -\n"))
+            plain = re.sub(r"(?<!\*)\*[^*]+\*(?!\*)", "…", plain)
             yield from _cut(f"{page.relative_to(ROOT)}:{line}", "document", plain)
         line += paragraph.count("\n")
 
