@@ -3,6 +3,7 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.notation import read_notation
 from foretell.models.forecaster import ARCHITECTURES
 from tests.models.attention.places import PLACES, multi_head
 
@@ -74,10 +75,49 @@ def test_a_model_shows_what_each_group_looked_at() -> None:
     assert found["encoder.0.self.0"].weights.shape == (3, 1, 24, 24)
 
 
-def test_channels_get_an_axis_in_every_group() -> None:
-    sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4, "patch": 8, "stride": 4}
-    groups = [{"heads": n, "attention": "softmax"} for n in (1, 3)]
-    attention = {"mechanism": "mixture", "groups": groups}
-    fields = {"architecture": "patchtst", "attention": attention, **sizes}
-    found = ARCHITECTURES.read(fields).build().eval().explain(torch.randn(3, 24, 2)).attention
-    assert found["encoder.0.self.1"].weights.shape == (3, 2, 3, 6, 6)
+def noted(**groups: int) -> dict[str, object]:
+    return {
+        "mechanism": "mixture",
+        "groups": [{"heads": n, "attention": {"mechanism": name}} for name, n in groups.items()],
+    }
+
+
+def union(*names: str) -> dict[str, object]:
+    return {"mechanism": "union", "patterns": [{"mechanism": name} for name in names]}
+
+
+def test_heads_may_join_some() -> None:
+    groups = [
+        {"heads": 2, "attention": union("a", "b")},
+        {"heads": 1, "attention": union("c", "d")},
+    ]
+    assert read_notation("a+b:2,c + d:1") == [{"mechanism": "mixture", "groups": groups}]
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        ("a", [{"mechanism": "a"}]),
+        (" a , b ", [{"mechanism": "a"}, {"mechanism": "b"}]),
+        ("a;b", [{"mechanism": "a"}, {"mechanism": "b"}]),
+        ("a:2, b:4", [noted(a=2, b=4)]),
+        ("a:2,b:4;c", [noted(a=2, b=4), {"mechanism": "c"}]),
+        ("c;a:1,b:1", [{"mechanism": "c"}, noted(a=1, b=1)]),
+        ("a+b", [union("a", "b")]),
+        ("a + b, c", [union("a", "b"), {"mechanism": "c"}]),
+        ("a+b+c;d", [union("a", "b", "c"), {"mechanism": "d"}]),
+    ],
+)
+def test_as_people_write_them(text: str, layers: list[object]) -> None:
+    assert read_notation(text) == layers
+
+
+@pytest.mark.parametrize(("text", "group"), [("a:2,b", "b"), ("a:x", "a:x"), ("a:-1", "a:-1")])
+def test_heads_that_are_no_number(text: str, group: str) -> None:
+    with pytest.raises(ValueError, match=f"expected heads after a colon in '{group}'$"):
+        read_notation(text)
+
+
+def test_one_group_is_no_mixture() -> None:
+    with pytest.raises(ValueError, match="expected several groups of heads in 'a:2'"):
+        read_notation("a:2;b")

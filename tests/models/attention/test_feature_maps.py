@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 from foretell.models.attention.mechanism import MECHANISMS, Call
 from foretell.models.attention.zoo.linear import FeatureAttention, orthogonal
-from tests.models.attention.by_hand import Array, dense, numbers, quotient
+from tests.models.attention.by_hand import Array, assert_map, numbers, quotient, softmax
 from tests.models.attention.places import made, site_of
-from tests.models.attention.published import published
 
 NAMES = ["linear", "performer", "random-features"]
 EXPLAIN = Call(explain=True)
 
 
-def build(name: str, *, d_model: int = 12, heads: int = 3, causal: bool = False, **settings: Any):
+def build(
+    name: str, *, d_model: int = 12, heads: int = 3, causal: bool = False, **settings: Any
+) -> Any:
     site = site_of(97, d_model=d_model, heads=heads, causal=causal)
     layer = made({"mechanism": name, **settings}, site)
-    assert isinstance(layer, FeatureAttention)
     if name == "random-features":
         nn.init.uniform_(layer.sigma, 0.5, 1.5)
     return layer
@@ -83,10 +83,7 @@ def test_papers(name: str, settings: dict[str, Any], steps: int, keys: int, caus
         normalised: Array = products / np.maximum(total, 0.1)
         return normalised
 
-    expected, maps = dense(layer, tokens, source, weights)
-    found = layer(tokens, source, explain=True)
-    np.testing.assert_allclose(found.output.detach(), expected, atol=1e-10)
-    np.testing.assert_allclose(found.evidence.weights.detach(), maps, atol=1e-10)
+    maps = assert_map(layer, tokens, source, weights)
     if name == "random-features" and (causal or settings["features"] == 2):
         # A first step may be unlike itself as a key.
         assert clipped > 0 or not causal
@@ -95,17 +92,12 @@ def test_papers(name: str, settings: dict[str, Any], steps: int, keys: int, caus
         np.testing.assert_allclose(maps.sum(axis=-1), 1)
 
 
-def test_performer_package() -> None:
-    """By default it adds 1e-4 to all features, and subtracts one maximum from all keys."""
-    package = published("performer_pytorch.performer_pytorch")
-    layer, parts = build("performer"), random(3, 2, 3, 9, 4).unbind()
-    query, key = (
-        package.softmax_kernel(part, projection_matrix=layer.projection.T, is_query=which, eps=0.0)
-        for part, which in zip(parts, (True, False), strict=False)
-    )
-    expected = package.linear_attention(query, key, parts[2])
-    found = layer.mix(*parts, Call()).output
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize("keys", [7, 11])
+def test_efficient_is_its_formula(keys: int) -> None:
+    layer = made({"mechanism": "efficient"}, site_of(d_model=12, heads=3))
+    tokens, source = 2 * random(2, 7, 12), random(2, keys, 12)
+    maps = assert_map(layer, tokens, source, lambda query, key, _: softmax(query) @ softmax(key.T))
+    np.testing.assert_allclose(maps.sum(axis=-1), 1)
 
 
 @pytest.mark.parametrize(("name", "error"), [("performer", 0.02), ("random-features", 0.01)])
@@ -127,7 +119,7 @@ def test_many_directions_are_near_a_softmax(name: str, error: float) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [-1e4, 1e4])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "efficient"])
 def test_large_queries_and_keys(name: str, size: float, causal: bool) -> None:
     layer, value = build(name, causal=causal).float(), torch.randn(1, 3, 70, 4)
     query, key = (size * (1 + torch.rand(1, 3, 70, 4)) for _ in range(2))

@@ -1,3 +1,5 @@
+"""Attention to fewer keys than there are: convolutions and mixtures of them."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,22 +7,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.zoo.compressed import CompressedAttention
-from tests.models.attention.by_hand import Array, equal, merged, numbers, projected, softmax
-from tests.models.attention.places import D_MODEL, HEADS, PLACES, made, site_of
+from tests.models.attention.by_hand import (
+    Array,
+    assert_gives,
+    merged,
+    numbers,
+    projected,
+    softmax,
+)
+from tests.models.attention.places import D_MODEL, HEADS, made, site_of
 
 
-def make(compression: int, length: int, *, causal: bool = False) -> CompressedAttention:
+def series(*lengths: int) -> list[Tensor]:
+    torch.manual_seed(1)
+    return [2 * torch.randn(3, length, D_MODEL, dtype=torch.float64) for length in lengths]
+
+
+def compressed(compression: int, length: int, *, causal: bool = False) -> CompressedAttention:
     settings = {"mechanism": "compressed", "compression": compression}
     module = made(settings, site_of(length, causal=causal))
     assert isinstance(module, CompressedAttention)
     return module
-
-
-def inputs(*lengths: int) -> list[Tensor]:
-    torch.manual_seed(1)
-    return [2 * torch.randn(3, length, D_MODEL, dtype=torch.float64) for length in lengths]
 
 
 def convolved(layer: nn.Linear, rows: Array, compression: int) -> Array:
@@ -63,26 +71,23 @@ def by_formula(
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("compression", "length"), [(3, 24), (3, 23), (4, 9), (1, 6), (7, 5)])
-def test_it_is_attention_to_a_convolution(compression: int, length: int, causal: bool) -> None:
-    module, (tokens,) = make(compression, length, causal=causal), inputs(length)
-    output, weights = by_formula(module, tokens, tokens, min(compression, length))
-    found = module(tokens, tokens, explain=True)
-    equal(found.output, output)
-    equal(found.evidence.weights, weights)
+def test_compressed_is_attention_to_a_convolution(
+    compression: int, length: int, causal: bool
+) -> None:
+    module, (tokens,) = compressed(compression, length, causal=causal), series(length)
+    expected = by_formula(module, tokens, tokens, min(compression, length))
+    assert_gives(module, tokens, tokens, *expected)
 
 
-def test_of_another_source() -> None:
-    module, (tokens, source) = make(3, 11), inputs(5, 11)
-    output, weights = by_formula(module, tokens, source, 3)
-    found = module(tokens, source, explain=True)
-    equal(found.output, output)
-    equal(found.evidence.weights, weights)
+def test_compressed_reads_another_source() -> None:
+    module, (tokens, source) = compressed(3, 11), series(5, 11)
+    assert_gives(module, tokens, source, *by_formula(module, tokens, source, 3))
 
 
 def test_the_convolution_is_that_of_torch() -> None:
     """On what fills blocks, and what does not."""
-    module = make(3, 11)
-    (rows,) = inputs(11)
+    module = compressed(3, 11)
+    (rows,) = series(11)
     layer = nn.Conv1d(D_MODEL, D_MODEL, kernel_size=3, stride=3).double()
     weight = module.of_keys.weight.detach().reshape(D_MODEL, 3, D_MODEL)
     layer.weight.data, layer.bias.data = weight.transpose(1, 2), module.of_keys.bias.detach()
@@ -92,8 +97,12 @@ def test_the_convolution_is_that_of_torch() -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("compression", "blocks"), [(1, 24), (3, 8), (5, 5), (24, 1), (100, 1)])
-def test_how_many_blocks_there_are(compression: int, blocks: int) -> None:
-    config = MECHANISMS.read({"mechanism": "compressed", "compression": compression})
-    (stage,) = config.describe("a", PLACES["cross"])
-    assert (stage.query.length, stage.key.of, stage.key.length) == (14, "landmarks", blocks)
+@pytest.mark.parametrize("queries", [24, 14])
+def test_linformer_is_equation_7(queries: int) -> None:
+    """softmax(Q (E K)ᵀ / √d) (F V)."""
+    module = made({"mechanism": "linformer", "landmarks": 5}, site_of(24))
+    tokens, source = series(queries, 24)
+    query, key, value = projected(module, tokens, source)
+    e, f = numbers(module.of_keys), numbers(module.of_values)
+    weights = softmax(query @ (e @ key).swapaxes(-1, -2) / np.sqrt(query.shape[-1]))
+    assert_gives(module, tokens, source, merged(module, weights @ (f @ value)), weights)

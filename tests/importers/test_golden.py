@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from foretell.data.reading import Reading, read
 from foretell.importers.published import CODE_BASES
 from foretell.importers.reading import read_state
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
@@ -25,18 +24,6 @@ KINDS = (
     "mixed_channels",
     "moderate_offset",
 )
-
-
-@pytest.mark.parametrize("name", golden.FORECASTERS)
-def test_forecast(name: str) -> None:
-    case = golden.case(name)
-    model, arrays = case.model, case.arrays("io")
-    explained = case.explain("io").forecast
-    with torch.inference_mode():
-        fast = model(*case.inputs("io"))
-    atol = case.tolerance["recommended_atol"]
-    np.testing.assert_allclose(explained, arrays["out"], rtol=0, atol=atol)
-    np.testing.assert_allclose(fast, arrays["out"], rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,34 +143,3 @@ def test_training_with_one_choice_of_lags_for_the_batch() -> None:
         np.testing.assert_allclose(
             weight.grad, expected, rtol=0, atol=tolerance["recommended_atol_grad"]
         )
-
-
-@pytest.mark.parametrize("name", golden.FORECASTERS)
-def test_batch_never_changes_a_forecast(name: str) -> None:
-    case = golden.case(name)
-    model, parts = case.model, case.inputs("io")
-    with torch.inference_mode():
-        together = model(*parts)
-        alone = torch.cat([model(*(part[i : i + 1] for part in parts)) for i in range(3)])
-    atol = case.tolerance["recommended_atol"]
-    torch.testing.assert_close(together, alone, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in golden.FORECASTERS if not name.startswith("patchtst")]
-)
-def test_calendar_features(name: str) -> None:
-    """The features found in the file are those that were given, in their order."""
-    case = golden.case(name)
-    calendar = case.model.config.calendar
-    if name in {"tslib_patchtst", "tslib_itransformer_nomarks", *golden.DLINEARS}:
-        assert calendar is None
-        return
-    assert calendar is not None
-    panel = read(golden.shared("data/ETT-small/ETTh1.csv"), Reading(frequency="h"))
-    (table,) = panel.tables
-    marks = case.arrays("io")["x_mark_enc"]
-    starts = case.description["inputs"]["first_row_of_each_window"]
-    for i, start in enumerate(starts):
-        encoded = calendar.encode(table.timestamps[start : start + marks.shape[1]])
-        np.testing.assert_allclose(encoded, marks[i], atol=1e-6)
