@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import httpx
 import numpy as np
-from playwright.sync_api import Locator, Page, Response, expect
+from playwright.sync_api import Locator, Page, Request, Response, expect
 
 
 def view(page: Page, name: str) -> None:
@@ -57,3 +59,24 @@ def open_csv(page: Page, lines: list[list[str]], name: str = "mine.csv") -> None
     text = "".join(",".join(line) + "\n" for line in lines)
     file = {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
     page.get_by_label("Open a CSV").set_input_files(file)
+
+
+def sent(page: Page, path: str = "/forecast") -> list[dict[str, Any]]:
+    """The requests that a page sends to a path, from now on."""
+    asked: list[dict[str, Any]] = []
+
+    def note(request: Request) -> None:
+        if request.url.endswith(path):
+            asked.append(json.loads(request.post_data or ""))
+
+    page.on("request", note)
+    return asked
+
+
+def slide(page: Page, name: str, value: int) -> None:
+    page.get_by_role("slider", name=name).fill(str(value))
+
+
+def saying(*parts: str) -> re.Pattern[str]:
+    """A text with these, in this order."""
+    return re.compile(".*".join(map(re.escape, parts)))
