@@ -14,13 +14,14 @@ from foretell.training.accuracy import evaluate
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import TrainingError
 from foretell.training.preparation import prepare
-from foretell.training.progress import EpochReport, Progress
+from foretell.training.progress import Progress
 from foretell.training.trainer import (
     Trainer,
     choose_device,
     choose_precision,
     seed_everything,
 )
+from tests.training.conftest import Recorder
 
 CPU = torch.device("cpu")
 
@@ -34,24 +35,12 @@ def weights_of(trainer: Trainer) -> torch.Tensor:
     return torch.cat([weight.flatten() for weight in trainer.model.state_dict().values()])
 
 
-class Recorder(Progress):
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.reports: list[EpochReport] = []
-
-    def stepped(self, step: int, loss: float) -> None:
-        self.steps.append(step)
-
-    def finished_epoch(self, report: EpochReport) -> None:
-        self.reports.append(report)
-
-
 def test_learns(settings: TrainingConfig, panel: Panel) -> None:
     trainer = trainer_of(settings, panel)
     recorder = Recorder()
     while not trainer.finished:
         trainer.run_epoch(recorder)
-    assert [report.epoch for report in recorder.reports] == [1, 2, 3, 4]
+    assert recorder.epochs == [1, 2, 3, 4]
     assert recorder.reports[-1].train_loss < recorder.reports[0].train_loss / 2
     assert recorder.steps[:3] == [1, trainer.steps_per_epoch, 1]
     last = recorder.reports[-1]
