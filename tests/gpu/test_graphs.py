@@ -25,9 +25,9 @@ from foretell.export.operators import CUDA_KERNELS
 from foretell.export.verification import Verified, verify
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
-from tests.every_mechanism import MODELS
 from tests.support.stand_in.look import Finding, check, look
 from tests.support.stand_in.machine import Machine
+from tests.support.trained import MODELS
 from tests.support.variants import (
     AUTOFORMERS,
     DLINEARS,
