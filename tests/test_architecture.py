@@ -189,7 +189,7 @@ def test_serving_needs_little(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_is_imported_is_installed(package: str) -> None:
+def test_imported_libraries_are_declared(package: str) -> None:
     """Not by way of other libraries, which may do without it one day."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = set(project["dependencies"])

@@ -329,7 +329,7 @@ def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others
         (("presets",), "'foretell[train]'"),
     ],
 )
-def test_what_needs_more_says_how_it_is_installed(
+def test_missing_extras_say_how_they_are_installed(
     others: str, arguments: tuple[str, ...], extra: str
 ) -> None:
     done = run_here(ALONE, others, *arguments)

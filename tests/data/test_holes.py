@@ -103,7 +103,7 @@ def test_a_long_hole_of_one_channel_splits_too(tmp_path: Path) -> None:
     assert len(read_text(tmp_path, text(*rows), missing="interpolate").tables) == 1
 
 
-def test_nothing_is_carried_on_before_the_first_value(tmp_path: Path) -> None:
+def test_ffill_leaves_rows_before_the_first_value_out(tmp_path: Path) -> None:
     rows = [f"{day},{i},{'' if i < 2 else i}" for i, day in enumerate(DAYS)]
     (table,) = read_text(tmp_path, text(*rows), missing="ffill").tables
     assert table.values[:, 1].tolist() == list(range(2, 10))
@@ -111,7 +111,7 @@ def test_nothing_is_carried_on_before_the_first_value(tmp_path: Path) -> None:
     assert table.values[:, 1].tolist() == [2, 2, *range(2, 10)]
 
 
-def test_what_is_carried_on_may_lie_before_the_first_row(tmp_path: Path) -> None:
+def test_ffill_carries_values_from_before_the_first_whole_row(tmp_path: Path) -> None:
     given = ["1,", "", ",20", "", "5,", "6,30", "7,40"]
     rows = [f"{day},{values}" for day, values in zip(DAYS, given, strict=False) if values]
     panel = read_text(tmp_path, text(*rows, header="date,a,b"), missing="ffill", frequency="D")

@@ -178,7 +178,7 @@ def test_finds_days_and_weeks() -> None:
     assert seasons(day + HOURS / 100) == [24]
 
 
-def test_no_ripple_on_what_slowly_changes_is_a_season() -> None:
+def test_ripples_on_a_slow_change_are_no_season() -> None:
     steps = np.random.default_rng(3).normal(size=1461)
     year = 2 * np.sin(2 * np.pi * np.arange(1461) / 365.25) + steps
     frame = pd.DataFrame({"y": year, "ds": pd.date_range("2020-01-01", periods=1461)})

@@ -197,7 +197,7 @@ def test_an_index_without_a_name_is_that_of_any_rows(
         ([0, 1] * 5, "", "unnamed"),
     ],
 )
-def test_what_is_no_index_is_a_channel(
+def test_columns_that_only_look_like_an_index_are_channels(
     tmp_path: Path, numbers: list[int], name: str, kept: str
 ) -> None:
     rows = [f"{number},{row}" for number, row in zip(numbers, PLAIN, strict=True)]
@@ -407,7 +407,7 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"ds": 1}, pd.Series([1.0]), pl.LazyFrame({"y": [1]})])
-def test_what_is_no_frame_is_refused(given: Any) -> None:
+def test_values_that_are_no_frame_are_refused(given: Any) -> None:
     with pytest.raises(TypeError, match="expected a frame or a table of Arrow, got a"):
         read_frame(given)
 

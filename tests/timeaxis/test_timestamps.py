@@ -66,7 +66,7 @@ def test_parse_refuses(text: str) -> None:
         | st.integers(-86399, 86399).map(lambda seconds: timezone(timedelta(seconds=seconds)))
     )
 )
-def test_what_is_written_reads_back(moment: datetime) -> None:
+def test_rendered_timestamps_parse_back(moment: datetime) -> None:
     wall, offset = at(moment.replace(tzinfo=None).isoformat()), moment.utcoffset()
     [text] = render(np.array([wall]), offset)
     assert parse(text) == Timestamp(wall, offset)
