@@ -325,7 +325,7 @@ def specific(source: str) -> set[str]:
 
 @cache
 def plugs() -> set[str]:
-    # Others import this module for its helpers, without torch.
+    # Others import this module for its functions, without torch.
     from foretell.models.attention.mechanism import MECHANISMS
     from foretell.models.forecaster import ARCHITECTURES
 
