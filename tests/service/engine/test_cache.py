@@ -4,20 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from weakref import ref
+from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
     LoadFailedError,
     ModelLoadingError,
     NotReadyError,
-    QueueFullError,
-    TooLargeError,
 )
 from tests.service.engine.cached import PATIENCE, Scene, scenes
 from tests.support.waiting import until
@@ -79,26 +80,6 @@ def test_a_model_with_work_is_evicted_after_idle_ones(make: Make) -> None:
     scene.bring("five")
     assert scene.present == ["five", "four"]
     assert run.result(0)
-
-
-def test_a_run_that_comes_as_its_model_is_evicted_waits_for_the_next_load(make: Make) -> None:
-    scene = make(most=1)
-    scene.held.add("one")
-    before = scene.ask("one")
-    until(lambda: scene.present == ["one"])
-    model, late = scene.models["one"], []
-    evict = model.evict
-
-    def meanwhile(timeout: float) -> None:
-        model.hold()
-        late.append(scene.ask("one"))
-        evict(timeout)
-
-    model.evict = meanwhile  # type: ignore[method-assign]
-    scene.bring("two")
-    assert before.result(0)
-    assert late[0].result(PATIENCE)
-    assert scene.began == ["one", "two", "one"]
 
 
 def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
@@ -221,45 +202,6 @@ def test_retry_after_is_what_loads_took(make: Make) -> None:
     assert scene.cache.retry_after(scene.entry("new")) == 26
 
 
-def test_what_waits_is_bounded(make: Make) -> None:
-    scene = make()
-    scene.gate.clear()
-    with pytest.raises(TooLargeError, match=r"0 windows are waiting and 5 more do not fit"):
-        scene.ask("one", windows=5)
-    assert scene.entry("one").load is None
-    first = scene.ask("one", windows=3)
-    with pytest.raises(QueueFullError, match=r"3 windows .* and 2 more do not fit: at most 4"):
-        scene.ask("one", windows=2)
-    usage = scene.model("one").queue.usage
-    assert (usage.windows, usage.bytes) == (3, 24)
-    # What was accepted is continued all the same; what is given up leaves room.
-    scene.ask("one", windows=2, admitted=True)
-    assert first.cancel()
-    second = scene.ask("one", windows=2)
-    scene.gate.set()
-    assert len(second.result(PATIENCE)["history"]) == 2
-    until(lambda: len(scene.counted.waits) == 2)
-    assert len(scene.models["one"].ran) == 4
-
-
-def test_what_is_given_up_is_not_run(make: Make) -> None:
-    scene = make()
-    scene.gate.clear()
-    rows = np.zeros((1, 2), np.float32)
-    numbers = ref(rows)
-    queue = scene.model("one").queue
-    run = queue.submit("g", {"history": rows}, deadline=time.monotonic() + PATIENCE)
-    other = scene.ask("one")
-    assert run.cancel()
-    with pytest.raises(CancelledError):
-        run.result(0)
-    scene.gate.set()
-    assert other.result(PATIENCE)
-    assert len(scene.models["one"].ran) == 1
-    del rows, run
-    until(lambda: numbers() is None)
-
-
 def test_what_was_refused_is_tried_again_later_and_later(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
@@ -303,26 +245,6 @@ def test_a_load_by_request_waits_for_no_pause(make: Make) -> None:
     assert scene.counted.changes == changes + 1
     assert scene.began == ["one"] * 4
     assert scene.present == ["one"]
-
-
-def test_a_model_is_closed_for_good(make: Make) -> None:
-    scene = make()
-    scene.bring("one")
-    scene.gate.clear()
-    waiting = scene.ask("two")
-    scene.models["one"].close()
-    until(lambda: scene.began == ["one", "two"])
-    scene.models["two"].close()
-    with pytest.raises(NotReadyError, match="the model is stopping"):
-        waiting.result(PATIENCE)
-    for name in ("one", "two"):
-        with pytest.raises(NotReadyError, match="the model is stopping"):
-            scene.ask(name)
-        with pytest.raises(NotReadyError, match="the model is stopping"):
-            scene.cache.load(scene.entry(name))
-    scene.gate.set()
-    scene.bring("three")
-    assert scene.cache._present == {scene.entry("three")}
 
 
 def test_what_was_closed_before_its_load_is_not_loaded(make: Make) -> None:
@@ -386,3 +308,111 @@ def test_runs_of_many_threads_end_once_while_models_come_and_go(make: Make) -> N
     assert len(scene.present) <= 2
     assert all(model.queue.usage.bytes == 0 for model in scene.models.values())
     assert all(model.queue.held == 0 for model in scene.models.values())
+
+
+NAMES = st.sampled_from(["one", "two", "three", "four"])
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Models are asked for one after another: those in memory are those used last."""
+
+    @initialize(most=st.sampled_from([1, 2, 3, None]))
+    def start(self, most: int | None) -> None:
+        self._scenes = scenes()
+        self.scene = self._scenes.__enter__()(most=most)
+        self.most = most or 1000
+        # The least recently used first.
+        self.present: list[str] = []
+        self.events: list[str] = []
+        self.closed: set[str] = set()
+
+    def teardown(self) -> None:
+        self._scenes.__exit__(None, None, None)
+
+    @rule(name=NAMES, what=st.sampled_from(["bad", "never"]))
+    def change(self, name: str, what: str) -> None:
+        names = self.scene.bad if what == "bad" else self.scene.memory.never
+        names ^= {name}
+
+    @rule(room=st.sampled_from([0, 1, 2, 1000]))
+    def change_memory(self, room: int) -> None:
+        self.scene.memory.room = room
+
+    @rule(name=NAMES)
+    def ask(self, name: str) -> None:
+        if name in self.closed:
+            with pytest.raises(NotReadyError, match="the model is stopping"):
+                self.scene.ask(name)
+        elif self._expect(name):
+            self.scene.bring(name)
+        else:
+            for _ in range(2):
+                # The second time at once.
+                with pytest.raises(NotReadyError, match=f"^{name}@1 could not be loaded; /readyz"):
+                    self.scene.ask(name).result(PATIENCE)
+            self.scene.entry(name).retry_at = 0.0
+
+    @rule(name=NAMES, fails=st.booleans())
+    def load(self, name: str, fails: bool) -> None:
+        model = self.scene.model(name)
+        if fails and name in self.present:
+            model.failure = "lost"
+            self.present.remove(name)
+        if name in self.closed:
+            with pytest.raises(NotReadyError, match="the model is stopping"):
+                self.scene.cache.load(model.entry)
+        elif self._expect(name):
+            self.scene.cache.load(model.entry)
+        else:
+            with pytest.raises(LoadFailedError, match=f"^{name}/1: "):
+                self.scene.cache.load(model.entry)
+            assert model.entry.refused.startswith(f"{name}/1: ")
+            model.entry.retry_at = 0.0
+
+    @rule()
+    def pin(self) -> None:
+        fits = self._make_room("kept")
+        with (
+            nullcontext() if fits else pytest.raises(LoadFailedError),
+            self.scene.cache.room(Path("/models/kept/1")),
+        ):
+            assert self.scene.present == sorted(self.present)
+
+    @rule(name=NAMES)
+    def close(self, name: str) -> None:
+        self.scene.model(name).close()
+        self.closed.add(name)
+        self.present = [each for each in self.present if each != name]
+
+    @invariant()
+    def holds_those_used_last(self) -> None:
+        assert self.scene.present == sorted(self.present)
+        assert self.scene.counted.events == self.events
+        for name, model in self.scene.models.items():
+            assert model.queue.usage.bytes == 0, name
+            assert model.evicted in (None, 7.0)
+
+    def _expect(self, name: str) -> bool:
+        if name in self.present:
+            self.present.remove(name)
+        elif not self._make_room(name) or name in self.scene.bad:
+            self.events.append(f"refused {name}@1")
+            return False
+        else:
+            self.events.append(f"loaded {name}@1")
+        self.present.append(name)
+        return True
+
+    def _make_room(self, name: str) -> bool:
+        memory = self.scene.memory
+        if name in memory.never:
+            return False
+        while len(self.present) >= min(self.most, memory.room):
+            if not self.present:
+                return False
+            self.events.append(f"evicted {self.present.pop(0)}@1")
+        return True
+
+
+TestCacheMachine = cast("type", CacheMachine).TestCase
+TestCacheMachine.settings = settings(stateful_step_count=15)

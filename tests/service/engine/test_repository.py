@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.limits import Memory
-from foretell.service.engine.model import Model
 from foretell.service.engine.registry import IndexEntry, State
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.scheduler import Scheduler
@@ -25,37 +23,13 @@ from foretell.service.errors import (
     UnknownVersionError,
 )
 from tests.service.served import Opener, Recorder, Scene, Served, place, remove
-from tests.support.bundles import Spec, write_bundle
 from tests.support.waiting import until
-
-Open = Callable[[Path], Model]
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     """Versions 1 and 2 of a model."""
     return Scene.started(tmp_path, "one@1", "one@2")
-
-
-def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
-    for version in ("2", "10"):
-        write_bundle(tmp_path, Spec(version=version))
-    broken = write_bundle(tmp_path, Spec(name="broken"))
-    (broken / layout.WEIGHTS).write_bytes(b"broken")
-    repository = Repository(tmp_path, open_model, Recorder())
-    repository.start()
-    assert [model.name for model in repository.registry.defaults.values()] == ["repeat"]
-    assert repository.registry.loaded("repeat") == ["2", "10"]
-    assert repository.registry.find(None).version == "10"
-    assert repository.registry.find("repeat@2").version == "2"
-    assert not repository.snapshot.ready
-    report = repository.snapshot.report
-    assert report["repeat@10"] == "ready"
-    # Callers without keys read it: not where the repository is.
-    assert report["broken@1"].startswith("broken/1/weights.bin: sha256 differs")
-    for reference in ("broken", "broken@1"):
-        with pytest.raises(NotReadyError, match="is not loaded"):
-            repository.registry.find(reference)
 
 
 def closers() -> list[str]:
@@ -240,13 +214,6 @@ def test_other_models_answer_during_a_load(scene: Scene) -> None:
     assert scene.told.events[-1] == "loaded one@3"
 
 
-def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
-    scene.repository.drain()
-    assert not scene.repository.snapshot.ready
-    assert scene.repository.snapshot.report == {"one@1": "draining", "one@2": "draining"}
-    assert scene.find("one").version == "2"
-
-
 def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", "two@1")
     repository, seen = scene.repository, [scene.repository.snapshot]
@@ -314,14 +281,6 @@ def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
     # The one that had begun has ended well; nobody is kept waiting by those that had not.
     assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
     assert scene.has == ["one@1", "one@2", "one@3"]
-
-
-def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
-    models = scene.repository.registry.models
-    scene.repository.close(5)
-    assert all(model.closed.is_set() for model in models)
-    with pytest.raises(NotReadyError, match="stopping"):
-        scene.repository.load("one", "1")
 
 
 def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

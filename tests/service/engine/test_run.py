@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import threading
 import weakref
 from concurrent.futures import CancelledError
@@ -22,19 +21,6 @@ def cancel(run: Run) -> None:
 
 def make() -> Run:
     return Run(cancel, "g", {"x": np.zeros(1)})
-
-
-def test_it_knows_its_size() -> None:
-    feeds: Arrays = {"x": np.zeros((3, 8, 2), np.float32), "z": np.zeros((3, 1), np.int64)}
-    run = Run(cancel, "g", feeds, ("a",), 7.0)
-    assert (run.windows, run.bytes) == (3, 3 * (8 * 2 * 4 + 8))
-    assert (run.graph, run.feeds, run.attention, run.deadline) == ("g", feeds, ("a",), 7.0)
-
-
-def test_feeds_may_be_elsewhere() -> None:
-    run = Run(cancel)
-    assert (run.windows, run.bytes, run.feeds) == (0, 0, {})
-    assert (run.began, run.ended, run.loading, run.batch) == (math.inf, 0.0, 0.0, 0)
 
 
 def test_a_caller_that_waits_gets_the_outcome() -> None:
