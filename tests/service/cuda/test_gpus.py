@@ -65,12 +65,6 @@ def test_every_gpu_has_a_session(
         np.testing.assert_array_equal(session.run(feeds, worker)["forecast"], expected(feeds))
 
 
-def test_runs_of_any_size_are_not_captured(library: FakeLibrary, module: FakeModule) -> None:
-    session = Gpus(module).open(Path("g"), None)
-    assert module.cuda(-1)["enable_cuda_graph"] == "0"
-    assert not session.captures
-
-
 def test_gpus_that_do_not_work_are_left_out(
     library: FakeLibrary,
     module: FakeModule,
@@ -210,10 +204,6 @@ def test_the_graph_that_tries_a_gpu_is_one() -> None:
     session = onnxruntime.InferenceSession(gpus._IDENTITY, providers=[CPU])
     one = np.ones(1, np.float32)
     assert session.run(None, {"x": one}) == [one]
-
-
-def test_cuda_is_named_as_onnxruntime_does() -> None:
-    assert CUDA == gpus.CUDA
 
 
 def subgraph(provider: str, *operators: str) -> SimpleNamespace:
