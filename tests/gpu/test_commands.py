@@ -1,16 +1,20 @@
-"""`foretell verify --device cuda` from its beginning to its end, but for the numbers."""
+"""`foretell verify` and `foretell batch --device cuda` on the stand-in, but for the numbers."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+from pyarrow import parquet
 
 from foretell.export.write import export_checkpoint
 from foretell.verification.reference import of_checkpoint, save
+from tests.foretell.batch.tables import many
+from tests.support.bundles import Spec, write_bundle
 from tests.support.stand_in.log import forbidden, read
-from tests.support.stand_in.machine import Machine
+from tests.support.stand_in.machine import ROOT, Machine
 
 MODULE = "tests.support.stand_in.foretell"
 
@@ -60,7 +64,7 @@ def test_a_gpu_that_computes_nothing_fails(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     """Nobody says that the numbers are not to be looked at."""
-    ran = verify(stand_in, bundles["patchtst"], references / "patchtst.npz")
+    ran = run(stand_in, "verify", bundles["patchtst"], "--reference", references / "patchtst.npz")
     assert ran.returncode == 1
     assert "differ from the expected ones" in ran.stderr
     assert ran.stdout.endswith("patchtst@1: FAILED\n")
@@ -70,14 +74,33 @@ def test_without_a_gpu_it_says_so(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     machine = Machine(stand_in.folder, 0)
-    ran = verify(machine, bundles["patchtst"], references / "patchtst.npz")
+    ran = run(machine, "verify", bundles["patchtst"], "--reference", references / "patchtst.npz")
     assert ran.returncode == 2
     assert "device cuda: onnxruntime could not load its CUDA provider" in ran.stderr
 
 
-def verify(machine: Machine, bundle: Path, reference: Path) -> subprocess.CompletedProcess[str]:
-    words = ["verify", bundle, "--reference", reference, "--device", "cuda"]
-    command = [machine.python, "-m", "foretell", *map(str, words)]
+def run(machine: Machine, *words: object, log: Path | None = None) -> CompletedProcess[str]:
     return subprocess.run(
-        command, env=machine.environment(), capture_output=True, text=True, timeout=300
+        [machine.python, "-m", "foretell", *map(str, words), "--device", "cuda"],
+        cwd=ROOT,
+        env=machine.environment(log),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
+
+
+def test_batch_refuses_only_the_numbers_that_the_stand_in_does_not_compute(
+    stand_in: Machine, tmp_path: Path
+) -> None:
+    """Its workers, which are forked, open their GPUs."""
+    bundle, table = write_bundle(tmp_path / "models", Spec()), tmp_path / "table.parquet"
+    parquet.write_table(many(4), table)
+    words = ("batch", table, tmp_path / "out", "--model", bundle)
+    done = run(stand_in, *words, log=tmp_path / "calls")
+    assert done.returncode == 2
+    assert "the probes' forecasts on CUDAExecutionProvider differ" in done.stderr
+    calls = read(tmp_path / "calls")
+    assert forbidden(calls) == []
+    assert any(call.name == "end-capture" for call in calls)
