@@ -31,7 +31,7 @@ def references(
 
 
 @pytest.mark.parametrize("name", ["autoformer", "transformer", "patchtst"])
-def test_a_bundle_is_checked_on_two_gpus(
+def test_verify_checks_a_bundle_on_two_gpus(
     stand_in: Machine, bundles: dict[str, Path], references: Path, tmp_path: Path, name: str
 ) -> None:
     machine, log = Machine(stand_in.folder, 2), tmp_path / "log"
@@ -44,7 +44,7 @@ def test_a_bundle_is_checked_on_two_gpus(
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_half_precision_is_checked_and_timed(
+def test_verify_checks_and_times_half_precision(
     stand_in: Machine,
     checkpoints: dict[str, Path],
     data: Path,
@@ -60,7 +60,7 @@ def test_half_precision_is_checked_and_timed(
     assert ("CUDA graph" in said) == bool(timed)
 
 
-def test_a_gpu_that_computes_nothing_fails(
+def test_verify_of_a_gpu_that_computes_nothing_fails(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     """Nobody says that the numbers are not to be looked at."""
@@ -70,7 +70,7 @@ def test_a_gpu_that_computes_nothing_fails(
     assert ran.stdout.endswith("patchtst@1: FAILED\n")
 
 
-def test_without_a_gpu_it_says_so(
+def test_verify_without_a_gpu_is_refused(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     machine = Machine(stand_in.folder, 0)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
-from tests.gpu.server import FORECAST, Traffic, body_for, ready, refusal, serve
+from tests.gpu.conftest import FORECAST, Traffic, body_for, ready, refusal, serve
 from tests.support.bundles import Spec, softmax_stage, write_bundle
 from tests.support.process import ROOT, Server
 from tests.support.stand_in.log import Call, forbidden, read

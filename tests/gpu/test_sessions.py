@@ -101,7 +101,9 @@ def test_gpus_capture_one_after_the_other_while_others_run(
         ("auto", 0, {"provider": "CPUExecutionProvider", "workers": 8}),
     ],
 )
-def test_devices(stand_in: Machine, choice: str, count: int, found: dict[str, Any]) -> None:
+def test_runtime_finds_devices(
+    stand_in: Machine, choice: str, count: int, found: dict[str, Any]
+) -> None:
     assert run(Machine(stand_in.folder, count), "devices", choice) == found
 
 

@@ -81,7 +81,7 @@ def test_device_is_lost_if_it_refuses_everything_after_an_error(
     assert not library.held
 
 
-def test_once_lost_it_stays_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_device_stays_lost(caplog: pytest.LogCaptureFixture) -> None:
     gpu = device()
     gpu.failure(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
     for code in (2, 719):

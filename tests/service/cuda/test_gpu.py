@@ -200,14 +200,6 @@ def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
     assert "runs go without CUDA graphs: not all nodes are on CUDA" in caplog.text
 
 
-@pytest.mark.parametrize("error", [BundleError("no graph"), RuntimeError("anything")])
-def test_a_session_that_is_not_opened_leaves_nothing(error: Exception) -> None:
-    library = FakeLibrary()
-    with pytest.raises(type(error)):
-        make(error, on=device(library=library), max_batch=None)
-    assert not library.held
-
-
 def test_a_session_that_cannot_be_opened_again_is_told() -> None:
     graph, library = FakeGraph(), FakeLibrary()
     graph.breaks = RuntimeError(REASON)
@@ -276,7 +268,7 @@ def test_a_device_that_is_lost_while_it_captures() -> None:
     assert gpu.session is graph
 
 
-def test_what_is_closed_neither_runs_nor_closes_again() -> None:
+def test_closed_gpu_neither_runs_nor_closes_again() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
@@ -324,7 +316,7 @@ def test_an_error_does_not_keep_the_session() -> None:
     assert str(error.value.__cause__) == "terminated"
 
 
-def test_what_is_running_is_not_taken_down() -> None:
+def test_close_leaves_a_running_session() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
@@ -347,20 +339,20 @@ def session_of(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSe
     return CudaSession(gpus, Path("g"))
 
 
-def test_it_knows_the_graph() -> None:
+def test_session_describes_its_graph() -> None:
     session = session_of(FakeGraph())
     assert session.inputs == {"history": (None, 4, 2)}
     assert session.outputs == ("forecast", "lags")
     assert (session.graph, session.provider, session.captures) == (Path("g"), CUDA, True)
 
 
-def test_it_captures_if_all_do() -> None:
+def test_session_captures_if_all_gpus_do() -> None:
     session = session_of(FakeGraph(), FakeGraph())
     session._gpus[1].captures = False
     assert not session.captures
 
 
-def test_stop_and_close_are_for_all() -> None:
+def test_session_stops_and_closes_all_gpus() -> None:
     library = FakeLibrary()
     session = session_of(FakeGraph(), FakeGraph(), library=library)
     session.stop()

@@ -52,7 +52,7 @@ def test_a_batch_takes_a_copy_for_each_array_and_one_wait(library: FakeLibrary) 
     assert library.calls == [("copy", 128), ("copy", 72), ("copy", 48), ("wait", 1)]
 
 
-def test_without_captures(library: FakeLibrary) -> None:
+def test_replays_without_captures(library: FakeLibrary) -> None:
     graph = FakeGraph()
     replays = make(graph, library, captures=False)
     feeds = history(3)
@@ -85,7 +85,7 @@ def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
     assert list(library.held) == [1]
 
 
-def test_without_memory_none_is_kept(library: FakeLibrary) -> None:
+def test_failed_allocation_keeps_no_memory(library: FakeLibrary) -> None:
     for call in ("allocate", "pin"):
         library.fails = {call: 2}
         with pytest.raises(CudaError, match=rf"cudaErrorMemoryAllocation \(2\) in {call}"):

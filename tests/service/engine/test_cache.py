@@ -82,7 +82,7 @@ def test_a_model_with_work_is_evicted_after_idle_ones(make: Make) -> None:
     assert run.result(0)
 
 
-def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
+def test_wait_for_a_load_is_bounded_and_the_load_goes_on(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.gate.clear()
     run, other = scene.ask("one"), scene.ask("two")
@@ -105,7 +105,7 @@ def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
     assert scene.began == ["one", "two"]
 
 
-def test_each_run_waits_as_long(make: Make) -> None:
+def test_each_run_waits_for_the_whole_wait_seconds(make: Make) -> None:
     scene = make(wait_seconds=0.2)
     scene.gate.clear()
     ended: dict[int, float] = {}
@@ -120,7 +120,7 @@ def test_each_run_waits_as_long(make: Make) -> None:
     scene.gate.set()
 
 
-def test_models_that_wait_to_be_loaded_take_no_threads(make: Make) -> None:
+def test_waiting_models_take_no_threads(make: Make) -> None:
     scene = make()
     scene.gate.clear()
     names = [f"m{number}" for number in range(20)]
@@ -133,7 +133,7 @@ def test_models_that_wait_to_be_loaded_take_no_threads(make: Make) -> None:
     assert all(run.result(PATIENCE) for run in runs)
 
 
-def test_an_eviction_right_after_a_load(make: Make) -> None:
+def test_eviction_right_after_a_load_leaves_no_run_waiting(make: Make) -> None:
     scene = make(most=1)
     opening = scene.cache._opening
     runs: list[Run] = []
@@ -160,7 +160,7 @@ def test_an_eviction_right_after_a_load(make: Make) -> None:
     assert scene.began == ["one", "one"]
 
 
-def test_the_wait_before_an_eviction_counts(make: Make) -> None:
+def test_wait_before_an_eviction_counts_against_wait_seconds(make: Make) -> None:
     scene = make(most=1, wait_seconds=60.0)
     scene.bring("one")
     model, late = scene.models["one"], []
@@ -182,7 +182,7 @@ def test_the_wait_before_an_eviction_counts(make: Make) -> None:
     assert [outcome for outcome, _ in scene.counted.waits] == ["loaded"]
 
 
-def test_retry_after_is_what_loads_took(make: Make) -> None:
+def test_retry_after_is_the_time_that_loads_took(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.bring("one", "two")
     for name in ("one", "two"):
@@ -202,7 +202,7 @@ def test_retry_after_is_what_loads_took(make: Make) -> None:
     assert scene.cache.retry_after(scene.entry("new")) == 26
 
 
-def test_what_was_refused_is_tried_again_later_and_later(make: Make) -> None:
+def test_refused_model_is_tried_again_after_doubling_pauses(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
     entry = scene.entry("one")
@@ -226,7 +226,7 @@ def test_what_was_refused_is_tried_again_later_and_later(make: Make) -> None:
     assert (entry.refused, entry.pause, entry.retry_at) == ("", 0.0, 0.0)
 
 
-def test_a_load_by_request_waits_for_no_pause(make: Make) -> None:
+def test_explicit_load_waits_for_no_pause(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_a_load_by_request_waits_for_no_pause(make: Make) -> None:
     assert scene.present == ["one"]
 
 
-def test_what_was_closed_before_its_load_is_not_loaded(make: Make) -> None:
+def test_model_closed_before_its_load_is_not_loaded(make: Make) -> None:
     scene = make(most=1)
     scene.gate.clear()
     first, gone = scene.ask("one"), scene.ask("two")
@@ -263,7 +263,7 @@ def test_what_was_closed_before_its_load_is_not_loaded(make: Make) -> None:
     assert scene.began == scene.present == ["one"]
 
 
-def test_the_server_stops(make: Make) -> None:
+def test_stop_fails_runs_and_loads_that_wait(make: Make) -> None:
     scene = make()
     scene.gate.clear()
     runs = [scene.ask("one"), scene.ask("two")]

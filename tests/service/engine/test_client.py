@@ -30,14 +30,14 @@ from foretell.service.errors import (
     ServiceError,
     UnknownModelError,
 )
-from tests.service.engine.halves import (
+from tests.service.engine.conftest import (
     PATIENCE,
     Halves,
     ask,
     before_reads,
     deadline,
     outcome,
-    until,
+    until_async,
     windows,
 )
 from tests.service.loops import on_loop
@@ -102,12 +102,12 @@ async def test_updates_hold_only_what_has_changed(
         before = two.registry
         write_bundle(models, Spec(name="new", changes={"config": {"seed": 2**70}}))
         await one.load("new", None)
-        await until(lambda: "new" in two.registry.defaults)
+        await until_async(lambda: "new" in two.registry.defaults)
         # It may be sent as it is loading, too.
         assert sum(sent) == 2
         sent.clear()
         await two.unload("other-3", None)
-        await until(lambda: one.registry.loaded("other-3") == [])
+        await until_async(lambda: one.registry.loaded("other-3") == [])
         assert sum(sent) == 0
         assert changed == {"new", "other-3"}
         expected = {"repeat", "new", *(f"other-{number}" for number in range(8))} - {"other-3"}
@@ -144,9 +144,9 @@ async def test_client_reads_only_what_the_next_engine_serves_anew(
         for name in ("alpha", "beta"):
             # The handles of the next one are others.
             write_bundle(models, Spec(name=name))
-            await until(lambda: bool(worker.registry.unavailable))
+            await until_async(lambda: bool(worker.registry.unavailable))
             async with halves.engine():
-                await until(lambda: worker.status.ready)
+                await until_async(lambda: worker.status.ready)
                 with pytest.raises(EngineLostError):
                     before.submit(windows(), deadline=deadline())
                 assert read[2:] == ["alpha", "beta"][: len(read) - 2]
@@ -190,14 +190,14 @@ async def test_client_finds_unchanged_models_while_it_reads_an_update(
         before_reads(monkeypatch, wait)
         write_bundle(models, Spec(version="2"))
         await engine.load("repeat", "2")
-        await until(lambda: bool(read))
+        await until_async(lambda: bool(read))
         connection = worker._connection
         assert connection is not None
         for version in ("3", "4", "5"):
             write_bundle(models, Spec(version=version))
             await engine.load("repeat", version)
             await halves.server._publish_now()
-        await until(lambda: len(connection._changes) >= 3)
+        await until_async(lambda: len(connection._changes) >= 3)
         begun = time.monotonic()
         model = await worker.find(partial(Registry.find, reference="other"), deadline())
         assert model.name == "other"
@@ -310,14 +310,14 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
             # As if it were killed.
             for each in [*halves.server._workers]:
                 each.transport.abort()
-            await until(lambda: not worker.status.ready)
+            await until_async(lambda: not worker.status.ready)
             halves.path.unlink()
         # It has gone.
         for run in runs:
             with pytest.raises((EngineLostError, NotReadyError)) as lost:
                 await outcome(run)
             assert getattr(lost.value, "retry_after", 1) == 1
-        await until(lambda: not worker.status.ready)
+        await until_async(lambda: not worker.status.ready)
         assert set(worker.status.models) == {"repeat@1", "slow@1"}
         with pytest.raises(EngineLostError) as refused:
             model.submit(windows(), deadline=deadline())
@@ -329,11 +329,11 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
         # What is counted meanwhile is told later.
         worker.metrics.rejected("engine_lost")
         async with halves.engine() as engine:
-            await until(lambda: worker.status.ready)
+            await until_async(lambda: worker.status.ready)
             assert (await ask(worker, "slow"))["forecast"].shape == (1, 4, 1)
             await worker.render()
             count = engine.metrics.counts.count
-            await until(lambda: count("foretell_rejected_total", "engine_lost") == 1)
+            await until_async(lambda: count("foretell_rejected_total", "engine_lost") == 1)
             # Rates are of counters that were 0 once, with every engine.
             assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await worker.render()
 
@@ -345,7 +345,7 @@ async def test_client_that_connects_again_knows_what_is_served(halves: Halves) -
         assert connection is not None
         connection.transport.abort()
         # Nothing has changed meanwhile.
-        await until(lambda: worker._connection not in (None, connection))
+        await until_async(lambda: worker._connection not in (None, connection))
         assert worker.status.ready
         await ask(worker)
 
@@ -379,7 +379,7 @@ async def test_metrics_are_those_of_all_workers(halves: Halves) -> None:
     async def contains(worker: EngineClient, line: str) -> bool:
         return line in (await worker.render()).decode().splitlines()
 
-    async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    async def until_awaited(condition: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE):
             while not await condition():
                 await asyncio.sleep(0.05)
@@ -392,11 +392,11 @@ async def test_metrics_are_those_of_all_workers(halves: Halves) -> None:
         two.metrics.in_flight += 1
         line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
         # The own ones at once, those of other workers within a moment.
-        await until_async(lambda: contains(one, line))
-        await until_async(lambda: contains(one, "foretell_requests_in_flight 1.0"))
+        await until_awaited(lambda: contains(one, line))
+        await until_awaited(lambda: contains(one, "foretell_requests_in_flight 1.0"))
         await two.close()
         # A worker that is gone answers nothing any more; what it has answered counts.
-        await until_async(lambda: contains(one, "foretell_requests_in_flight 0.0"))
+        await until_awaited(lambda: contains(one, "foretell_requests_in_flight 0.0"))
         assert await contains(one, line)
         one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
         for key in (("repeat", None), ("repeat", "1"), (None, None)):
@@ -415,7 +415,7 @@ async def test_requests_in_flight_are_counted_anew_by_the_next_engine(halves: Ha
                 worker.metrics.in_flight += 1
             assert b"foretell_requests_in_flight 3.0" in await worker.render()
         async with halves.engine():
-            await until(lambda: worker.status.ready)
+            await until_async(lambda: worker.status.ready)
             for _ in range(2):
                 worker.metrics.answered("/forecast", 503, 0.1)
             assert b"foretell_requests_in_flight 1.0" in await worker.render()
@@ -442,9 +442,9 @@ async def test_client_gets_the_example_of_a_bundle(models: Path, tmp_path: Path)
             halves.server._models.clear()
             with pytest.raises(NotReadyError, match="unloaded"):
                 await model.example()
-        await until(lambda: bool(worker.registry.unavailable))
+        await until_async(lambda: bool(worker.registry.unavailable))
         async with halves.engine():
-            await until(lambda: not worker.registry.unavailable)
+            await until_async(lambda: not worker.registry.unavailable)
             assert await worker.registry.find("window").example() is not None
             # Another model may have its handle now.
             with pytest.raises(EngineLostError):

@@ -70,7 +70,7 @@ def test_the_folder_is_filled_first(tmp_path: Path) -> None:
     assert mirror.stopped
 
 
-def test_what_was_fetched_before_is_served(
+def test_bundles_fetched_before_are_served_while_the_mirror_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place(tmp_path, "one", "1")

@@ -56,7 +56,7 @@ def watch(repository: Losing) -> HealthMonitor:
 
 
 @pytest.mark.parametrize(("others", "seconds"), [(True, 30), (False, 0)])
-def test_it_is_over_for_a_lost_gpu(
+def test_health_monitor_ends_the_engine_after_a_lost_gpu(
     caplog: pytest.LogCaptureFixture, others: bool, seconds: int
 ) -> None:
     repository = Losing()
@@ -70,7 +70,7 @@ def test_it_is_over_for_a_lost_gpu(
     assert caplog.messages == [f"ends in {seconds} s with status 75, to be replaced"]
 
 
-def test_a_worker_that_does_not_come_back() -> None:
+def test_health_monitor_reports_stuck_threads() -> None:
     repository = Losing()
     watched = watch(repository)
     repository.busy_seconds = 299.0
@@ -79,7 +79,7 @@ def test_a_worker_that_does_not_come_back() -> None:
     assert watched.stuck
 
 
-def test_what_is_to_be_kept_and_is_not_there(
+def test_missing_models_to_keep_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_bundle(tmp_path, Spec())
@@ -91,7 +91,7 @@ def test_what_is_to_be_kept_and_is_not_there(
     ]
 
 
-def test_what_cannot_start_leaves_no_threads(tmp_path: Path) -> None:
+def test_failed_start_leaves_no_threads(tmp_path: Path) -> None:
     before = {*threading.enumerate()}
     # Neither has bundles: what `foretell predict --bundle` is told of, which goes on.
     for settings in (
@@ -134,7 +134,7 @@ def check_end(repository: Repository, release: Callable[[], None]) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_load_that_nobody_asked_for_is_not_waited_for(tmp_path: Path) -> None:
+def test_end_does_not_wait_for_a_load_by_watching(tmp_path: Path) -> None:
     scene = Scene(tmp_path, watch_seconds=0.0)
     scene.place("one@1")
     scene.repository.start()
@@ -147,7 +147,7 @@ def test_a_load_that_nobody_asked_for_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("what", ["a run", "a load on demand", "a graph of attention"])
-def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
+def test_end_does_not_wait_for_runs_and_loads(tmp_path: Path, what: str) -> None:
     write_bundle(tmp_path, Spec())
     going, over = threading.Event(), threading.Event()
 
@@ -254,7 +254,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.started(tmp_path, "one@1")
 
 
-def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
+def test_stopping_engine_waits_for_no_change(scene: Scene) -> None:
     for version in range(2, 6):
         scene.place(f"one@{version}")
     scene.open.gate.clear()
@@ -289,7 +289,7 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
     assert len(scene.open.opened) == 2
 
 
-def test_loads_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_hold_up_no_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, Spec())
     write_bundle(tmp_path, Spec(version="2"))
     gate = threading.Event()

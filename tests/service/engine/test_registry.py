@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.registry import (
     LOADING,
@@ -84,14 +86,16 @@ def test_public_reasons_quote_no_errors() -> None:
         ("two@2", NotReadyError, "two@2 is not loaded; /readyz says why"),
     ],
 )
-def test_what_is_not_served(reference: str | None, error: type[ServiceError], message: str) -> None:
+def test_find_refuses_what_is_not_served(
+    reference: str | None, error: type[ServiceError], message: str
+) -> None:
     served = registry(one_1=loaded("one"), two_1=loaded("two"), two_2=REFUSED)
     with pytest.raises(error, match=message) as raised:
         served.find(reference)
     assert raised.value.param == "model"
 
 
-def test_nothing_at_all() -> None:
+def test_empty_registry_is_not_ready() -> None:
     with pytest.raises(NotReadyError, match="no model is loaded"):
         registry().find(None)
     assert not registry().ready
@@ -113,7 +117,7 @@ def test_snapshots_do_not_change() -> None:
     assert not list(after.with_version("one", "1", None))
 
 
-def test_what_is_there(tmp_path: Path) -> None:
+def test_store_lists_bundles_alone(tmp_path: Path) -> None:
     for name, version in (("two", "1"), ("one", "10"), ("one", "9"), (".hidden", "1")):
         place(tmp_path, name, version)
     for folder in ("one/.11-writing", "one/latest", "one/12", "empty"):
@@ -161,7 +165,7 @@ def test_a_fingerprint_changes_with_the_files(tmp_path: Path) -> None:
     assert len(set(prints)) == 4
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_store_without_a_folder(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "nowhere")
     assert store.versions() == []
     with pytest.raises(BundleError, match="no such folder"):
@@ -183,6 +187,14 @@ def test_a_bundle_that_cannot_be_read_does_not_hide_the_others(
 
     monkeypatch.setattr(store, "fingerprint", fail)
     assert store.fingerprints() == {"one": {"1": "denied", "3": "print"}}
+
+
+def test_store_lists_nothing_of_a_folder_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(tmp_path, "one", "1")
+    monkeypatch.setattr(layout, "model_names", Mock(side_effect=PermissionError("denied")))
+    assert ModelStore(tmp_path).versions() == []
 
 
 @pytest.mark.parametrize("folder", ["/srv/models", "models", "one"])

@@ -19,8 +19,6 @@ from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
     StartError,
-    UnknownModelError,
-    UnknownVersionError,
 )
 from tests.service.served import Opener, Recorder, Scene, Served, place, remove
 from tests.support.waiting import until
@@ -37,7 +35,7 @@ def closers() -> list[str]:
     return [own.name for own in threading.enumerate() if own.name.startswith("close-one@")]
 
 
-def test_nothing_to_serve(tmp_path: Path) -> None:
+def test_start_without_bundles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
         Scene(tmp_path / "nowhere").repository.start()
     # What other tests have left may be beside their folders.
@@ -75,7 +73,7 @@ def test_a_folder_one_level_off_is_hinted_at(
 
 
 @pytest.mark.parametrize("unloaded", [True, False])
-def test_a_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
+def test_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
     scene = Scene.started(tmp_path, "one@1", "one@2", request_seconds=3600)
     old = scene.find("one@1")
     if unloaded:
@@ -152,7 +150,7 @@ def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
     assert scene.open.opened == []
 
 
-def test_refusals_say_why(tmp_path: Path) -> None:
+def test_errors_of_loads_say_why(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "latest", one="2")
     scene.place("two@1")
     scene.place("one@1")
@@ -167,25 +165,6 @@ def test_refusals_say_why(tmp_path: Path) -> None:
     remove(tmp_path, "two", "1")
     with pytest.raises(BundleError, match="is empty; what is loaded stays"):
         scene.repository.poll()
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "error"),
-    [
-        *(
-            (name, version, UnknownModelError)
-            for name in ("", "../models", "one/1", "one@1", "\0")
-            for version in (None, "1", "\0")
-        ),
-        *(("one", version, UnknownVersionError) for version in ("", "01", "latest", "../1")),
-    ],
-)
-def test_names_of_what_is_not_there(
-    scene: Scene, name: str, version: str | None, error: type[Exception]
-) -> None:
-    for change in (scene.repository.load, scene.repository.unload):
-        with pytest.raises(error):
-            change(name, version)
 
 
 def test_loads_of_a_model_take_turns(scene: Scene) -> None:
@@ -320,7 +299,9 @@ def test_pruning_lists_no_folder_while_bundles_are_there(
     assert "one@3" not in scene.states
 
 
-def test_it_polls_and_prunes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_polls_and_prunes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
     # A watched folder may be empty at the start.
     scene = Scene(tmp_path, watch_seconds=0.01)
@@ -450,7 +431,7 @@ def lazy(tmp_path: Path) -> Scene:
     return scene
 
 
-def test_nothing_is_loaded_before_it_is_asked_for(lazy: Scene) -> None:
+def test_models_on_demand_are_not_loaded_at_the_start(lazy: Scene) -> None:
     assert lazy.has == ["one@1", "one@2"]
     assert [lazy.find(f"one@{version}").loads for version in "12"] == [0, 0]
     assert lazy.told.events == []

@@ -90,7 +90,7 @@ def test_cpu_takes_no_gpu(fake: FakeModule) -> None:
     assert options.entries["session.use_env_allocators"] == "1"
 
 
-def test_sessions_share_what_they_keep_for_their_runs(runtime: Runtime, tmp_path: Path) -> None:
+def test_sessions_share_one_arena(runtime: Runtime, tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec(context=4096, horizon=4096)) / layout.FORECAST_GRAPH
     rows = {"history": np.ones((256, 4096, 1), np.float32)}
     sessions = [runtime.open(graph) for _ in range(8)]
@@ -134,7 +134,7 @@ assert session.run(large)["forecast"].shape == (2_000_000, 4, 1)
 """
 
 
-def test_what_a_large_run_took_is_given_back(tmp_path: Path) -> None:
+def test_shrink_gives_back_the_memory_of_a_large_run(tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH
     command = [sys.executable, "-c", _GIVEN_BACK, str(graph)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

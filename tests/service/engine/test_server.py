@@ -24,13 +24,13 @@ from foretell.service.errors import (
     UnknownModelError,
 )
 from foretell.service.metrics import Metrics
-from tests.service.engine.halves import (
+from tests.service.engine.conftest import (
     PATIENCE,
     Halves,
     ask,
     deadline,
     outcome,
-    until,
+    until_async,
     windows,
 )
 from tests.service.loops import on_loop
@@ -92,13 +92,13 @@ async def test_cancelled_runs_and_lost_workers_leave_the_queue(
         model = worker.registry.find("slow")
         first = model.submit(windows(30), deadline=deadline())
         other.registry.find("slow").submit(windows(20), deadline=deadline())
-        await until(lambda: depth() > 30)
+        await until_async(lambda: depth() > 30)
         assert first.cancel()
         assert first.done()
-        await until(lambda: depth() <= 20)
+        await until_async(lambda: depth() <= 20)
         # A worker that goes takes its work with it.
         await other.close()
-        await until(lambda: depth() == 0)
+        await until_async(lambda: depth() == 0)
 
 
 @on_loop
@@ -160,7 +160,7 @@ async def test_ending_engine_answers_its_runs(halves: Halves) -> None:
         assert released.wait(PATIENCE)
 
     async def release() -> None:
-        await until(lambda: halves.server.closing)
+        await until_async(lambda: halves.server.closing)
         released.set()
 
     async with contextlib.AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ async def test_ending_engine_answers_its_runs(halves: Halves) -> None:
             scheduler.on_threads(hold)
             assert begun.wait(PATIENCE)
             going = worker.registry.find(None).submit(windows(4), deadline=deadline())
-            await until(lambda: any(each.runs for each in halves.server._workers))
+            await until_async(lambda: any(each.runs for each in halves.server._workers))
             # No earlier than the engine has been told to end.
             releasing = asyncio.create_task(release())
         await releasing
@@ -194,9 +194,9 @@ async def test_engine_goes_on_while_it_writes_an_update(
     async with halves.engine():
         worker = EngineClient(halves.path, Metrics())
         starting = asyncio.ensure_future(worker.start())
-        await until(writing.is_set)
+        await until_async(writing.is_set)
         _, other = await asyncio.open_unix_connection(halves.path)
-        await until(lambda: halves.server.workers == 2)
+        await until_async(lambda: halves.server.workers == 2)
         released.set()
         await starting
         assert worker.registry.loaded("repeat") == ["1"]
@@ -220,17 +220,17 @@ async def test_update_that_cannot_be_written_loses_no_worker(
             write_bundle(models, Spec(version="2"))
             await engine.load("repeat", "2")
             said = "what is served could not be sent to the HTTP workers"
-            await until(lambda: said in caplog.text)
+            await until_async(lambda: said in caplog.text)
             late = EngineClient(halves.path, Metrics())
             starting = asyncio.ensure_future(late.start())
             # Once for what is new, and once for who is new.
-            await until(lambda: caplog.text.count(said) == 2)
+            await until_async(lambda: caplog.text.count(said) == 2)
             await asyncio.sleep(0.5)
             assert caplog.text.count(said) == 2
             assert worker.registry.loaded("repeat") == ["1"]
         await engine.unload("repeat", "1")
         await starting
-        await until(lambda: worker.registry.loaded("repeat") == ["2"])
+        await until_async(lambda: worker.registry.loaded("repeat") == ["2"])
         assert late.registry.loaded("repeat") == ["2"]
         assert (await ask(worker))["forecast"].shape == (1, 4, 1)
         await late.close()
@@ -255,11 +255,11 @@ async def test_worker_lost_during_an_update_holds_up_no_other(
         monkeypatch.setattr(EngineServer, "_updates", updates)
         write_bundle(models, Spec(name="new"))
         loading = asyncio.ensure_future(leaving.load("new", None))
-        await until(telling.is_set)
+        await until_async(telling.is_set)
         await leaving.close()
-        await until(lambda: halves.server.workers == 1)
+        await until_async(lambda: halves.server.workers == 1)
         goes_on.set()
-        await until(lambda: "new" in {model.name for model in stays.registry.models})
+        await until_async(lambda: "new" in {model.name for model in stays.registry.models})
         await asyncio.gather(loading, return_exceptions=True)
 
 
@@ -270,7 +270,7 @@ async def test_load_waits_a_moment_for_a_silent_worker(
     monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)
     async with halves.engine(), halves.worker() as worker:
         _, silent = await asyncio.open_unix_connection(halves.path)
-        await until(lambda: halves.server.workers == 2)
+        await until_async(lambda: halves.server.workers == 2)
         write_bundle(models, Spec(version="2"))
         async with asyncio.timeout(PATIENCE / 3):
             await worker.load("repeat", "2")
