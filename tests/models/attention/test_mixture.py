@@ -86,12 +86,7 @@ def union(*names: str) -> dict[str, object]:
     return {"mechanism": "union", "patterns": [{"mechanism": name} for name in names]}
 
 
-def test_heads_may_join_some() -> None:
-    groups = [
-        {"heads": 2, "attention": union("a", "b")},
-        {"heads": 1, "attention": union("c", "d")},
-    ]
-    assert read_notation("a+b:2,c + d:1") == [{"mechanism": "mixture", "groups": groups}]
+JOINED = [{"heads": 2, "attention": union("a", "b")}, {"heads": 1, "attention": union("c", "d")}]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +99,7 @@ def test_heads_may_join_some() -> None:
         ("a:2,b:4;c", [noted(a=2, b=4), {"mechanism": "c"}]),
         ("c;a:1,b:1", [{"mechanism": "c"}, noted(a=1, b=1)]),
         ("a+b", [union("a", "b")]),
+        ("a+b:2,c + d:1", [{"mechanism": "mixture", "groups": JOINED}]),
         ("a + b, c", [union("a", "b"), {"mechanism": "c"}]),
         ("a+b+c;d", [union("a", "b", "c"), {"mechanism": "d"}]),
     ],
@@ -112,12 +108,16 @@ def test_as_people_write_them(text: str, layers: list[object]) -> None:
     assert read_notation(text) == layers
 
 
-@pytest.mark.parametrize(("text", "group"), [("a:2,b", "b"), ("a:x", "a:x"), ("a:-1", "a:-1")])
-def test_heads_that_are_no_number(text: str, group: str) -> None:
-    with pytest.raises(ValueError, match=f"expected heads after a colon in '{group}'$"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *(
+            (text, f"expected heads after a colon in '{group}'$")
+            for text, group in (("a:2,b", "b"), ("a:x", "a:x"), ("a:-1", "a:-1"))
+        ),
+        ("a:2;b", "expected several groups of heads in 'a:2'"),
+    ],
+)
+def test_notation_that_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_notation(text)
-
-
-def test_one_group_is_no_mixture() -> None:
-    with pytest.raises(ValueError, match="expected several groups of heads in 'a:2'"):
-        read_notation("a:2;b")
