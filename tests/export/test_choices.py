@@ -72,7 +72,7 @@ OFF = np.array([0.04, 0, 0, -0.02, 0, -0.02])
 )
 def test_headroom_is_the_margin_over_the_rounding(found, rounding, expected):
     found = outputs(EXACT) | {"a.correlation": found}
-    given = [] if rounding is None else [[rounding]]
+    given = [] if rounding is None else [[np.array([rounding])]]
     assert headroom([STAGE], found, outputs(EXACT), *given) == pytest.approx(expected)
     if rounding is None:
         assert headroom([STAGE, DENSE], found, outputs(EXACT)) == pytest.approx(expected)
