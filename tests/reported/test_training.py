@@ -1,11 +1,16 @@
-"""Values that were filled in were counted as truth, and filled from rows after the origin.
+"""Series that a model is trained, tested and exported on.
 
-Reported of other projects as sktime/sktime#2270, sktime/sktime#2269 and dhopp1/nowcast_lstm#13:
-the more rows are missing, the smaller errors look.
+Constant series, and others of which a forecast has next to no error, could not be exported:
+tslearn-team/tslearn#314, numaproj/numalogic#153 and sktime/pytorch-forecasting#750.
+
+Values that were filled in were counted as truth, and filled from rows after the origin:
+sktime/sktime#2270, sktime/sktime#2269 and dhopp1/nowcast_lstm#13. The more rows are missing, the
+smaller errors look.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +26,11 @@ from foretell.backtesting.backtest import backtest
 from foretell.backtesting.subject import load_subject
 from foretell.bundle import evaluation, manifest
 from foretell.bundle.manifest import Scaler
+from foretell.bundle.measure import LARGEST_DEVIATION, deviation_warning, deviations
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
+from foretell.data.scaler import offset_warning
 from foretell.data.splits import Span
 from foretell.export.conformal import errors
 from foretell.export.data_windows import split_of
@@ -40,6 +47,73 @@ from foretell.training.refits import refit_errors
 from foretell.training.train import train
 from foretell.training.trainer import Trainer
 from foretell.training.windows import Batch, Windows
+
+LONG = 200
+TIME = np.arange(LONG)
+NOISE = np.random.default_rng(0).normal(size=LONG)
+Columns = Mapping[str, NDArray[np.float64]]
+
+
+def exported(folder: Path, columns: Columns, target: str | None = None) -> manifest.Manifest:
+    """What a trained model of some columns is exported as."""
+    times = pd.date_range("2024-01-01", periods=LONG, freq="h")
+    pd.DataFrame({"ds": times, **columns}).to_csv(folder / "data.csv", index=False)
+    settings = TrainingConfig(
+        arch="dlinear",
+        context=12,
+        horizon=2,
+        epochs=2,
+        device="cpu",
+        target=None if target is None else (target,),
+    )
+    train(settings, read(folder / "data.csv"), folder / "model")
+    return manifest.read(export_checkpoint(folder / "model", folder / "repository", anyway=True))
+
+
+@pytest.mark.parametrize(
+    ("columns", "target"),
+    [
+        *(({"y": np.full(LONG, level)}, None) for level in (7.1, -3.0, 1e9 + 0.3, 1e-30)),
+        ({"a": NOISE, "b": np.full(LONG, 7.1)}, "b"),
+        ({"y": np.sin(2 * np.pi * TIME / 12)}, None),
+        ({"y": 1e6 + NOISE}, None),
+        ({"y": 5e37 * (1 + 0.1 * NOISE)}, None),
+    ],
+)
+def test_series_of_next_to_no_error_are_exported(
+    tmp_path: Path, columns: Columns, target: str | None
+) -> None:
+    found = exported(tmp_path, columns, target)
+    assert found.verification.passed
+    assert found.test is not None
+    assert found.test.onnx is not None
+
+
+@pytest.mark.parametrize(
+    ("channel", "warns"),
+    [
+        (np.full(LONG, 1e6 + 0.1), False),
+        (1e6 + NOISE, True),
+        # Its standard deviation is 1, as that of a constant channel is taken to be.
+        (1e6 + np.where(TIME % 2, 1, -1), True),
+    ],
+)
+def test_a_constant_channel_loses_no_digits(
+    tmp_path: Path, channel: NDArray[np.float64], warns: bool
+) -> None:
+    found = exported(tmp_path, {"a": NOISE, "b": channel})
+    (_, deviation) = found.verification.deviations
+    assert deviation < LARGEST_DEVIATION or warns
+    assert (offset_warning(found.scaler, ("a", "b")) is not None) == warns
+    warning = deviation_warning(found.verification, ("a", "b"), "float32")
+    assert warns or warning is None
+
+
+def test_an_imported_model_of_a_constant_channel_is_compared_with_its_level() -> None:
+    history = np.stack([NOISE, np.full(LONG, 0.1), np.full(LONG, 1e7)], axis=-1)[None]
+    scale = deviations(Scaler.identity(3), history, None)
+    np.testing.assert_allclose(scale, [NOISE.std(), 1, 1e7])
+
 
 Method = Literal["interpolate", "ffill"]
 METHODS: list[Method] = ["interpolate", "ffill"]
