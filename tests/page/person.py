@@ -1,13 +1,17 @@
-"""What a person does on the page, and a table of their own."""
+"""What a person does on the page, a table of their own, and pictures of what they see."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Locator, Page, Request, Response, expect
 
 
@@ -80,3 +84,31 @@ def slide(page: Page, name: str, value: int) -> None:
 def saying(*parts: str) -> re.Pattern[str]:
     """A text with these, in this order."""
     return re.compile(".*".join(map(re.escape, parts)))
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+# A repository whose models are pictured; without one nothing is.
+REPOSITORY = os.environ.get("PAGE_PICTURES_OF") or None
+NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
+
+
+def picture(page: Page, name: str, section: str = "") -> None:
+    """Write what is in sight to docs/page-NAME.webp, if it is one of those and wanted.
+
+    Args:
+        page: Where.
+        name: Of the picture; that of a phone ends with `-phone`.
+        section: The heading of the one to begin with, instead of the top.
+    """
+    size = page.viewport_size
+    assert size is not None
+    if size["width"] < 600:
+        name += "-phone"
+    if REPOSITORY is None or name not in NAMES:
+        return
+    if section:
+        page.get_by_role("heading", name=section).evaluate(
+            "(heading) => heading.closest('section').scrollIntoView()"
+        )
+    with Image.open(io.BytesIO(page.screenshot())) as seen:
+        seen.convert("RGB").save(DOCS / f"page-{name}.webp", lossless=True, quality=100)

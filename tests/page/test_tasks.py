@@ -19,12 +19,12 @@ from tests.page.person import (
     example,
     longer,
     open_csv,
+    picture,
     saying,
     sent,
     slide,
     view,
 )
-from tests.page.pictures import picture
 from tests.support.process import Server
 
 pytestmark = pytest.mark.browser
