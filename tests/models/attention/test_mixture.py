@@ -75,6 +75,15 @@ def test_a_model_shows_what_each_group_looked_at() -> None:
     assert found["encoder.0.self.0"].weights.shape == (3, 1, 24, 24)
 
 
+def test_channels_get_an_axis_in_every_group() -> None:
+    sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4, "patch": 8, "stride": 4}
+    groups = [{"heads": n, "attention": "softmax"} for n in (1, 3)]
+    attention = {"mechanism": "mixture", "groups": groups}
+    fields = {"architecture": "patchtst", "attention": attention, **sizes}
+    found = ARCHITECTURES.read(fields).build().eval().explain(torch.randn(3, 24, 2)).attention
+    assert found["encoder.0.self.1"].weights.shape == (3, 2, 3, 6, 6)
+
+
 def noted(**groups: int) -> dict[str, object]:
     return {
         "mechanism": "mixture",
