@@ -1,4 +1,4 @@
-"""What the pages say one can run does run, against a real server."""
+"""What the pages say one can run does run, against a real server; their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, blocks
-from tests.docs.reader import Reader, assert_shows
+from tests.docs.reader import Reader
 from tests.support.process import ROOT, Server
 from tests.test_architecture import imported_by, tops
 
 TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
+LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROGRAMS = {"sh", "bash", "python"}
 # Anything else is a typo, or a program that nobody runs.
 TEXTS = {"json", "text"}
@@ -58,29 +60,9 @@ def test_every_program_runs(page: Path, folder: Path, server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "answer"),
-    [
-        ({"a": [1]}, {"b": [1]}),
-        ([1, 2], [1]),
-        ({"a": 1}, {"a": "1"}),
-        ({"a": True}, {"a": 1}),
-        ({"error": {"message": "x"}}, {"error": {"message": "y"}}),
-    ],
-)
-def test_another_form_is_told(shown: object, answer: object) -> None:
-    with pytest.raises(AssertionError):
-        assert_shows(shown, answer, "page")
-
-
-def test_a_form_is_known_by_what_it_holds() -> None:
-    shown = {"a": [1.5], "error": {"message": "x"}, "b": None}
-    assert_shows(shown, {"a": [2, 3], "error": {"message": "x"}, "b": None, "c": 1}, "page")
-
-
-@pytest.mark.parametrize(
     "page", [page for page in PAGES if page.parent.name == "clients"], ids=named
 )
-def test_a_page_of_a_client_begins_with_what_it_takes(page: Path) -> None:
+def test_page_of_a_client_begins_with_what_it_takes(page: Path) -> None:
     install, *others = (block for block in blocks(page) if block.language in PROGRAMS)
     words = {word.strip("'").partition("[")[0] for word in install.text.split()}
     shell = " ".join(block.text for block in others if block.language == "sh")
@@ -93,3 +75,18 @@ def test_a_page_of_a_client_begins_with_what_it_takes(page: Path) -> None:
         assert words & set(known.get(name, [name])), name
     assert words >= used
     assert "make serve" in page.read_text()
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them: small letters, digits and hyphens."""
+    headings = HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target), f"{path}#{anchor}"

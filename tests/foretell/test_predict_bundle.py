@@ -1,19 +1,19 @@
+"""`foretell predict --bundle`: what a server would have forecast, without one."""
+
 from __future__ import annotations
 
 import asyncio
 import shutil
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from foretell.client import Client
-from foretell.commands.predict import command
 from foretell.predict.in_process import opened
 from tests.service.client import Client as Served
+from tests.support import command
 from tests.support.bundles import Spec, write_bundle
 
 SPEC = Spec(name="house", channels=("load", "wind"), calibrated=2)
@@ -37,17 +37,22 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.csv"
 
 
-def run(bundle: Path, *words: object) -> Result:
-    return CliRunner().invoke(command, [f"--bundle={bundle}", *map(str, words)])
+def predict(bundle: Path, *words: object) -> Result:
+    return command.done("predict", f"--bundle={bundle}", *words)
 
 
-def test_it_prints_and_writes_what_a_server_would_have_forecast(
+def refused(bundle: Path, *words: object) -> str:
+    return command.refused("predict", f"--bundle={bundle}", *words)
+
+
+def test_prints_and_writes_what_a_server_would_have_forecast(
     models: Path, data: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "forecast.csv"
     words = ["--horizon=6", "--quantiles=0.1,0.9", "--holdout=2", f"--out={output}"]
-    result = run(models / "house", data, *words)
-    assert (result.exit_code, result.stderr) == (0, ROLLED)
+    result = predict(models / "house", data, *words)
+    rolled = "the steps from 4 on, counted from 0, are forecast from forecasts"
+    assert result.stderr == f"warning: {rolled}\n"
     assert "house@2 on data.csv: 6 steps, from 5 on from forecasts" in result.stdout
     assert f"written to {output}" in result.stdout
     frame = pd.read_csv(data)
@@ -69,78 +74,52 @@ def test_it_prints_and_writes_what_a_server_would_have_forecast(
     assert found.load_actual.dropna().tolist() == pytest.approx(frame.load[-2:].tolist())
 
 
-ROLLED = "warning: the steps from 4 on, counted from 0, are forecast from forecasts\n"
-
-
-def test_a_version_may_lie_anywhere(models: Path, data: Path, tmp_path: Path) -> None:
+def test_version_may_lie_anywhere(models: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "house" / "1", tmp_path / "elsewhere")
-    result = run(tmp_path / "elsewhere", data, "--out=-")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.splitlines()[0] == "ds,load,wind"
-    assert len(result.stdout.splitlines()) == 5
+    said = predict(tmp_path / "elsewhere", data, "--out=-").stdout
+    assert said.splitlines()[0] == "ds,load,wind"
+    assert len(said.splitlines()) == 5
 
 
 def test_gaps_are_filled_on_request(models: Path, data: Path) -> None:
     frame = pd.read_csv(data)
     frame.loc[27, "load"] = np.nan
     frame.to_csv(data, index=False)
-    result = run(models / "house", data)
-    assert result.exit_code == 2
-    assert "line 29, column 'load'" in result.stderr
-    assert run(models / "house", data, "--missing=ffill").exit_code == 0
+    assert "line 29, column 'load'" in refused(models / "house", data)
+    predict(models / "house", data, "--missing=ffill")
 
 
-def test_a_damaged_bundle_is_told_by_its_own_name(models: Path, data: Path, tmp_path: Path) -> None:
+def test_damaged_bundle_is_named_by_its_own_place(models: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "house" / "1", tmp_path / "house" / "1")
     graph = tmp_path / "house" / "1" / "forecast.onnx"
     graph.write_bytes(graph.read_bytes() + b" ")
-    result = run(tmp_path / "house", data, f"--out={tmp_path / 'out.csv'}")
-    assert result.exit_code == 2
-    assert f"{graph}: sha256 differs" in result.stderr
+    said = refused(tmp_path / "house", data, f"--out={tmp_path / 'out.csv'}")
+    assert f"{graph}: sha256 differs" in said
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_no_bundle_and_a_bad_request(models: Path, data: Path, tmp_path: Path) -> None:
-    result = run(tmp_path, data)
-    assert (result.exit_code, "manifest.json: missing" in result.stderr) == (2, True)
-    result = run(models / "house", data, "--horizon=999")
-    assert result.exit_code == 2
-    assert "options.horizon: expected at most 16 steps" in result.stderr
-
-
-def test_a_model_that_no_device_here_runs(data: Path, tmp_path: Path) -> None:
+def test_bad_bundles_and_requests_are_refused(models: Path, data: Path, tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="big", changes={"devices": ("cuda",)}))
-    result = run(tmp_path / "big", data, "--device=cpu")
-    assert result.exit_code == 2
-    assert "is for cuda alone" in result.stderr
+    for folder, option, said in (
+        (tmp_path, "--device=cpu", "manifest.json: missing"),
+        (tmp_path / "big", "--device=cpu", "is for cuda alone"),
+        (models / "house", "--horizon=999", "options.horizon: expected at most 16 steps"),
+    ):
+        assert said in refused(folder, data, option)
+    result = command.run("predict", data, f"--bundle={models / 'house'}", "--url=localhost:8000")
+    assert (result.exit_code, "give --url or --bundle" in result.stderr) == (2, True)
 
 
-def test_settings_of_a_server_are_none_of_its(
-    models: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORETELL_API_KEYS", "secret")
-    monkeypatch.setenv("FORETELL_KEY", "no key\n")
-    monkeypatch.setenv("FORETELL_PORT", "wrong")
-    assert run(models / "house", data).exit_code == 0
+def test_settings_of_a_server_are_not_read(models: Path, data: Path) -> None:
+    variables = {"API_KEYS": "secret", "KEY": "no key\n", "PORT": "wrong"}
+    environment = {f"FORETELL_{name}": value for name, value in variables.items()}
+    command.done("predict", f"--bundle={models / 'house'}", data, **environment)
 
 
-def test_within_an_event_loop(models: Path) -> None:
+def test_client_of_a_bundle_works_within_an_event_loop(models: Path) -> None:
     async def ask() -> pd.DataFrame:
         frame = pd.DataFrame({"load": range(30), "wind": range(30)}, index=HOURS, dtype=float)
         with opened(models / "house", "cpu") as client:
             return client.forecast(frame / 30)
 
     assert asyncio.run(ask()).load.tolist() == pytest.approx([29 / 30] * 4)
-
-
-def test_a_client_takes_another_transport() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, json=[])
-
-    with Client("nobody", transport=httpx.MockTransport(answer)) as client:
-        assert client.models() == []
-
-
-def test_a_server_or_a_bundle(models: Path, data: Path) -> None:
-    result = run(models / "house", data, "--url=localhost:8000")
-    assert (result.exit_code, "give --url or --bundle" in result.stderr) == (2, True)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout, manifest
-from foretell.bundle.errors import BundleError
 from foretell.report.example import run_example
 from foretell.report.page import render
 from foretell.service.settings import Settings
-from tests.foretell.report.bundles import SPEC, full_bundle
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused
+from tests.support.reported import SPEC, full_bundle
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ class Reader(HTMLParser):
             self.titles.append(data)
 
 
-def test_every_part_is_there(page: str) -> None:
+def test_page_has_every_part(page: str) -> None:
     read = Reader(page)
     assert read.titles == [
         *("The model", "Accuracy", "Intervals", "An example", "What it looked at"),
@@ -68,7 +68,7 @@ def test_every_part_is_there(page: str) -> None:
     assert "the model is better than repeating the last value" in page
 
 
-def test_it_is_one_file_without_scripts(page: str) -> None:
+def test_page_is_one_file_without_scripts(page: str) -> None:
     read = Reader(page)
     policies = [tag["content"] for name, tag in read.tags if name == "meta" and "http-equiv" in tag]
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
@@ -102,7 +102,7 @@ def test_colours_are_those_of_the_page(page: str) -> None:
     assert "<style" not in drawn
 
 
-def test_the_example_is_forecast_as_it_is_served(tmp_path: Path) -> None:
+def test_example_is_forecast_as_a_server_does(tmp_path: Path) -> None:
     folder = full_bundle(tmp_path)
     found = run_example(folder, manifest.read(folder))
     assert found is not None
@@ -121,7 +121,7 @@ def test_the_example_is_forecast_as_it_is_served(tmp_path: Path) -> None:
     assert [one.name for one in stages] == ["encoder.0.self", "encoder.1.self", "mixing.0"]
 
 
-def test_a_bundle_with_nothing_but_a_model(tmp_path: Path) -> None:
+def test_page_of_a_bare_model(tmp_path: Path) -> None:
     page = render(write_bundle(tmp_path, Spec(name="bare")))
     assert Reader(page).titles == [
         *("The model", "Accuracy", "Intervals", "Verification", "How it was made"),
@@ -137,20 +137,13 @@ def test_a_graph_that_no_cpu_runs_is_not_run(tmp_path: Path) -> None:
     assert "<svg" not in page
 
 
-def test_very_large_attention_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_attention_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings.model_fields["max_attention_values"], "default", 10)
     assert "What it looked at" not in render(full_bundle(tmp_path))
 
 
-def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
-    folder = full_bundle(tmp_path)
-    (folder / layout.WEIGHTS).write_bytes(b"")
-    with pytest.raises(BundleError, match=r"weights\.bin"):
-        render(folder)
-
-
 @pytest.mark.parametrize(("windows", "levels"), [(100, 4), (30, 2), (8, 0)])
-def test_the_example_has_the_levels_that_were_measured(
+def test_example_has_the_levels_that_were_measured(
     tmp_path: Path, windows: int, levels: int
 ) -> None:
     folder = full_bundle(tmp_path)
@@ -160,3 +153,43 @@ def test_the_example_has_the_levels_that_were_measured(
     found = run_example(folder, about.model_copy(update={"calibration": report}))
     assert found is not None
     assert len(found[0].quantiles) == levels
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    write_bundle(tmp_path / "models", Spec(name="bare", version="9"))
+    return write_bundle(tmp_path / "models", Spec(name="bare", version="10"))
+
+
+def test_command_writes_the_page(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Of a model's folder, the newest version.
+    for given in (bundle, bundle.parent):
+        assert done("report", given).stdout == "written to bare-10.html\n"
+        page = tmp_path / "bare-10.html"
+        assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+        assert "<title>bare@10</title>" in page.read_text("utf-8")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bare-10.html", "models"]
+        page.unlink()
+
+
+def test_page_is_replaced_on_request_alone(bundle: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    said = refused("report", bundle, f"--out={page}")
+    assert said == f"foretell report: {page}: exists already; --overwrite replaces it\n"
+    assert page.read_text() == "old"
+    done("report", bundle, f"--out={page}", "--overwrite")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_command_refuses_what_cannot_be_written_or_read(bundle: Path, tmp_path: Path) -> None:
+    page, nowhere = tmp_path / "page.html", tmp_path / "nowhere"
+    said = refused("report", bundle, f"--out={nowhere / 'page.html'}")
+    assert f"there is no folder {nowhere}" in said
+    refused("report", tmp_path, f"--out={page}")
+    (bundle / layout.WEIGHTS).write_bytes(b"")
+    assert "weights.bin" in refused("report", bundle, f"--out={page}")
+    assert not page.exists()

@@ -1,4 +1,4 @@
-"""The CPU stands in for the GPU."""
+"""Checks of a bundle on a device, for which the CPU stands in, and their references."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ from threading import get_ident
 import numpy as np
 import pytest
 
+from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import read as read_manifest
+from foretell.export.comparison import Case, Reference
+from foretell.export.window_set import WindowSet
 from foretell.export.write import export_checkpoint
 from foretell.service.arrays import Arrays
 from foretell.service.engine.runtime import Runtime
 from foretell.service.session import Session
 from foretell.verification import device as module
 from foretell.verification import reference
-from foretell.verification.device import CPU, REPLAY, FaultError, Subject, check, time_batches
+from foretell.verification.device import (
+    CPU,
+    REPLAY,
+    FaultError,
+    Finding,
+    Subject,
+    check,
+    time_batches,
+)
+from tests.support.trained import bundles, checkpoints, data, in_turn
+
+__all__ = ["bundles", "checkpoints", "data", "in_turn"]
 
 Change = Callable[[Arrays], None]
 REPLAYS, PLAIN, EXPLAIN = range(3)
@@ -98,13 +112,17 @@ def models(
     }
 
 
+def found(subject: Subject, runtime: Runtime | Wrong) -> Finding:
+    return check(subject, runtime)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["autoformer", "patchtst", "transformer"])
-def test_a_sound_bundle_passes(models: dict[str, Subject], runtime: Runtime, name: str) -> None:
-    found = check(models[name], runtime)
-    assert found.faults == []
-    assert found.replay_error is not None
-    assert 0 <= found.replay_error < 1e-6
-    said = [one.name for one in found.checks]
+def test_sound_bundle_passes(models: dict[str, Subject], runtime: Runtime, name: str) -> None:
+    finding = found(models[name], runtime)
+    assert finding.faults == []
+    assert finding.replay_error is not None
+    assert 0 <= finding.replay_error < 1e-6
+    said = [one.name for one in finding.checks]
     assert "forecast.onnx, batch 3, natural windows" in said
     assert "forecast.onnx, offset 30 windows" in said
     assert any(one.startswith("explain.onnx, encoder.0.self") for one in said)
@@ -140,12 +158,11 @@ def other_weights(outputs: Arrays) -> None:
         ("patchtst", REPLAYS, off_in_large_batches, "replays differ from plain runs by"),
         ("patchtst", PLAIN, off_in_large_batches, "replays differ from plain runs by"),
         ("patchtst", REPLAYS, far_off, "the probes' forecasts on CPUExecutionProvider differ"),
-        ("patchtst", EXPLAIN, other_weights, "encoder.0.self, natural windows: error 1.0e-03"),
         ("autoformer", EXPLAIN, other_lags, "encoder.0.self, natural windows: error inf"),
         ("patchtst", EXPLAIN, not_finite, "differ from the expected ones by inf"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_faults_are_named(
     models: dict[str, Subject],
     runtime: Runtime,
     name: str,
@@ -153,77 +170,74 @@ def test_what_is_wrong_is_told(
     change: Change,
     said: str,
 ) -> None:
-    wrong = Wrong(runtime, {session: change})
-    found = check(models[name], wrong)  # type: ignore[arg-type]
-    assert any(said in fault for fault in found.faults), found.faults
+    faults = found(models[name], Wrong(runtime, {session: change})).faults
+    assert any(said in fault for fault in faults), faults
 
 
-def test_the_rules_of_the_export_decide(
-    models: dict[str, Subject], runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_every_step_are_named(models: dict[str, Subject], runtime: Runtime) -> None:
+    wrong = Wrong(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
+    faults = found(models["patchtst"], wrong).faults
+    told = " ".join(faults)
+    assert all(fault.startswith("device 1: ") for fault in faults)
+    assert "the probes' forecasts on CPUExecutionProvider differ" in told
+    assert "replays differ from plain runs by" in told
+    assert "encoder.0.self, natural windows: error 1.0e-03" in told
+
+
+def test_rules_of_the_export_decide(models: dict[str, Subject], runtime: Runtime) -> None:
     def slightly_off(outputs: Arrays) -> None:
         outputs["forecast"] = outputs["forecast"] * np.float32(1 + 5e-5)
 
     # The tolerance of probes is larger, for they are replayed on any device.
     wrong = Wrong(runtime, dict.fromkeys((REPLAYS, PLAIN, EXPLAIN), slightly_off))
-    found = check(models["transformer"], wrong)  # type: ignore[arg-type]
-    assert [fault.partition(",")[0] for fault in found.faults[:1]] == ["device 0: forecast.onnx"]
-    assert any(
-        "natural windows: error 5.0e-05, not 1e-05 at most" in fault for fault in found.faults
-    )
+    faults = found(models["transformer"], wrong).faults
+    assert faults[0].startswith("device 0: forecast.onnx,")
+    assert any("natural windows: error 5.0e-05, not 1e-05 at most" in fault for fault in faults)
 
 
 @pytest.mark.parametrize("turn", [0, 7])
-def test_gpus_that_differ(models: dict[str, Subject], runtime: Runtime, turn: int) -> None:
+def test_gpus_that_differ_are_named(
+    models: dict[str, Subject], runtime: Runtime, turn: int
+) -> None:
     turns = count()
 
     def far_off_once(outputs: Arrays) -> None:
         if next(turns) == turn:
             far_off(outputs)
 
-    wrong = Wrong(runtime, {REPLAYS: far_off_once}, workers=2)
-    found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
-    assert len(found.faults) == 1
-    assert "device 1 differs from the first run by" in found.faults[0]
+    finding = found(models["patchtst"], Wrong(runtime, {REPLAYS: far_off_once}, workers=2))
+    assert len(finding.faults) == 1
+    assert "device 1 differs from the first run by" in finding.faults[0]
     # Nothing was compared after that.
-    assert (found.replay_error, found.checks) == (None, [])
-
-
-def test_every_step_tells_its_faults(models: dict[str, Subject], runtime: Runtime) -> None:
-    wrong = Wrong(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
-    found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
-    told = " ".join(found.faults)
-    assert all(fault.startswith("device 1: ") for fault in found.faults)
-    assert "the probes' forecasts on CPUExecutionProvider differ" in told
-    assert "replays differ from plain runs by" in told
-    assert "encoder.0.self, natural windows: error 1.0e-03" in told
+    assert (finding.replay_error, finding.checks) == (None, [])
 
 
 def test_half_precision_rounds_the_last_digit(models: dict[str, Subject], runtime: Runtime) -> None:
     def rounded(outputs: Arrays) -> None:
         outputs["forecast"] = outputs["forecast"] * np.float32(1 + 2**-11)
 
-    found = check(models["patchtst-float16"], Wrong(runtime, {PLAIN: rounded}))  # type: ignore[arg-type]
-    assert found.faults == []
-    assert found.replay_error is not None
-    assert 1e-6 < found.replay_error < 2**-10
+    finding = found(models["patchtst-float16"], Wrong(runtime, {PLAIN: rounded}))
+    assert finding.faults == []
+    assert finding.replay_error is not None
+    assert 1e-6 < finding.replay_error < 2**-10
 
 
-def test_a_gpu_that_captures_nothing_fails(models: dict[str, Subject], runtime: Runtime) -> None:
+def test_gpu_that_captures_nothing_fails(models: dict[str, Subject], runtime: Runtime) -> None:
     wrong = Wrong(runtime, {})
     wrong.on_gpu = True
-    found = check(models["patchtst"], wrong)  # type: ignore[arg-type]
-    assert found.faults == [
+    assert found(models["patchtst"], wrong).faults == [
         "on all devices at once: no CUDA graph could be captured; the log says why"
     ]
 
 
-def test_all_is_closed_whatever_happens(models: dict[str, Subject], runtime: Runtime) -> None:
-    for changes in ({}, {REPLAYS: far_off}):
-        wrong = Wrong(runtime, changes)  # type: ignore[arg-type]
-        check(models["patchtst"], wrong)  # type: ignore[arg-type]
-        assert len(wrong.sessions) == 3
-        assert all(session._session is None for session in wrong.sessions)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("changes", [{}, {REPLAYS: far_off}])
+def test_sessions_are_closed(
+    models: dict[str, Subject], runtime: Runtime, changes: dict[int, Change]
+) -> None:
+    wrong = Wrong(runtime, changes)
+    found(models["patchtst"], wrong)
+    assert len(wrong.sessions) == 3
+    assert all(session._session is None for session in wrong.sessions)  # type: ignore[attr-defined]
 
 
 class Captures(Wrong):
@@ -243,19 +257,17 @@ class Captures(Wrong):
 
 def test_batches_are_timed_in_every_way(models: dict[str, Subject], runtime: Runtime) -> None:
     gpu = Captures(runtime, captures=True)
-    found = time_batches(models["patchtst"], gpu, [1, 64], seconds=0.001)  # type: ignore[arg-type]
-    assert {batch: [*by_way] for batch, by_way in found.items()} == {
+    times = time_batches(models["patchtst"], gpu, [1, 64], seconds=0.001)  # type: ignore[arg-type]
+    assert {batch: [*by_way] for batch, by_way in times.items()} == {
         1: [REPLAY, module.PLAIN, CPU],
         # With more windows than 32 it takes a CPU long.
         64: [REPLAY, module.PLAIN],
     }
-    assert all(seconds > 0 for by_way in found.values() for seconds in by_way.values())
+    assert all(seconds > 0 for by_way in times.values() for seconds in by_way.values())
     assert [*time_batches(models["patchtst"], runtime, [2], seconds=0.001)[2]] == [CPU]
 
 
-def test_times_of_what_replays_nothing_are_none(
-    models: dict[str, Subject], runtime: Runtime
-) -> None:
+def test_times_need_captures(models: dict[str, Subject], runtime: Runtime) -> None:
     gpu = Captures(runtime, captures=False)
     with pytest.raises(FaultError, match="not every batch up to 2 can be captured"):
         time_batches(models["patchtst"], gpu, [1, 2], seconds=0.001)  # type: ignore[arg-type]
@@ -265,7 +277,34 @@ def test_without_cases_the_probes_are_compared(
     models: dict[str, Subject], runtime: Runtime
 ) -> None:
     subject = Subject(models["transformer"].folder, models["transformer"].manifest, {})
-    found = check(subject, runtime)
-    assert (found.faults, found.checks) == ([], [])
-    found = check(subject, Wrong(runtime, {EXPLAIN: far_off}))  # type: ignore[arg-type]
-    assert "the probes' forecasts on CPUExecutionProvider differ" in found.faults[0]
+    finding = found(subject, runtime)
+    assert (finding.faults, finding.checks) == ([], [])
+    finding = found(subject, Wrong(runtime, {EXPLAIN: far_off}))
+    assert "the probes' forecasts on CPUExecutionProvider differ" in finding.faults[0]
+
+
+def test_reference_cases_are_natural_and_adversarial(models: dict[str, Subject]) -> None:
+    cases = models["transformer"].cases
+    natural = cases[reference.NATURAL]
+    assert natural.exact.forecast.dtype == np.float64
+    assert natural.exact.forecast.shape == (32, 12, 3)
+    assert natural.windows.history_calendar is not None
+    assert set(cases) > {reference.NATURAL, "constant", "offset 10000"}
+    assert cases["constant"].rounded is not None
+
+
+def test_reference_cases_are_read_as_they_were_saved(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    with pytest.raises(BundleError, match=r"r\.npz: No such file"):
+        reference.read(path)
+    path.write_text("x")
+    with pytest.raises(BundleError, match=r"r\.npz: "):
+        reference.read(path)
+    history, future = np.ones((2, 3, 1), np.float32), np.zeros((2, 4, 1), np.float32)
+    windows = WindowSet("any", history, None, future)
+    outputs = {"forecast": np.arange(2.0), "encoder.0.self.lags": np.arange(3)}
+    reference.save({"any": Case(windows, Reference(outputs), None)}, path)
+    [(name, case)] = reference.read(path).items()
+    assert (name, case.rounded) == ("any", None)
+    np.testing.assert_equal(case.windows.inputs, windows.inputs)
+    np.testing.assert_equal(dict(case.exact.outputs), outputs)
