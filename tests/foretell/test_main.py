@@ -38,7 +38,6 @@ def test_every_command_has_help(name: str):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ("--help", 0, "train"),
         ("train --data=none.csv --arch=patchtst", 2, "foretell train: none.csv: No such file"),
         ("inspect {data}", 0, "240 rows"),
         ("verify {bundle}", 0, "repeat@1: verified"),

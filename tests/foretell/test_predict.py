@@ -207,8 +207,9 @@ def test_several_series_where_one_fails(server: FakeServer, shops: Path, tmp_pat
     assert result.stderr == "warning: series b has no forecast: too wild\n"
     assert output.read_text() == "unique_id,ds,load\na,2024-01-01T04:00:00,1.0\n"
     server.answers["/forecast"] = (200, answer(outputs=[bad]))
-    said = refused(server, shops, "--series=b", f"--out={output}", "--overwrite")
-    assert "no series has a forecast" in said
+    result = run(server, shops, "--series=b", f"--out={output}", "--overwrite")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no series has a forecast" in result.stderr
     assert output.read_text().startswith("unique_id")
     assert "no series d; the first is a" in refused(server, shops, "--series=d")
 
@@ -333,8 +334,8 @@ def test_file_is_left_as_it_was_where_writing_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pandas.DataFrame.to_csv", fail)
-    said = refused(server, data, f"--out={output}", "--overwrite")
-    assert said == "foretell predict: No space left on device\n"
+    result = run(server, data, f"--out={output}", "--overwrite")
+    assert (result.exit_code, result.stderr) == (2, "foretell predict: No space left on device\n")
     assert output.read_text() == "old"
     assert sorted(tmp_path.iterdir()) == [output, data]
 
