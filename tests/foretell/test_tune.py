@@ -16,7 +16,7 @@ from foretell.training.preparation import forecaster_config
 from foretell.tuning.search import Search
 from foretell.tuning.space import Range, read_choices, space_of, training_with
 from tests.foretell.test_train import words
-from tests.support.command import done, refused
+from tests.support.command import done, refused, run
 
 GIVEN: dict[str, Any] = {
     "arch": "patchtst",
@@ -145,8 +145,9 @@ def test_settings_that_do_not_go_together_are_named_and_left(data: Path, tmp_pat
 
 def test_search_without_time_for_an_epoch_is_refused(data: Path, tmp_path: Path) -> None:
     best = tmp_path / "best.yaml"
-    said = refused("tune", "--minutes=0.00001", f"--out={best}", *given(data=data))
-    assert "no training ended an epoch; give the search more minutes" in said
+    result = run("tune", "--minutes=0.00001", f"--out={best}", *given(data=data))
+    assert result.exit_code == 2
+    assert "no training ended an epoch; give the search more minutes" in result.stderr
     assert not best.exists()
 
 

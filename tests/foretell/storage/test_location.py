@@ -85,9 +85,14 @@ def listing(location: Location) -> object:
 
 def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "") -> str:
     """What is said where storage refuses what it is asked."""
-    location = open_location(url)
-    with pytest.raises(StorageError) as raised, location.naming(path):
-        ask(location)
+
+    def asked() -> None:
+        location = open_location(url)
+        with location.naming(path):
+            ask(location)
+
+    with pytest.raises(StorageError) as raised:
+        asked()
     # A line, without the answer's XML and the client's state.
     assert "\n" not in str(raised.value)
     assert raised.value.__suppress_context__
