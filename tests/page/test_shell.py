@@ -8,11 +8,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from foretell.report.page import render
-from tests.foretell.report.bundles import full_bundle
 from tests.page.browser import Look, Watch, faults
 from tests.page.conftest import KEY
 from tests.page.person import charts
 from tests.support.process import Server
+from tests.support.reported import full_bundle
 
 pytestmark = pytest.mark.browser
 VIEWS = ("Forecast", "Why", "Compare", "Use it", "Operate")
