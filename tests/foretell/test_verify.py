@@ -12,6 +12,7 @@ from click.testing import Result
 from foretell.bundle import layout
 from foretell.bundle.manifest import read
 from foretell.export.comparison import Reference
+from foretell.export.window_set import WindowSet
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load, save
 from foretell.verification import device, reference
@@ -178,11 +179,14 @@ def test_reference_is_written_with_torch_and_used_without(
     assert said.endswith("small@1: verified\n")
     case = reference.of_checkpoint(checkpoint, None)["constant"]
     other = replace(case, exact=Reference({"forecast": case.exact.forecast + 1}))
-    reference.save({"constant": other}, path)
-    result = run("verify", small, "--reference", path)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("foretell verify: ")
-    assert result.stdout.endswith("small@1: FAILED\n")
+    # Of a model with another context.
+    short = replace(case, windows=WindowSet("natural", case.windows.history[:, 1:], None, None))
+    for cases in ({"constant": other}, {"natural": short}):
+        reference.save(cases, path)
+        result = run("verify", small, "--reference", path)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("foretell verify: ")
+        assert result.stdout.endswith("small@1: FAILED\n")
 
 
 def test_timings_are_printed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
