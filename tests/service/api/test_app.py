@@ -5,7 +5,6 @@ import gzip
 import importlib
 import json
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from foretell.service.forecast import routes as forms
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.parse import JsonCodec
 from foretell.service.http.body import MemoryBudget, Share
-from foretell.service.http.protocol import EXTENSION, ClientConnection
 from foretell.service.metrics import REJECTED
 from tests.service.client import Client
 from tests.support.bundles import Spec, softmax_stage, write_bundle
@@ -213,67 +211,6 @@ def test_bodies_over_the_limit(models: Path) -> None:
                 yield b" " * 10
 
         assert client.request("POST", "/forecast", content=parts()).status_code == 413
-
-
-def many(path: str) -> bytes:
-    """A request of 2,000 windows; its answer is over 64 KiB."""
-    if path == "/forecast":
-        return json.dumps(BODY | {"inputs": [{"series": [123.125] * 8}] * 2000}).encode()
-    data = {"shape": [2000, 8, 1], "datatype": "FP32", "data": [123.125] * 16_000}
-    return json.dumps({"inputs": [{"name": "history", **data}]}).encode()
-
-
-@pytest.mark.parametrize(
-    ("path", "limit"), [("/forecast", 2_800_000), ("/v2/models/repeat/infer", 170_000)]
-)
-def test_answer_counts_until_it_is_taken(models: Path, path: str, limit: int) -> None:
-    body = many(path)
-    settings = {"max_inputs": 2000, "max_queue": 2000, "max_buffered_bytes": limit}
-    with Client(models, max_body_bytes=len(body), **settings) as client:
-        gate, held = asyncio.Event(), asyncio.Event()
-
-        async def ask(wait: Callable[[], Awaitable[object]]) -> tuple[int, list[bytes]]:
-            sent = iter([{"type": "http.request", "body": body}])
-            pieces: list[bytes] = []
-            statuses: list[int] = []
-
-            async def receive() -> Any:
-                return next(sent)
-
-            async def send(message: Any) -> None:
-                if message["type"] == "http.response.start":
-                    statuses.append(message["status"])
-                else:
-                    # Another server may pass it on to another process.
-                    assert type(message["body"]) is bytes
-                    pieces.append(message["body"])
-                    await wait()
-
-            scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
-            # Its client neither disconnects nor reads.
-            extensions = {EXTENSION: ClientConnection(lambda: None)}
-            await client.app({**scope, "headers": [], "extensions": extensions}, receive, send)
-            return statuses[0], pieces
-
-        async def slowly() -> None:
-            held.set()
-            await gate.wait()
-
-        async def at_once() -> None: ...
-
-        async def scene() -> list[tuple[int, list[bytes]]]:
-            slow = asyncio.create_task(ask(slowly))
-            await asyncio.wait_for(held.wait(), 60)
-            refused = await ask(at_once)
-            gate.set()
-            return [await slow, refused, await ask(at_once)]
-
-        taken, refused, later = asyncio.run(scene())
-    assert [taken[0], refused[0], later[0]] == [200, 503, 200]
-    assert b"the server holds" in refused[1][0]
-    for _, pieces in (taken, later):
-        assert max(map(len, pieces)) <= 64 * 1024 < len(b"".join(pieces))
-        json.loads(b"".join(pieces))
 
 
 ZEROS = b'{"inputs": [{"series": [%s1]}]}' % (b"0," * 500_000)

@@ -317,18 +317,27 @@ def test_answer_larger_than_the_budget_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("more", "pieces"), [(0, 2), (1, 3)])
-def test_large_answer_goes_out_piece_by_piece(more: int, pieces: int) -> None:
+def test_large_answer_goes_out_piece_by_piece_and_counts_until_it_is_taken(
+    more: int, pieces: int
+) -> None:
     sent: list[Any] = []
+    content = b"x" * (128 * 1024 + more)
+    budget = MemoryBudget(2 * len(content) - 1)
 
     async def send(message: Any) -> None:
         sent.append(message)
+        assert budget.reserved == len(content)
+        with pytest.raises(BuffersFullError):
+            await LargeAnswer(content, budget, {})({"type": "http"}, asyncio.Queue().get, send)
 
-    content = b"x" * (128 * 1024 + more)
-    answer = LargeAnswer(content, MemoryBudget(len(content)), {"a": "b"})
+    answer = LargeAnswer(content, budget, {"a": "b"})
     asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
+    assert budget.reserved == 0
     start, *parts = sent
     assert start["status"] == 200
     assert {(b"a", b"b"), (b"content-length", b"%d" % len(content))} <= {*start["headers"]}
+    # Another server may pass it on to another process.
+    assert {type(part["body"]) for part in parts} == {bytes}
     assert b"".join(part["body"] for part in parts) == content
     assert [part["more_body"] for part in parts] == [True] * (pieces - 1) + [False]
 

@@ -24,7 +24,7 @@ from foretell.service.errors import (
     UnknownModelError,
     UnsupportedMediaError,
 )
-from foretell.service.http.body import ALWAYS, LARGE, MemoryBudget, Offload
+from foretell.service.http.body import ALWAYS, LARGE, LargeAnswer, MemoryBudget, Offload
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import Parsed, Shared, Wait, serve
 from foretell.service.settings import Settings
@@ -258,9 +258,9 @@ def test_codec_is_that_of_the_media_type(server: Server) -> None:
     assert server.post(text, content_type="text/third").body == b"word"
 
 
-@pytest.mark.parametrize("size", [99, 100, 100_000])
+@pytest.mark.parametrize("size", [99, 100, 65_536, 65_537])
 @pytest.mark.parametrize("accepted", [{}, {"accept_encoding": "br, gzip"}])
-def test_large_answers_are_compressed(server: Server, size: int, accepted: Any) -> None:
+def test_large_answers_are_compressed_or_counted(server: Server, size: int, accepted: Any) -> None:
     server.budget.limit = 2 * size
     answer = server.post(Codec(), body=b"w" * size, **accepted)
     if accepted and size >= 100:
@@ -269,6 +269,8 @@ def test_large_answers_are_compressed(server: Server, size: int, accepted: Any) 
     else:
         assert "content-encoding" not in answer.headers
         assert answer.body == b"w" * size
+    # What is still large counts until it is taken.
+    assert isinstance(answer, LargeAnswer) == (len(answer.body) > 65_536)
 
 
 def test_request_may_shorten_its_time(server: Server) -> None:
