@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.attention import select
+from foretell.service.forecast.requests import AttentionOptions
 from tests.service.client import Client
 from tests.support.bundles import (
     Spec,
@@ -123,3 +125,11 @@ def test_maps_as_tensors(server: Client) -> None:
     keys, weights = server.request("POST", "/v2/models/tomorrow/infer", json=body).json()["outputs"]
     assert (keys["datatype"], keys["shape"]) == ("INT64", [1, 2, 8, 2])
     np.testing.assert_allclose(np.reshape(weights["data"], (2, 3, 3)), by_channel(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "values"), [("all", 64), ([0], 32), ("mean", 32)])
+def test_size_of_an_answer_counts_keys(server: Client, heads: object, values: int) -> None:
+    given = {"stages": ["routing.1", "state.2"], "heads": heads}
+    manifest = server.repository.registry.find("tomorrow").manifest
+    selection = select(AttentionOptions.model_validate(given), manifest, "a")
+    assert selection.values(channels=3) == values

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import re
 import socket
 import termios
@@ -29,7 +28,6 @@ from foretell.service.http.protocol import (
 from foretell.service.metrics import Metrics
 from tests.service.http.wire import (
     Wire,
-    exchange,
     no_content,
     opened,
     settled,
@@ -42,63 +40,8 @@ from tests.test_architecture import ROOT
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("begin", "kind"),
-    [
-        (b"POST /v2/models/repeat/infer?a=b HTTP/1.1\r\nA: ", str),
-        # Nor does the path have to be whole.
-        (b"GET /v2/models/", str),
-        (b"GET /healthz HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\nA: ", str),
-        (b"GET /v2 HTTP/1.1\r\n\r\nPOST /forecast HTTP/1.1\r\nA: ", dict),
-        (b"POST /forecast HTTP/1.1\r\nA: ", dict),
-    ],
-)
-def test_too_many_headers_are_refused_in_the_form_of_the_path(begin: bytes, kind: type) -> None:
-    wire = asyncio.run(talk(no_content, [begin, b"x" * (64 * 1024 + 1)]))
-    _, _, refused = wire.written.partition(b"HTTP/1.1 431 ")
-    error = json.loads(refused.partition(b"\r\n\r\n")[2])["error"]
-    assert isinstance(error, kind)
-    assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
-    assert wire.ended
-
-
 CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-OFFER = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
 HEADERS = ("foretell_connections_cut_off_total", "headers")
-
-
-@pytest.mark.parametrize("size", [7, 1000, 1_000_000])
-@pytest.mark.parametrize(
-    ("begin", "more", "end", "body"),
-    [
-        (b"GET / HTTP/1.1\r\n", b"A: b\r\n", b"\r\n", b""),
-        (OFFER, b"A: b\r\n", b"\r\n", b""),
-        (b"", b"\r\n", b"GET / HTTP/1.1\r\n\r\n", b""),
-        (CHUNKED + b"1\r\nx\r\n0\r\n", b"A: b\r\n", b"\r\n", b"x"),
-        (CHUNKED + b"1\r\nx\r\n0\r\nA:", b" ", b"b\r\n\r\n", b"x"),
-        (CHUNKED + b"1;", b"a", b"\r\nx\r\n0\r\n\r\n", b"x"),
-        (CHUNKED, b"0", b"1\r\nx\r\n0\r\n\r\n", b"x"),
-    ],
-    ids=["head", "offer", "blank", "trailers", "trailer", "extension", "zeros"],
-)
-def test_all_that_is_no_body_is_limited(
-    begin: bytes, more: bytes, end: bytes, body: bytes, size: int
-) -> None:
-    def sent(count: int) -> list[bytes]:
-        data = begin + more * count + end
-        return [data[at : at + size] for at in range(0, len(data), size)]
-
-    metrics = Metrics()
-    most = (64 * 1024 - len(begin + end)) // len(more)
-    seen, _ = asyncio.run(exchange(sent(most), metrics))
-    assert [request[2] for request in seen] == [body]
-    assert metrics.counts.count(*HEADERS) == 0
-    # Measured every few kilobytes.
-    seen, wire = asyncio.run(exchange(sent(24 * 1024 // len(more) + most), metrics))
-    assert not seen
-    assert wire.written.startswith(b"HTTP/1.1 431 ")
-    assert wire.ended
-    assert metrics.counts.count(*HEADERS) == 1
 
 
 def test_body_with_a_length_is_handed_on_as_it_came(
@@ -138,36 +81,6 @@ def test_body_with_a_length_is_handed_on_as_it_came(
     assert list(map(len, taken)) == [50_000, 100_000, 50_000, 200_000]
     assert read[:3] == [50_000, 100_000, 50_000]
     assert b"".join(taken) == 2 * body
-
-
-@pytest.mark.parametrize("length", [0, 8, 200_000])
-def test_headers_after_a_body_with_a_length_are_limited(length: int) -> None:
-    metrics = Metrics()
-    first = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length
-    second = b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 15_000 + b"\r\n"
-    seen, wire = asyncio.run(exchange([first, second], metrics))
-    assert [request[2] for request in seen] == [b"x" * length]
-    assert b"HTTP/1.1 431 " in wire.written
-    assert metrics.counts.count(*HEADERS) == 1
-
-
-def test_many_small_chunks_are_no_headers() -> None:
-    sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
-    seen, _ = asyncio.run(exchange([sent]))
-    assert [len(request[2]) for request in seen] == [100_000]
-
-
-def test_trailers_are_no_headers() -> None:
-    seen: list[Any] = []
-
-    async def keep(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive())["more_body"]:
-            pass
-        seen.append(scope["headers"])
-        await no_content(scope, receive, send)
-
-    asyncio.run(talk(keep, [CHUNKED + b"0\r\nA: b\r\n\r\n" + REQUEST]))
-    assert seen == [[(b"transfer-encoding", b"chunked")], [(b"host", b"x")]]
 
 
 @pytest.mark.parametrize(
