@@ -93,13 +93,6 @@ def test_versions_and_models_come_and_go_under_load(models: Path, tmp_path: Path
         assert report(server)["repeat@1"] == "not loaded"
         gone = httpx.post(f"{server.url}/forecast", json={**BODY, "model": "repeat@1"})
         assert gone.status_code == 503
-        # A bad one is refused.
-        deliver(models, Spec(version="4"), broken=True)
-        until(lambda: "sha256 differs" in report(server).get("repeat@4", ""))
-        assert httpx.get(f"{server.url}/readyz").status_code == 200
-        answered = load.answers.total()
-        until(lambda: load.answers.total() > answered + 10)
-        assert server.log.count("refused repeat@4") == 1
         # One is replaced in place.
         (models / "repeat" / "3").rename(models.parent / "before")
         deliver(models, Spec(version="3", horizon=5))
@@ -109,7 +102,14 @@ def test_versions_and_models_come_and_go_under_load(models: Path, tmp_path: Path
             return len(answer.json()["outputs"][0]["content"][0]["mean_forecast"])
 
         until(lambda: forecast_length() == 5)
-        # So do models.
+        # A bad one is refused.
+        deliver(models, Spec(version="4"), broken=True)
+        until(lambda: "sha256 differs" in report(server).get("repeat@4", ""))
+        assert httpx.get(f"{server.url}/readyz").status_code == 200
+        answered = load.answers.total()
+        until(lambda: load.answers.total() > answered + 10)
+        assert server.log.count("refused repeat@4") == 1
+        # Models come and go, too.
         deliver(models, Spec(name="guest"))
         until(lambda: report(server).get("guest@1") == "ready")
         names = httpx.get(f"{server.url}/v1/timeseries/models").json()
