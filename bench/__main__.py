@@ -23,10 +23,12 @@ CASES = {
     "request": "a request outside the model",
     "bulk": "a thousand series in one request, as JSON and as a table",
     "endurance": "memory and answers under load, and when processes end; ten minutes; needs wrk",
+    "soak": "memory while good, refused, cut-off and hostile requests come; ten minutes",
     "many-models": "200 models where 20 fit",
-    "batch": "forecasts of a million series, killed, too; --data ETTh1.csv",
+    "batch": "forecasts of a million series, killed and on Ray, too; --data ETTh1.csv",
     "wide": "memory of 862 channels and of 10,000 series; most of an hour",
     "gpu": "every graph on a stand-in for CUDA's libraries; a quarter of an hour",
+    "gpu-workers": "two HTTP workers in front of that stand-in; needs wrk",
 }
 RESEARCH = {
     "accuracy": "the published recipes, trained; days; --data FOLDER of the ETT data sets",
@@ -35,12 +37,13 @@ RESEARCH = {
     "history": "quantiles calibrated by a request's own rows; --data CHECKPOINT …",
     "counts": "heads of counts on levels that shift",
 }
-WITH_BASELINE = ("graphs", "server")
+WITH_BASELINE = ("graphs", "server", "gpu-workers")
 
 
 # Cases that are not `measure` of the module with their name.
 _FUNCTIONS = {
     "bulk": "request:bulk",
+    "gpu-workers": "gpu:workers",
     "coverage": "intervals:coverage",
     "history": "intervals:history",
     "counts": "intervals:counts",

@@ -1,14 +1,20 @@
-"""`foretell batch` next to a bare loop of onnxruntime, and killed and started again."""
+"""`foretell batch` next to a bare loop of onnxruntime, killed and started again, and on Ray."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +40,7 @@ _ROUNDS, _KILLS = 3, 3
 
 
 def measure(run: Run) -> Result:
-    """Forecast a million series, made of windows of --data (ETTh1.csv), on all cores."""
+    """Forecast a million series, made of windows of --data (ETTh1.csv), on all cores and on Ray."""
     count, checked = run.pick((1_000_000, 10_000), (600, 100))
     rows = pd.read_csv(run.data[0])["OT"].to_numpy() if run.data else _walk()
     source, few = run.folder / "table", run.folder / "few"
@@ -42,7 +48,12 @@ def measure(run: Run) -> Result:
     _write_table(few, checked, rows)
     repository = prepare(Size("one channel", _CONFIG), run.folder / "model", "model").repository
     bundle = repository / "model" / "1"
-    return Result({"processes": _processes(run, source, few, bundle, count)})
+    tables: dict[str, list[Row]] = {}
+    if run.wants("processes"):
+        tables["processes"] = _processes(run, source, few, bundle, count)
+    if run.wants("ray"):
+        tables["ray"] = _on_ray(run, source, bundle, count)
+    return Result(dict(tables))
 
 
 def _processes(run: Run, source: Path, few: Path, bundle: Path, count: int) -> list[Row]:
@@ -120,15 +131,15 @@ def _run_windows(count: int) -> None:
         _session.run({"history": windows})
 
 
-def _command(source: Path, target: Path, bundle: Path) -> subprocess.Popen[bytes]:
+def _command(source: Path, target: Path, bundle: Path, *more: str) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "foretell", "batch", source, target, "--model", bundle]
-    return subprocess.Popen([*words, "--device", "cpu"], stdout=subprocess.DEVNULL)
+    return subprocess.Popen([*words, "--device", "cpu", *more], stdout=subprocess.DEVNULL)
 
 
-def _whole(source: Path, target: Path, bundle: Path) -> tuple[float, float]:
+def _whole(source: Path, target: Path, bundle: Path, *more: str) -> tuple[float, float]:
     """Seconds of a run, and the most MiB that all its processes had resident together."""
     began, peak = time.perf_counter(), 0
-    child = _command(source, target, bundle)
+    child = _command(source, target, bundle, *more)
     while child.poll() is None:
         try:
             process = psutil.Process(child.pid)
@@ -175,3 +186,57 @@ def _check_same(target: Path, other: Path) -> None:
     many = dataset.dataset(target / "forecasts").to_table(filter=pc.field("unique_id") <= last)
     if not many.sort_by(order).equals(few):
         raise RuntimeError(f"{target} and {other} differ")
+
+
+def _on_ray(run: Run, source: Path, bundle: Path, count: int) -> list[Row]:
+    """One node, two, and two of which one is lost."""
+    rows: list[dict[str, Any]] = []
+    for what, nodes in (("one node", 1), ("two nodes", 2), ("two nodes, one of which is lost", 2)):
+        target = run.folder / what.replace(" ", "-")
+        with _cluster(nodes) as cluster:
+            began = time.perf_counter()
+            child = _command(source, target, bundle, "--ray", cluster.address)
+            while child.poll() is None:
+                parts = len(list(target.glob("forecasts/*.parquet")))
+                if "lost" in what and parts and len(cluster.worker_nodes) > nodes:
+                    lost = max(cluster.worker_nodes, key=str)
+                    cluster.remove_node(lost, allow_graceful=False)
+                time.sleep(0.1)
+            seconds = time.perf_counter() - began
+        if child.returncode:
+            raise RuntimeError("foretell batch failed")
+        _check(target, count)
+        row = {"": what, "s": seconds, "series/s": round(count / seconds)}
+        rows.append(row | {"times one node": rows[0]["s"] / seconds if rows else 1.0})
+    return rows
+
+
+@contextmanager
+def _cluster(nodes: int) -> Iterator[Any]:
+    """A cluster of so many nodes with one CPU each, to which all their processes are bound."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from ray.cluster_utils import Cluster
+    before, memory = os.sched_getaffinity(0), 100 * 1024 * 1024
+    # Paths of sockets are short.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        os.environ.update(RAY_TMPDIR=name, RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+        cluster = Cluster()
+        try:
+            # The node of the driver has no CPU, and is never the one that is lost.
+            cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=memory)
+            _bind(psutil.Process(), {0})
+            for number in range(nodes):
+                node = cluster.add_node(num_cpus=1, object_store_memory=memory)
+                for started in (each for every in node.all_processes.values() for each in every):
+                    _bind(psutil.Process(started.process.pid), {number})
+            yield cluster
+        finally:
+            cluster.shutdown()
+            _bind(psutil.Process(), before)
+
+
+def _bind(process: psutil.Process, cpus: set[int]) -> None:
+    for each in (process, *process.children(recursive=True)):
+        for thread in each.threads():
+            os.sched_setaffinity(thread.id, cpus)
