@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
-from tests.support.refusals import ADMIN_KEY, LARGE, SMALL, bomb, refusals, write_models
-
 from bench.harness import Result, Run
 from bench.servers import memory
 from bench.servers import ours as serve
+from tests.support.refusals import ADMIN_KEY, LARGE, SMALL, bomb, refusals, write_models
 
 _MOST_GROWTH = 64
 _CALLERS = 16
