@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-lo
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 PUBLISHING := $(VENV)/publishing
-PUBLISHED := aft-pytorch linear-attention-transformer linformer local-attention performer-pytorch \
+PUBLISHED := linear-attention-transformer linformer local-attention performer-pytorch \
 	reformer-pytorch rotary-embedding-torch routing-transformer sinkhorn-transformer \
 	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
 	mixture-of-experts product_key_memory

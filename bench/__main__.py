@@ -20,36 +20,29 @@ from bench.harness import RESULTS, Result, Run
 CASES = {
     "graphs": "our graphs next to torch and a plain export: time, memory, operators",
     "server": "our server next to others, under load; needs wrk",
-    "calls": "the files and calls that one request passes",
     "request": "a request outside the model",
     "bulk": "a thousand series in one request, as JSON and as a table",
     "endurance": "memory and answers under load, and when processes end; ten minutes; needs wrk",
     "soak": "memory while good, refused, cut-off and hostile requests come; ten minutes",
-    "stall": "how long GET /healthz waits while large and hostile requests come in",
     "many-models": "200 models where 20 fit",
     "batch": "forecasts of a million series, killed and on Ray, too; --data ETTh1.csv",
     "wide": "memory of 862 channels and of 10,000 series; most of an hour",
-    "exports": "a Transformer with each mechanism, exported on four seeds; an hour",
-    "ties": "forecasts of flat histories, alone and in batches",
-    "gpu-graphs": "every graph on a stand-in for CUDA's libraries; a quarter of an hour",
-    "gpu-overhead": "what a batch costs beyond the GPU, on that stand-in",
+    "gpu": "every graph on a stand-in for CUDA's libraries; a quarter of an hour",
     "gpu-workers": "two HTTP workers in front of that stand-in; needs wrk",
 }
 RESEARCH = {
     "accuracy": "the published recipes, trained; days; --data FOLDER of the ETT data sets",
     "attention": "the mechanisms of attention compared; hours; --data ETTh1.csv",
-    "coverage": "what intervals hold, by method; --data CHECKPOINT …",
+    "coverage": "what intervals hold, by pass; --data CHECKPOINT …",
     "history": "quantiles calibrated by a request's own rows; --data CHECKPOINT …",
     "counts": "heads of counts on levels that shift",
 }
-WITH_BASELINE = ("graphs", "server", "calls", "gpu-workers")
+WITH_BASELINE = ("graphs", "server", "gpu-workers")
 
 
 # Cases that are not `measure` of the module with their name.
 _FUNCTIONS = {
     "bulk": "request:bulk",
-    "gpu-graphs": "gpu:graphs",
-    "gpu-overhead": "gpu:overhead",
     "gpu-workers": "gpu:workers",
     "coverage": "intervals:coverage",
     "history": "intervals:history",

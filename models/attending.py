@@ -23,7 +23,7 @@ Mechanisms = Annotated[
     tuple[Mechanism, ...],
     Field(
         min_length=1,
-        description="One mechanism for all, or one a layer or stage (docs/mechanisms.md).",
+        description="One mechanism for all, or one a layer or stage (docs/guides/mechanisms.md).",
     ),
 ]
 

@@ -1,23 +1,31 @@
-"""What pip installs, next to a project that has modules of the same names as our folders."""
+"""What pip installs, next to a project with modules of our folders' names; and what is loaded."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT, Server
 
 FOLDERS = ("bundle", "export", "models", "service")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
 # Each leaves a line: who imports one of these by mistake is found out.
 THEIRS = """\
 from pathlib import Path
@@ -100,11 +108,15 @@ def modules() -> set[str]:
     }
 
 
-def test_the_wheel_holds_foretell_alone(wheel: Path) -> None:
-    names = ZipFile(wheel).namelist()
-    version = metadata.version("foretell")
-    assert {name.split("/")[0] for name in names} == {"foretell", f"foretell-{version}.dist-info"}
-    assert {name for name in names if name.startswith("foretell/")} == modules()
+def test_the_wheel_holds_foretell_and_its_licence_alone(wheel: Path) -> None:
+    information = f"foretell-{metadata.version('foretell')}.dist-info"
+    with ZipFile(wheel) as file:
+        names = file.namelist()
+        assert {name.split("/")[0] for name in names} == {"foretell", information}
+        assert {name for name in names if name.startswith("foretell/")} == modules()
+        for name in ("LICENSE", "NOTICE"):
+            assert file.read(f"{information}/licenses/{name}") == (ROOT / name).read_bytes()
+        assert "License-Expression: Apache-2.0" in file.read(f"{information}/METADATA").decode()
 
 
 def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -> None:
@@ -117,18 +129,9 @@ def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -
     assert {"LICENSE", "NOTICE"} <= names
 
 
-def test_the_wheel_holds_its_licence(wheel: Path) -> None:
-    folder = f"foretell-{metadata.version('foretell')}.dist-info"
-    with ZipFile(wheel) as file:
-        for name in ("LICENSE", "NOTICE"):
-            assert file.read(f"{folder}/licenses/{name}") == (ROOT / name).read_bytes()
-        assert "License-Expression: Apache-2.0" in file.read(f"{folder}/METADATA").decode()
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_the_environment_has_no_package_of_that_name(installed: Path, name: str) -> None:
-    code = f"import importlib.util; print(importlib.util.find_spec({name!r}))"
-    assert run(installed / "python", "-I", "-c", code, folder=installed) == "None\n"
+def test_the_environment_has_no_package_of_our_folders(installed: Path) -> None:
+    code = f"from importlib.util import find_spec; print([*map(find_spec, {FOLDERS})])"
+    assert run(installed / "python", "-I", "-c", code, folder=installed) == f"{[None] * 4}\n"
 
 
 def test_command_server_and_client(installed: Path, project: Path, tmp_path: Path) -> None:
@@ -170,3 +173,165 @@ def test_modules_of_the_project_stay_its_own(
     printed = run(installed / "python", "-c", BOTH, folder=project)
     assert printed == "the project's the project's the project's\n" * 2
     assert (tmp_path / "imported").read_text().split() == ["export", "models", "service"]
+
+
+TRAINING = {"torch", "onnx", "pandas", "safetensors"} | {
+    f"foretell.{package}" for package in ("data", "export", "importers", "models", "training")
+}
+ASKING, RUNNING = {"foretell.client", "httpx"}, {"onnxruntime", "fastapi"}
+# Runs a command line of foretell, then prints what was imported.
+COMMAND = """
+import json, sys
+from foretell.__main__ import main
+sys.argv = ["foretell", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+print(json.dumps(sorted(sys.modules)))
+"""
+BARE = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+APP = """
+import json, sys
+from foretell.service.api.app import create_app
+from foretell.service.engine.engine import LocalEngine
+from foretell.service.metrics import Metrics
+from foretell.service.engine.loading import load
+from foretell.service.settings import Settings
+settings = Settings(models=sys.argv[1], device="cpu")
+metrics = Metrics()
+repository = load(settings, metrics)
+create_app(settings, LocalEngine(repository, metrics))
+print(json.dumps(sorted(sys.modules)))
+repository.close(5)
+"""
+# The same where only `pip install foretell` was run: what else is here cannot be imported.
+ALONE = """
+import json, sys
+others = set(json.loads(sys.argv.pop(1)))
+class Missing:
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in others:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from foretell.__main__ import main
+main()
+"""
+ASK = """
+import pandas as pd
+from foretell import Client
+with Client(sys.argv[1]) as client:
+    print(client.forecast(pd.DataFrame({"load": range(8)})).to_dict("list"))
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("models"), Spec())
+
+
+def run_here(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def imported(program: str, *arguments: str) -> set[str]:
+    done = run_here(program, *arguments)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "loaded", "absent"),
+    [
+        (COMMAND, ("serve", "--help"), "foretell.commands.serve", {*TRAINING, *ASKING, *RUNNING}),
+        (APP, ("{models}",), "onnxruntime", {*TRAINING, *ASKING, "ray"}),
+        (
+            COMMAND,
+            ("verify", "{bundle}"),
+            "onnxruntime",
+            {"torch", "foretell.models", "foretell.export"},
+        ),
+    ],
+    ids=["help", "server", "verify"],
+)
+def test_serving_loads_nothing_of_training(
+    bundle: Path, program: str, arguments: tuple[str, ...], loaded: str, absent: set[str]
+) -> None:
+    places = {"bundle": bundle, "models": bundle.parent.parent}
+    modules = imported(program, *(each.format(**places) for each in arguments))
+    assert loaded in modules
+    assert not modules & absent
+
+
+def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
+    extras = PROJECT["optional-dependencies"]
+    installed = with_requirements([*PROJECT["dependencies"], *extras["cpu"], *extras["gpu"]])
+    providers = metadata.packages_distributions()
+    # What an interpreter loads by itself is none of our doing.
+    modules = imported(COMMAND, "verify", str(bundle)) - imported(BARE) - {"foretell"}
+    foreign = {
+        name
+        for name in modules & providers.keys()
+        if not installed & {canonicalize_name(provider) for provider in providers[name]}
+    }
+    assert not foreign
+
+
+def with_requirements(texts: Iterable[str]) -> set[str]:
+    """Names of the installed distributions that these requirements bring."""
+    waiting = [Requirement(text) for text in texts]
+    found: dict[str, set[str]] = {}
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found and requirement.extras <= found[name]:
+            continue
+        found[name] = found.get(name, set()) | requirement.extras
+        try:
+            further = map(Requirement, metadata.requires(name) or ())
+        except metadata.PackageNotFoundError:  # of `cpu` and `gpu` one is there
+            continue
+        waiting += [
+            each
+            for each in further
+            if each.marker is None
+            or any(each.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras})
+        ]
+    return set(found)
+
+
+@pytest.fixture(scope="module")
+def others() -> str:
+    """Modules that `pip install foretell` does not bring."""
+    brought = {*with_requirements(PROJECT["dependencies"]), "foretell"}
+    providers = metadata.packages_distributions().items()
+    names = {top for top, by in providers if not brought & set(map(canonicalize_name, by))}
+    assert {"torch", "fastapi", "matplotlib", "onnxruntime", "polars"} <= names
+    return json.dumps(sorted(names))
+
+
+def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others: str) -> None:
+    table = tmp_path / "load.csv"
+    rows = [f"2024-01-01T{hour:02}:00:00,{hour / 8}" for hour in range(8)]
+    table.write_text("\n".join(["date,load", *rows, ""]))
+    with Server(bundle.parent.parent, tmp_path / "log") as server:
+        done = run_here(ALONE, others, "predict", table, "--url", server.url)
+        assert "repeat@1" in done.stdout, done.stderr
+        done = run_here(ALONE.replace("main()", ASK), others, server.url)
+        assert done.stdout == "{'load': [7.0, 7.0, 7.0, 7.0]}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("serve", "--models", "."), "'foretell[cpu]', or 'foretell[gpu]'"),
+        (("presets",), "'foretell[train]'"),
+    ],
+)
+def test_missing_extras_say_how_they_are_installed(
+    others: str, arguments: tuple[str, ...], extra: str
+) -> None:
+    done = run_here(ALONE, others, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"is not installed; pip install {extra}\n")

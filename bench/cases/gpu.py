@@ -1,4 +1,4 @@
-"""On a stand-in for CUDA's libraries: every graph, what a batch costs, and two HTTP workers."""
+"""On a stand-in for CUDA's libraries: every graph, and two HTTP workers under load."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bench.servers import Load, load, metrics, middle, resident, roles
 from bench.servers import ours as serve
 from foretell.bundle.manifest import Precision
 from foretell.export.rules import RULES
-from tests.support.stand_in.look import check, write_graphs
+from tests.support.stand_in.look import check
 from tests.support.stand_in.machine import Machine, UnavailableError, build
 from tests.support.variants import VARIANTS
 
-_BATCHES, _REPLAY_US = (1, 8, 32, 128), 1000
+_REPLAY_US = 1000
 _CONNECTIONS, _WORKERS, _SECONDS = 64, 2, 12
 _BINARY_CONNECTIONS, _BINARY_REPLAY_US, _BINARY_WINDOWS = 32, 300, (8, 128)
 _WINDOWS = ("foretell_batch_windows_sum", "foretell_batch_windows_count")
@@ -38,7 +38,7 @@ def _stand_in() -> Machine:
         raise SystemExit(str(error)) from None
 
 
-def graphs(run: Run) -> Result:
+def measure(run: Run) -> Result:
     """The largest relative error of a forecast of every graph that onnxruntime makes for CUDA."""
     torch.set_num_threads(1)
     stand_in = _stand_in()
@@ -56,18 +56,6 @@ def graphs(run: Run) -> Result:
         print(row, flush=True)
     rows.append({"model": "*allowed*", **{one: RULES[one].forecast for one in precisions}})
     return Result({"graphs": rows}, failures)
-
-
-def overhead(run: Run) -> Result:
-    """Microseconds of a batch beyond those of the replay."""
-    stand_in, rows = _stand_in(), []
-    for size in run.pick((SIZES[0], SIZES[4]), SIZES[:1]):
-        forecast, _ = write_graphs(size, "float32", run.folder / size.name)
-        module = "tests.support.stand_in.replays"
-        times = json.loads(stand_in.run(module, forecast, *_BATCHES, graph_us=_REPLAY_US))
-        beyond = {f"batch {batch}": round(took - _REPLAY_US) for batch, took in times.items()}
-        rows.append({"model": size.name, **beyond})
-    return Result({"overhead": rows})
 
 
 class _Server(NamedTuple):

@@ -1,1 +1,1 @@
-"""Architectures, each in a file: its config and its network (`docs/architectures.md`)."""
+"""Architectures, each in a file: its config and its network (`docs/guides/architectures.md`)."""

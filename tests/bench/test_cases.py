@@ -16,12 +16,7 @@ from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.stand_in.machine import TOOL
 
 # They train, start several servers, or measure for a while.
-_SLOW = (
-    *("accuracy", "attention", "batch", "counts", "endurance", "exports", "server", "wide"),
-    *("gpu-graphs", "gpu-overhead", "gpu-workers"),
-)
-# They fail where a number is not as it has to be, which is no fault of a busy machine here.
-_EXACT = ("soak", "ties", "gpu-graphs", "gpu-workers")
+_SLOW = ("accuracy", "attention", "batch", "counts", "endurance", "gpu", "server", "wide")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +31,7 @@ _EXACT = ("soak", "ties", "gpu-graphs", "gpu-workers")
 def test_a_case_for_a_moment(case: str, tmp_path: Path) -> None:
     if "needs wrk" in CASES.get(case, "") and shutil.which("wrk") is None:
         pytest.skip("wrk is not installed")
-    if case.startswith("gpu-") and not TOOL.exists():
+    if case == "gpu" and not TOOL.exists():
         pytest.skip(f"{TOOL} is not there")
     data: tuple[Path, ...] = ()
     if case in ("coverage", "history"):
@@ -52,8 +47,8 @@ def test_a_case_for_a_moment(case: str, tmp_path: Path) -> None:
         assert rows, name
         cells = [cell for row in rows for cell in row.values()]
         assert all(cell >= 0 and math.isfinite(cell) for cell in cells if not isinstance(cell, str))
-    if case in _EXACT:
-        assert result.failures == []
+    # It fails where a number is not as it has to be, which is no fault of a busy machine here.
+    assert case != "gpu" or result.failures == []
 
 
 def _table(path: Path, rows: int) -> Path:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bench import versions
 from bench.cases.server import CONNECTIONS, compared
-from bench.cases.soak import Outcome
 from bench.harness import ROOT, Result, in_turns, kept, ratio, records_of, spread
-from bench.models import Subject
 from bench.render import documents, fill, shown, table
 from bench.servers import Client, Load, request
-from tests.support.variants import PATCHTSTS
 
 
 def test_parts_take_turns() -> None:
@@ -147,27 +142,3 @@ def test_every_request_has_one_outcome() -> None:
     assert dict(client.statuses) == {200: 1, 429: 1, "connection lost": 1}
     assert len(client.seconds) == 1
     assert client.answers == "1 of 200, 1 of 429, 1 of connection lost"
-
-
-def test_an_answer_that_no_request_may_get_is_kept() -> None:
-    outcome = Outcome()
-    outcome.add("good", b"HTTP/1.1 200 OK\r\n\r\n")
-    outcome.add("refused", b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n")
-    outcome.add("cut off", b"")
-    assert outcome.wrong == []
-    outcome.add("refused", b"HTTP/1.1 503 Service Unavailable\r\n\r\nretry-after:")
-    outcome.add("refused", b"HTTP/1.1 500 Internal Server Error\r\nRetry-After: 1\r\n\r\n")
-    assert len(outcome.wrong) == 2
-    assert outcome.statuses["refused", 503] == 2
-
-
-def test_tensors_in_binary_follow_their_head(tmp_path: Path) -> None:
-    from bench.cases.gpu import binary_request
-
-    windows = np.random.default_rng(0).normal(size=(8, 24, 1)).astype(np.float32)
-    subject = Subject("m", PATCHTSTS[0], *[tmp_path] * 3, windows, windows[0])
-    body, headers = binary_request(subject, 8, tmp_path)
-    size = int(headers["Inference-Header-Content-Length"])
-    [tensor] = json.loads(body.read_bytes()[:size])["inputs"]
-    values = np.frombuffer(body.read_bytes()[size:], np.float32).reshape(tensor["shape"])
-    assert np.array_equal(values, windows)

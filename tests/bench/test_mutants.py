@@ -49,7 +49,7 @@ def test_faults_after_letters_of_two_bytes_are_in_their_place() -> None:
     assert mutation.apply('x = "ä" == y\n'.encode()).decode() == 'x = "ä" != y\n'
 
 
-def test_a_seed_draws_the_same_faults_in_proportion_to_lines() -> None:
+def test_a_seed_draws_the_same_faults_of_all_packages() -> None:
     drawn = draw(ROOT, 40, seed=3)
     assert drawn == draw(ROOT, 40, seed=3)
     assert len(drawn) == 40
@@ -62,8 +62,8 @@ def test_a_seed_draws_the_same_faults_in_proportion_to_lines() -> None:
 
 
 def test_tests_of_a_file_begin_with_those_of_its_name() -> None:
-    groups = Selection(ROOT).could_see("foretell/timeaxis/gaps.py")
-    assert groups[0] == ["tests/timeaxis/test_gaps.py"]
+    groups = Selection(ROOT).could_see("foretell/timeaxis/zones.py")
+    assert groups[0] == ["tests/timeaxis/test_zones.py"]
     every = [test for group in groups for test in group]
     assert "tests/data/test_reading.py" in every
     assert len(every) == len(set(every))

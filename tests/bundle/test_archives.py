@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -5,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.bundle import archives
+from foretell.bundle import archives, calibration, evaluation, example, layout
 from foretell.bundle.archives import Array
 from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import CalibrationReport, Manifest
 
 
 @pytest.fixture
@@ -108,3 +110,117 @@ def test_no_archive_is_refused(tmp_path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
     with pytest.raises(BundleError, match=r"some\.npz: cannot be read"):
         archives.read(path, SPEC, {})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a bundle that is made of arrays.
+
+    Attributes:
+        module: What reads and writes it.
+        file: Its name.
+        fields: What it holds.
+        about: The manifest of a bundle that has it, and of one that has none.
+        wrong: Fields that do not fit that manifest, and what is said of them.
+    """
+
+    module: Any
+    file: str
+    fields: dict[str, Any]
+    about: tuple[Manifest, Manifest]
+    wrong: list[tuple[dict[str, Any], str]]
+
+    def made(self, **changes: Any) -> Any:
+        kind = getattr(self.module, self.module.__name__.rpartition(".")[2].capitalize())
+        return kind(**self.fields | changes)
+
+
+def about(file: str, **fields: Any) -> tuple[Manifest, Manifest]:
+    return tuple(Manifest.model_construct(files=files, **fields) for files in ({file: ""}, {}))
+
+
+ERRORS = np.arange(16.0).reshape(2, 4, 2)
+OFFSETS = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+REPORT = CalibrationReport(floor=0.1, steps=3, windows=(9,), disjoint=(1,), coverage=())
+PARTS = [
+    Part(
+        evaluation,
+        layout.EVALUATION,
+        {
+            "forecasters": ("onnx", "last_value"),
+            "mse": ERRORS,
+            "mae": ERRORS / 2,
+            "levels": np.array([0.1, 0.9]),
+            "below": np.array([[0.25, 0], [0.75, 0.5]]),
+            "up_to": np.array([[0.25, 0.5], [0.75, 1]]),
+        },
+        about(layout.EVALUATION, channels=tuple("abc"), targets=tuple("ab"), horizon=4),
+        [
+            ({"mse": np.zeros((2, 4, 3))}, r"mse: expected \(2, 4, 2\)"),
+            ({"levels": np.array([0.5])}, r"below: expected \(1, 2\)"),
+            ({"up_to": np.zeros((2, 3))}, r"up_to: expected \(2, 2\)"),
+        ],
+    ),
+    Part(
+        example,
+        layout.EXAMPLE,
+        {
+            "history": np.arange(10.0).reshape(5, 2),
+            "timestamps": np.array([f"2024-01-0{day}" for day in range(1, 6)]),
+            "actual": np.array([[1.5], [2.5]]),
+            "series": "house",
+        },
+        about(layout.EXAMPLE, channels=("a", "b"), targets=("b",), context=4, horizon=2),
+        [
+            ({"history": np.zeros((5, 3))}, r"history: expected \(5, 2\)"),
+            ({"actual": np.zeros((2, 2))}, r"actual: expected \(2, 1\)"),
+            ({"timestamps": np.array(["2024-01-01"] * 4)}, r"history: expected \(4, 2\)"),
+            (
+                {"timestamps": np.array(["2024-01-01"] * 3), "history": np.zeros((3, 2))},
+                "timestamps: expected 4 rows or more",
+            ),
+        ],
+    ),
+    Part(
+        calibration,
+        layout.CALIBRATION,
+        {"levels": np.array([0.1, 0.4, 0.6, 0.9]), "offsets": OFFSETS},
+        (
+            Manifest.model_construct(channels=("a", "b"), targets=("a", "b"), calibration=REPORT),
+            Manifest.model_construct(calibration=None),
+        ),
+        [
+            ({"levels": np.array([0.1, 0.6, 0.4, 0.9])}, ".*increase"),
+            ({"levels": np.array([0.1]), "offsets": OFFSETS[:1]}, ".*two levels"),
+            ({"offsets": OFFSETS[:, :2]}, r".*expected \(4, 3, 2\)"),
+            ({"offsets": -OFFSETS}, ".*increase"),
+        ],
+    ),
+]
+EACH = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.file)
+
+
+@EACH
+def test_part_is_read_as_it_was_written(tmp_path: Path, part: Part) -> None:
+    with_it, without = part.about
+    part.module.write(tmp_path, part.made())
+    found = part.module.read(tmp_path, with_it)
+    for name, value in part.fields.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
+    assert part.module.read(tmp_path, without) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [(part, *wrong) for part in PARTS for wrong in part.wrong],
+)
+def test_part_that_does_not_fit_the_manifest_is_refused(
+    tmp_path: Path, part: Part, changes: dict[str, Any], message: str
+) -> None:
+    part.module.write(tmp_path, part.made(**changes))
+    with pytest.raises(BundleError, match=rf"^{tmp_path / part.file}: {message}"):
+        part.module.read(tmp_path, part.about[0])
+
+
+def test_a_level_is_reached_where_equal_values_leave_it_room() -> None:
+    assert PARTS[0].made().reached.tolist() == [[0.25, 0.1], [0.75, 0.9]]

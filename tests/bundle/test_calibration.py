@@ -1,13 +1,10 @@
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from foretell.bundle import calibration
 from foretell.bundle.calibration import (
     Calibration,
     bounds,
@@ -16,17 +13,8 @@ from foretell.bundle.calibration import (
     scale,
     stored_levels,
 )
-from foretell.bundle.errors import BundleError
-from foretell.bundle.layout import CALIBRATION
-from foretell.bundle.manifest import CalibrationReport, Manifest
 
 LEVELS = st.floats(0.001, 0.999)
-
-
-def manifest_of(steps: int, channels: int) -> Manifest:
-    report = CalibrationReport(floor=0.1, steps=steps, windows=(9,), disjoint=(1,), coverage=())
-    names = tuple(f"channel {i}" for i in range(channels))
-    return Manifest.model_construct(channels=names, targets=names, calibration=report)
 
 
 @pytest.mark.parametrize("windows", range(1, 25))
@@ -139,41 +127,3 @@ def test_what_is_missing_does_not_move() -> None:
     np.testing.assert_allclose(found[:, 0], np.nanstd(history, axis=1))
     # What else is in a batch changes nothing.
     np.testing.assert_array_equal(found[1, 0, 1], np.nan_to_num(history).std(axis=1)[1, 1])
-
-
-def example() -> dict[str, NDArray[np.generic]]:
-    offsets = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
-    return {"levels": np.array([0.1, 0.4, 0.6, 0.9]), "offsets": offsets}
-
-
-def test_round_trip(tmp_path: Path) -> None:
-    calibration.write(tmp_path, Calibration(**example()))
-    found = calibration.read(tmp_path, manifest_of(3, 2))
-    assert found is not None
-    np.testing.assert_array_equal(found.levels, example()["levels"])
-    np.testing.assert_array_equal(found.offsets, example()["offsets"])
-
-
-def test_a_manifest_without_calibration(tmp_path: Path) -> None:
-    assert calibration.read(tmp_path, Manifest.model_construct(calibration=None)) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"levels": np.array([0.1, 0.6, 0.4, 0.9])}, "increase"),
-        (
-            {"levels": np.array([0.1]), "offsets": np.zeros((1, 3, 2), np.float32)},
-            "two levels",
-        ),
-        ({"offsets": np.zeros((4, 2, 2), np.float32)}, r"expected \(4, 3, 2\)"),
-        ({"offsets": -np.arange(24, dtype=np.float32).reshape(4, 3, 2)}, "increase"),
-    ],
-)
-def test_refuses_what_the_manifest_does_not_say(
-    tmp_path: Path, changes: dict[str, NDArray[np.generic]], message: str
-) -> None:
-    np.savez(tmp_path / CALIBRATION, **(example() | changes))
-    with pytest.raises(BundleError, match=message) as raised:
-        calibration.read(tmp_path, manifest_of(3, 2))
-    assert str(raised.value).startswith(str(tmp_path / CALIBRATION))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from foretell.service.settings import Settings
 from tests.test_architecture import ROOT
 
 DEPLOY = ROOT / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "foretell.json"
 DEFAULTS = Settings(models=Path("/models"))
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 # What `foretell serve` takes to end, besides the time it gives to requests.
@@ -35,3 +37,23 @@ def directive(name: str) -> str:
     """Of a directive that is there once."""
     [found] = directives(name)
     return found
+
+
+def panels() -> list[dict[str, Any]]:
+    """All that show something; rows are titles alone."""
+    board = json.loads(DASHBOARD.read_text())
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def expressions(panel: dict[str, Any], window: str) -> list[str]:
+    """The queries of a panel, as Grafana sends them for all servers and models.
+
+    Args:
+        panel: One of the dashboard.
+        window: What rates are taken over, such as `1m`.
+    """
+    values = {"__rate_interval": window, "instance": ".*", "model": ".*"}
+    return [
+        re.sub(r"\$(\w+)", lambda found: values[found[1]], target["expr"])
+        for target in panel["targets"]
+    ]

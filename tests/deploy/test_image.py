@@ -20,7 +20,7 @@ from pyarrow import ipc
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT, Server
 from tests.test_architecture import normal
-from tests.test_imports import with_requirements
+from tests.test_package import with_requirements
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 # Of what the CPU's image adds to its base.

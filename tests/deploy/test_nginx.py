@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import pytest
 from foretell.service.http.static import Pages
 from tests.deploy.files import DEFAULTS, DEPLOY, directive, directives, seconds
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import Server, free_port
+from tests.support.process import Program, Server, free_port
 from tests.support.waiting import until
 
 BODY = {"inputs": [{"series": [1.0] * 8}]}
@@ -41,128 +40,124 @@ def test_limits_and_times_match_ours() -> None:
     assert seconds(idle) < DEFAULTS.keep_alive_seconds == seconds(callers)
 
 
-def test_a_page_is_not_too_many_requests() -> None:
+def test_page_is_not_too_many_requests() -> None:
     # Of HTTP/2 each request counts as a connection.
     _, of_page = directives("limit_conn")
     assert int(of_page.removeprefix("page_connections ")) > 4 * len(Pages().paths)
 
 
-def test_it_may_open_as_many_files_as_it_takes_connections() -> None:
+def test_nginx_may_open_as_many_files_as_it_takes_connections() -> None:
     # Two connections for each request, and a file for a large body and a large answer.
     assert int(directive("worker_rlimit_nofile")) > 2 * int(directive("worker_connections"))
 
 
-class Proxy:
-    """nginx with the file as it is, but for ports and folders.
+def configure(upstream: int, folder: Path, changes: dict[str, str] | None = None) -> int:
+    """Write the file as it is, but for ports and folders, and a certificate.
 
     Args:
         upstream: The service's port.
-        folder: Takes its files.
+        folder: Takes the files.
         changes: What else of the file is another one: patterns, and what stands in their place.
+
+    Returns:
+        The port of https.
     """
-
-    def __init__(self, upstream: int, folder: Path, changes: dict[str, str] | None = None) -> None:
-        self.port = free_port()
-        self.file = folder / "nginx.conf"
-        text = (DEPLOY / "nginx.conf").read_text()
-        for pattern, ours in {
-            r"^ *listen \[::\].*\n": "",
-            r"listen 80;": f"listen 127.0.0.1:{free_port()};",
-            r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
-            r"server 127\.0\.0\.1:8000;": f"server 127.0.0.1:{upstream};",
-            # Here everybody is on the host.
-            r"^ *allow .*\n": "",
-            r"(/run|/var/log/nginx|/etc/nginx/tls)/": f"{folder}/",
-            r"^http \{": "http {\n"
-            + "".join(
-                f"{name}_temp_path {folder}/{name};\n"
-                for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-            ),
-            **(changes or {}),
-        }.items():
-            text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
-            assert count, pattern
-        self.file.write_text(text)
-        subject = ["-subj", "/CN=localhost", "-days", "1"]
-        files = ["-keyout", folder / "foretell.key", "-out", folder / "foretell.crt"]
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files],
-            check=True,
-            capture_output=True,
-        )
-
-    def command(self, *arguments: str) -> list[str | Path]:
-        assert NGINX is not None
-        return [NGINX, "-e", "stderr", "-c", self.file, *arguments]
-
-    @contextmanager
-    def run(self) -> Iterator[httpx.Client]:
-        # As one process it stays the user who may write to the folder.
-        process = subprocess.Popen(self.command("-g", "daemon off; master_process off;"))
-        address = f"https://127.0.0.1:{self.port}"
-        try:
-            with httpx.Client(base_url=address, verify=False, timeout=30) as client:
-                until(lambda: answers(self.port))
-                yield client
-        finally:
-            process.terminate()
-            process.wait()
+    port = free_port()
+    text = (DEPLOY / "nginx.conf").read_text()
+    temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = [f"{name}_temp_path {folder}/{name};\n" for name in temporary]
+    for pattern, ours in {
+        r"^ *listen \[::\].*\n": "",
+        r"listen 80;": f"listen 127.0.0.1:{free_port()};",
+        r"listen 443 ": f"listen 127.0.0.1:{port} ",
+        r"server 127\.0\.0\.1:8000;": f"server 127.0.0.1:{upstream};",
+        # Here everybody is on the host.
+        r"^ *allow .*\n": "",
+        r"(/run|/var/log/nginx|/etc/nginx/tls)/": f"{folder}/",
+        r"^http \{": "http {\n" + "".join(folders),
+        **(changes or {}),
+    }.items():
+        text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
+        assert count, pattern
+    (folder / "nginx.conf").write_text(text)
+    subject = ["-subj", "/CN=localhost", "-days", "1"]
+    files = ["-keyout", folder / "foretell.key", "-out", folder / "foretell.crt"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files],
+        check=True,
+        capture_output=True,
+    )
+    return port
 
 
-def answers(port: int) -> bool:
-    with socket.socket() as caller:
-        return caller.connect_ex(("127.0.0.1", port)) == 0
+def command(folder: Path, *arguments: str) -> list[str | Path]:
+    assert NGINX is not None
+    return [NGINX, "-e", "stderr", "-c", folder / "nginx.conf", *arguments]
+
+
+@contextmanager
+def proxy(
+    server: Server, folder: Path, changes: dict[str, str] | None = None
+) -> Iterator[httpx.Client]:
+    """nginx in front of a server."""
+    port = configure(int(server.url.rpartition(":")[2]), folder, changes)
+    # As one process it stays the user who may write to the folder.
+    flags = "daemon off; master_process off; error_log stderr notice;"
+    with (
+        Program(command(folder, "-g", flags), folder / "nginx.log", r"\[notice\].* (nginx/[\d.]+)"),
+        httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=False, timeout=30) as client,
+    ):
+        yield client
 
 
 @needs_nginx
 def test_nginx_finds_nothing_wrong(tmp_path: Path) -> None:
-    done = subprocess.run(
-        Proxy(8000, tmp_path).command("-t"), capture_output=True, text=True, check=False
-    )
+    configure(8000, tmp_path)
+    done = subprocess.run(command(tmp_path, "-t"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[warn]" not in done.stderr, done.stderr
 
 
 @needs_nginx
-def test_what_passes_and_what_does_not(tmp_path: Path) -> None:
+def test_service_is_reached_and_its_operations_are_not(tmp_path: Path) -> None:
     write_bundle(tmp_path / "repository", Spec())
-    with Server(tmp_path / "repository", tmp_path / "log") as server:
-        proxy = Proxy(int(server.url.rpartition(":")[2]), tmp_path)
-        with proxy.run() as client:
-            answer = client.post("/forecast", json=BODY, headers={"X-Request-Id": "mine"})
-            assert (answer.status_code, answer.headers["x-request-id"]) == (200, "mine")
-            made = client.post("/forecast", json=BODY).headers["x-request-id"]
-            until(lambda: f'"{made}"' in server.log)
+    with (
+        Server(tmp_path / "repository", tmp_path / "log") as server,
+        proxy(server, tmp_path) as client,
+    ):
+        answer = client.post("/forecast", json=BODY, headers={"X-Request-Id": "mine"})
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, "mine")
+        made = client.post("/forecast", json=BODY).headers["x-request-id"]
+        until(lambda: f'"{made}"' in server.log)
 
-            # As a browser that opens the page again and again.
-            paths = [path for path in Pages().paths if path.startswith("/page/")]
-            assert {client.get(path).status_code for path in 3 * paths} == {200}
+        # As a browser that opens the page again and again.
+        paths = [path for path in Pages().paths if path.startswith("/page/")]
+        assert {client.get(path).status_code for path in 3 * paths} == {200}
 
-            for path in ("/metrics", "/readyz", "/healthz", "/%6detrics", "/v2/repository/index"):
-                hidden = client.post(path) if "index" in path else client.get(path)
-                assert hidden.status_code == 404, path
-                assert hidden.json()["error"]["message"] == "not served here"
-            # The service's own words pass.
-            assert client.get("/nowhere").json() != hidden.json()
+        for path in ("/metrics", "/readyz", "/healthz", "/%6detrics", "/v2/repository/index"):
+            hidden = client.post(path) if "index" in path else client.get(path)
+            assert hidden.status_code == 404, path
+            assert hidden.json()["error"]["message"] == "not served here"
+        # The service's own words pass.
+        assert client.get("/nowhere").json() != hidden.json()
 
-            large = HTTPSConnection(
-                "127.0.0.1", proxy.port, context=ssl._create_unverified_context()
-            )
-            large.putrequest("POST", "/forecast")
-            large.putheader("Content-Length", str(DEFAULTS.max_body_bytes + 1))
-            large.endheaders()
-            refused = large.getresponse()
-            assert (refused.status, b'"too_large"' in refused.read()) == (413, True)
-            large.close()
+        context = ssl._create_unverified_context()
+        large = HTTPSConnection("127.0.0.1", client.base_url.port, context=context)
+        large.putrequest("POST", "/forecast")
+        large.putheader("Content-Length", str(DEFAULTS.max_body_bytes + 1))
+        large.endheaders()
+        refused = large.getresponse()
+        assert (refused.status, b'"too_large"' in refused.read()) == (413, True)
+        large.close()
 
-            server.stop()
-            gone = client.post("/forecast", json=BODY)
-            assert (gone.status_code, gone.headers["retry-after"]) == (503, "5")
-            assert gone.json()["error"]["type"] == "unavailable"
+        server.stop()
+        gone = client.post("/forecast", json=BODY)
+        assert (gone.status_code, gone.headers["retry-after"]) == (503, "5")
+        assert gone.json()["error"]["type"] == "unavailable"
 
 
 @needs_nginx
-def test_the_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
+def test_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
     write_bundle(tmp_path / "repository", Spec())
     prefixed = {
         r"location (/|/page/) \{": r"location /part\1 {",
@@ -172,9 +167,8 @@ def test_the_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
     }
     taken_off = r"(location /part(/|/page/) \{[^}]+proxy_pass http://foretell);", r"\1\2;"
     with Server(tmp_path / "repository", tmp_path / "log", root_path="/part") as server:
-        port = int(server.url.rpartition(":")[2])
         for changes in (prefixed, prefixed | dict([taken_off])):
-            with Proxy(port, tmp_path, changes).run() as client:
+            with proxy(server, tmp_path, changes) as client:
                 assert client.post("/part/forecast", json=BODY).status_code == 200
                 page = client.get("/part", headers={"Accept": "text/html"}, follow_redirects=True)
                 assert page.url.path == "/part/"

@@ -1,41 +1,51 @@
-"""deploy/prometheus.yml and its rules, by promtool."""
+"""deploy/prometheus.yml and its rules: by promtool, and by a real Prometheus on a real server."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
+from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
-from tests.deploy.files import COMPOSE, DEPLOY
-from tests.support.process import ROOT
+from tests.deploy.files import COMPOSE, DEPLOY, expressions, panels
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import ROOT, Program, Server
+from tests.support.waiting import until
 
 HERE = Path(__file__).parent
 ALERTS = (DEPLOY / "alerts.yml").read_text()
+# Of NVIDIA's dcgm-exporter.
+OTHERS = {"GPU utilisation", "GPU memory"}
+SPEC = Spec(calibrated=1)
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="no promtool here (Debian: prometheus)"
+needs_prometheus = pytest.mark.skipif(
+    None in (shutil.which("promtool"), shutil.which("prometheus")),
+    reason="no prometheus here (Debian: prometheus)",
 )
 
 
-def promtool(*arguments: str | Path) -> None:
+@needs_prometheus
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "config", DEPLOY / "prometheus.yml"),
+        # When each alert fires.
+        ("test", "rules", HERE / "alerts_test.yml"),
+    ],
+)
+def test_promtool_finds_nothing_wrong(arguments: tuple[str | Path, ...]) -> None:
     done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@needs_promtool
-def test_the_configuration_and_its_rules() -> None:
-    promtool("check", "config", DEPLOY / "prometheus.yml")
-
-
-@needs_promtool
-def test_when_each_alert_fires() -> None:
-    promtool("test", "rules", HERE / "alerts_test.yml")
 
 
 def test_every_alert_is_tried_and_described() -> None:
@@ -48,11 +58,12 @@ def test_every_alert_is_tried_and_described() -> None:
 def test_alerts_are_about_metrics_that_there_are() -> None:
     text = Metrics().render(gauges([], 1, ready=True, read_at=0.0)).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    used = {name.removesuffix("_bucket") for name in re.findall(r"\bforetell_\w+", ALERTS)}
+    named = re.findall(r"\b(?:foretell|process)_\w+", ALERTS)
+    used = {name.removesuffix("_bucket") for name in named}
     assert used <= known, used - known
 
 
-def test_it_scrapes_what_has_metrics() -> None:
+def test_configuration_scrapes_the_services_of_compose() -> None:
     configuration = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     for name in ("foretell", "foretell-cpu"):
@@ -63,3 +74,147 @@ def test_it_scrapes_what_has_metrics() -> None:
     mounts = COMPOSE["services"]["prometheus"]["volumes"]
     for file in ("prometheus.yml", *configuration["rule_files"]):
         assert f"./deploy/{file}:/etc/prometheus/{file}:ro" in mounts
+
+
+class Prometheus(Program):
+    """Debian's `prometheus` with the files of `deploy/` but for shorter times.
+
+    Args:
+        server: Of the service, such as `http://127.0.0.1:8000`.
+        folder: Takes its files.
+    """
+
+    def __init__(self, server: str, folder: Path) -> None:
+        configuration = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+        times = ("scrape_interval", "scrape_timeout", "evaluation_interval")
+        configuration["global"] = dict.fromkeys(times, "500ms")
+        [job] = configuration["scrape_configs"]
+        job["static_configs"] = [{"targets": [server.removeprefix("http://")]}]
+        for name in configuration["rule_files"]:
+            rules = yaml.safe_load((DEPLOY / name).read_text())
+            for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+                rule["for"] = "1s"
+            (folder / name).write_text(yaml.safe_dump(rules))
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+        super().__init__(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+            ],
+            folder / "prometheus.log",
+            r'"Listening on" address=(\S+)',
+        )
+        self._client = httpx.Client(base_url=f"http://{self.address}/api/v1")
+
+    def ask(self, path: str, **parameters: str | float) -> Any:
+        """What its API answers, at `path` under `/api/v1/`.
+
+        Raises:
+            ValueError: it finds fault with the question.
+        """
+        answer = self._client.get(path, params=parameters).json()
+        if answer["status"] != "success":
+            raise ValueError(f"{parameters}: {answer['error']}")
+        return answer["data"]
+
+    def values(self, expression: str) -> list[float]:
+        """What a query has now, by series."""
+        found = self.ask("query", query=expression)["result"]
+        return [float(series["value"][1]) for series in found]
+
+    def alerts(self) -> dict[str, str]:
+        """State of the alerts that are pending or firing, by name."""
+        found = self.ask("alerts")["alerts"]
+        return {alert["labels"]["alertname"]: alert["state"] for alert in found}
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self.stop()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, SPEC)
+    for name in ("other", "third"):
+        write_bundle(folder, Spec(name=name))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    settings = {"pin": f"{SPEC.name}@1", "load": "on-demand", "keep": SPEC.name, "max_loaded": 1}
+    with Server(models, log, watch_seconds="200ms", **settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with Prometheus(server.url, folder) as prometheus:
+        yield prometheus
+
+
+def ask(server: Server) -> None:
+    """Ask models that put each other out, and one that is not there; and all else that counts."""
+    for model, status in ((SPEC.name, 200), ("other", 200), ("third", 200), ("none", 404)):
+        body = {"model": model, "inputs": [{"series": [1.0] * 8}]}
+        assert httpx.post(f"{server.url}/forecast", json=body).status_code == status
+    entry = {"series": [float(row % 5) for row in range(20)], "start_timestamp": "2024-03-01"}
+    body = {"model": SPEC.name, "inputs": [entry], "options": {"quantiles": [0.1, 0.9]}}
+    assert httpx.post(f"{server.url}/backtest", json=body).status_code == 200
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
+        while connection.recv(1024):
+            pass
+
+
+@needs_prometheus
+def test_every_query_of_the_dashboard_has_numbers(server: Server, prometheus: Prometheus) -> None:
+    left = {
+        (panel["title"], expression)
+        for panel in panels()
+        for expression in expressions(panel, "30s")
+    }
+
+    def answered() -> bool:
+        ask(server)
+        for title, expression in sorted(left):
+            found = prometheus.values(expression)
+            # A quantile of nothing is no number.
+            if (found and all(map(isfinite, found))) or title in OTHERS:
+                left.remove((title, expression))
+        return not left
+
+    try:
+        until(answered)
+    except AssertionError:
+        raise AssertionError(sorted(left)) from None
+
+
+@needs_prometheus
+def test_query_of_keda_has_a_number(prometheus: Prometheus) -> None:
+    autoscaler = yaml.safe_load((DEPLOY / "kubernetes/components/keda/autoscaler.yaml").read_text())
+    query = autoscaler["spec"]["triggers"][0]["metadata"]["query"]
+    # Here nobody adds what Prometheus' operator does.
+    plain = query.replace('{namespace="foretell"}', "")
+    assert plain != query
+    until(lambda: prometheus.values(plain) == [0])
+
+
+@needs_prometheus
+def test_alert_fires_when_a_model_is_taken_away(
+    models: Path, server: Server, prometheus: Prometheus
+) -> None:
+    until(lambda: prometheus.values("foretell_ready") == [1])
+    assert "ForetellNotReady" not in prometheus.alerts()
+    folder = models / SPEC.name
+    away = folder.rename(models.parent / f"{models.name}-away")
+    until(lambda: prometheus.values("foretell_ready") == [0])
+    until(lambda: prometheus.alerts().get("ForetellNotReady") == "firing")
+    away.rename(folder)
+    until(lambda: "ForetellNotReady" not in prometheus.alerts())

@@ -1,4 +1,4 @@
-"""deploy/foretell.service, by systemd's own checks."""
+"""deploy/foretell.service, by systemd's own checks, and deploy/foretell.env, its settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from foretell.service.settings import Settings
 from tests.deploy.files import DEFAULTS, DEPLOY, END_SECONDS, seconds
 
 TEXT = (DEPLOY / "foretell.service").read_text()
+ENVIRONMENT = (DEPLOY / "foretell.env").read_text()
+LINES = re.findall(r"^#(FORETELL_\w+)=(.*)$", ENVIRONMENT, re.MULTILINE)
 # Of 100, the less the better; a unit without any of the options for this has 96.
 MOST_EXPOSED = 20
 
@@ -38,12 +41,10 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
     unit.write_text(TEXT.replace("/opt/foretell/bin/foretell", sys.executable))
     done = analyze("verify", "--man=no", unit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    unit.write_text(unit.read_text().replace("Restart=always", "Restart=allways"))
-    assert "allways" in analyze("verify", "--man=no", unit).stderr
 
 
 @needs_systemd
-def test_it_is_exposed_to_little() -> None:
+def test_service_is_exposed_to_little() -> None:
     done = analyze(
         "security", "--offline=true", f"--threshold={MOST_EXPOSED}", DEPLOY / "foretell.service"
     )
@@ -60,7 +61,25 @@ def test_accepted_requests_are_answered_before_it_is_killed() -> None:
 
 def test_its_variables_are_settings_that_fit() -> None:
     given = dict(re.findall(r"(FORETELL_\w+)=(\S+)", " ".join(values("Environment"))))
-    lines = (DEPLOY / "foretell.env").read_text().splitlines()
-    assert {f"#{name}={value}" for name, value in given.items()} <= set(lines)
+    assert given.items() <= dict(LINES).items()
     [most] = values("MemoryMax")
     assert int(given["FORETELL_MAX_MEMORY_BYTES"]) < int(most.removesuffix("G")) << 30
+
+
+def test_environment_has_every_setting_once_and_sets_nothing() -> None:
+    every = sorted(f"FORETELL_{name.upper()}" for name in Settings.model_fields)
+    assert sorted(name for name, _ in LINES) == every
+    assert [line for line in ENVIRONMENT.splitlines() if line and not line.startswith("#")] == []
+
+
+def test_values_are_the_defaults_or_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LINES:
+        # Neither systemd nor every Compose reads comments or quotes behind a value.
+        assert not set(value) & set("\"'# "), name
+        monkeypatch.setenv(name, value)
+    read = Settings.read()
+    for name, field in Settings.model_fields.items():
+        if field.is_required() or field.default in (None, (), {}):
+            assert getattr(read, name) != getattr(DEFAULTS, name) or field.is_required(), name
+        else:
+            assert getattr(read, name) == field.default, name

@@ -1,4 +1,4 @@
-"""The fenced blocks of Markdown pages, and those of them that are programs."""
+"""The fenced blocks of Markdown pages, those of them that are programs, and tables."""
 
 from __future__ import annotations
 
@@ -58,3 +58,15 @@ def blocks(page: Path) -> Iterator[Block]:
             found["reason"],
             json.loads(following["text"]) if is_answer else None,
         )
+
+
+def rows_below(page: Path, head: str) -> list[list[str]]:
+    """The rows of the one table whose head begins like this, as their cells."""
+    lines = page.read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith(head))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows

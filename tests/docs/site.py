@@ -13,7 +13,7 @@ from foretell.demo import models as demo
 from foretell.demo.data import write_csv
 from tests.support.bundles import Spec, lag_stage, write_bundle
 
-# By the pages in docs/import/: name and context of the model that each makes.
+# Name and context of the models that the pages import.
 _IMPORTED = {"etth1": 96, "etth1-autoformer": 96, "etth1-patchtst": 336, "etth1-tfb": 96}
 _ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 

@@ -1,4 +1,4 @@
-"""What the pages say one can run does run, against a real server."""
+"""What the pages say one can run does run, against a real server; their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, blocks
-from tests.docs.reader import Reader, assert_shows
+from tests.docs.reader import Reader
 from tests.support.process import ROOT, Server
 from tests.test_architecture import imported_by, tops
 
 TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
+LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROGRAMS = {"sh", "bash", "python"}
 # Anything else is a typo, or a program that nobody runs.
 TEXTS = {"json", "text"}
@@ -58,26 +60,6 @@ def test_every_program_runs(page: Path, folder: Path, server: Server) -> None:
     Reader(folder, server.url).run(run, FOUND.get(named(page), ""))
 
 
-@pytest.mark.parametrize(
-    ("shown", "answer"),
-    [
-        ({"a": [1]}, {"b": [1]}),
-        ([1, 2], [1]),
-        ({"a": 1}, {"a": "1"}),
-        ({"a": True}, {"a": 1}),
-        ({"error": {"message": "x"}}, {"error": {"message": "y"}}),
-    ],
-)
-def test_another_form_is_told(shown: object, answer: object) -> None:
-    with pytest.raises(AssertionError):
-        assert_shows(shown, answer, "page")
-
-
-def test_a_form_is_known_by_what_it_holds() -> None:
-    shown = {"a": [1.5], "error": {"message": "x"}, "b": None}
-    assert_shows(shown, {"a": [2, 3], "error": {"message": "x"}, "b": None, "c": 1}, "page")
-
-
 @pytest.mark.parametrize("name", ["http", "python", "open-inference", "nixtla", "predict"])
 def test_client_page_begins_with_installation(name: str) -> None:
     page = ROOT / "docs" / "guides" / f"{name}.md"
@@ -89,7 +71,22 @@ def test_client_page_begins_with_installation(name: str) -> None:
     used = {tool for tool in ("gzip", "jq", "zstd") if re.search(rf"\b{tool}\b", shell)}
     known = metadata.packages_distributions()
     for module in tops(imported_by(python, str(page))) - set(sys.stdlib_module_names):
-        # Of what is installed to be edited, modules are not listed.
+        # Modules of an editable installation are not listed.
         assert words & set(known.get(module, [module])), module
     assert words >= used
     assert "make serve" in page.read_text()
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them: small letters, digits and hyphens."""
+    headings = HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "bench" / "results" / "README.md"], ids=named)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target), f"{path}#{anchor}"

@@ -1,14 +1,17 @@
-"""The requests that the OpenAPI document shows are answered by the demo's models."""
+"""Requests of the OpenAPI document and of the client's notebook, to the demo's models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
+import nbformat
 
 from foretell.service.api.openapi import examples
 from foretell.service.http.body import JSON
+from tests.docs.notebook import NOTEBOOK, execute
 from tests.docs.reader import assert_shows
 from tests.support.process import Server
 
@@ -44,3 +47,27 @@ def test_get_paths_with_their_parameters(server: Server) -> None:
         if "get" in operations:
             answer = httpx.get(server.url + path.format(**examples()["parameters"]))
             assert answer.status_code == 200, f"{path}: {answer.text}"
+
+
+def forms(notebook: nbformat.NotebookNode) -> list[list[tuple[str, list[str]]]]:
+    """Of each cell's outputs: what it is, and in which types.
+
+    The stand-ins of the demo's models may warn of their forecasts.
+    """
+    return [
+        [
+            (output.output_type, sorted(output.get("data", {})))
+            for output in cell.outputs
+            if output.get("name") != "stderr"
+        ]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+
+
+def test_the_notebook_runs(folder: Path, server: Server) -> None:
+    found = execute(folder, httpx.URL(server.url).netloc.decode())
+    shown = nbformat.read(NOTEBOOK, as_version=4)
+    assert forms(found) == forms(shown)
+    assert sum(map(len, forms(shown))) > 8
+    assert [cell.source for cell in found.cells] == [cell.source for cell in shown.cells]

@@ -51,32 +51,36 @@ def bucketed(scores):
     }
 
 
-def test_headroom_is_the_margin_over_twice_the_rounding():
-    found = outputs(EXACT + np.array([0.0004, 0, 0, -0.0002, 0, -0.0002]))
-    assert headroom([STAGE], found, outputs(EXACT)) == pytest.approx(1 / 0.0008)
-    assert headroom([STAGE, DENSE], found, outputs(EXACT)) == pytest.approx(1 / 0.0008)
+OFF = np.array([0.04, 0, 0, -0.02, 0, -0.02])
 
 
-@pytest.mark.parametrize("wrong", [EXACT[:, ::-1], np.where(EXACT == 1, np.nan, EXACT)])
-def test_headroom_takes_no_large_error_for_rounding(wrong):
-    found = outputs(EXACT) | {"a.correlation": wrong}
-    assert headroom([STAGE], found, outputs(EXACT)) == pytest.approx(1 / (2 * 9e-4))
+@pytest.mark.parametrize(
+    ("found", "rounding", "expected"),
+    [
+        # The margin over twice the rounding.
+        (EXACT + OFF / 100, None, 1 / 0.0008),
+        # No large error is one of rounding,
+        (EXACT[:, ::-1], None, 1 / (2 * 9e-4)),
+        (np.where(EXACT == 1, np.nan, EXACT), None, 1 / (2 * 9e-4)),
+        (EXACT + OFF, None, 1 / (2 * 9e-4)),
+        # unless torch rounds as much.
+        (EXACT + OFF, 0.04, 1 / 0.08),
+        (EXACT + OFF, 0.008, 1 / 0.016),
+        # What all lags share decides nothing.
+        (EXACT + 1, None, np.inf),
+    ],
+)
+def test_headroom_is_the_margin_over_the_rounding(found, rounding, expected):
+    found = outputs(EXACT) | {"a.correlation": found}
+    given = [] if rounding is None else [[np.array([rounding])]]
+    assert headroom([STAGE], found, outputs(EXACT), *given) == pytest.approx(expected)
+    if rounding is None:
+        assert headroom([STAGE, DENSE], found, outputs(EXACT)) == pytest.approx(expected)
 
 
-def test_headroom_takes_for_rounding_what_torch_rounds_as_much():
-    error = np.array([0.04, 0, 0, -0.02, 0, -0.02])
-    found, rounded = outputs(EXACT + error), outputs(EXACT - error / 10)
-    assert headroom([STAGE], found, outputs(EXACT)) == pytest.approx(1 / (2 * 9e-4))
-    (own,) = score_errors([STAGE], rounded, outputs(EXACT))
+def test_score_errors_are_those_of_rounding():
+    (own,) = score_errors([STAGE], outputs(EXACT - OFF / 10), outputs(EXACT))
     assert own == pytest.approx(0.004)
-    assert headroom([STAGE], found, outputs(EXACT), [10 * own]) == pytest.approx(1 / 0.08)
-    assert headroom([STAGE], found, outputs(EXACT), [2 * own]) == pytest.approx(1 / 0.016)
-
-
-def test_an_error_that_all_lags_share_is_none():
-    found = outputs(EXACT + 1)
-    assert headroom([STAGE], found, outputs(EXACT)) == np.inf
-    assert margin_error([STAGE], found, outputs(EXACT)) == 0
 
 
 def test_ties_have_no_headroom():
@@ -97,10 +101,20 @@ def test_without_a_choice(plain):
     assert not choices_differ([plain], outputs(EXACT), outputs(EXACT))
 
 
-def test_margin_error_is_that_of_the_margin_relative_to_the_range():
-    # The margin is that between lags 2 and 3, however wrong the others are.
-    found = outputs(EXACT + np.array([-1, 0.5, 0.1, -0.1, 0.5, 0]))
-    assert margin_error([STAGE], found, outputs(EXACT)) == pytest.approx(0.02)
+@pytest.mark.parametrize(
+    ("exact", "error", "expected"),
+    [
+        (EXACT, 1.0, 0),
+        # The margin is that between lags 2 and 3, however wrong the others are.
+        (EXACT, np.array([-1, 0.5, 0.1, -0.1, 0.5, 0]), 0.02),
+        # It is relative to the range of the lags, which reaches to no zero,
+        (EXACT + 100, np.array([0, 0, 0.1, -0.1, 0, 0]), 0.02),
+        (FLAT, 0.0, 0),
+    ],
+)
+def test_margin_error_is_that_of_the_margin(exact, error, expected):
+    found = outputs(exact) | {"a.correlation": exact + error}
+    assert margin_error([STAGE], found, outputs(exact)) == pytest.approx(expected)
 
 
 def test_scores_but_lags_have_a_range_that_reaches_to_zero():
@@ -109,19 +123,12 @@ def test_scores_but_lags_have_a_range_that_reaches_to_zero():
     error[0, 0, 0, 3] = 1e-6
     found, exact = bucketed(scores + error), bucketed(scores)
     assert margin_error([BUCKETS], found, exact) == pytest.approx(2e-7)
-    moved = outputs(EXACT + 100)
-    found = outputs(EXACT + 100 + np.array([0, 0, 0.1, -0.1, 0, 0]))
-    assert margin_error([STAGE], found, moved) == pytest.approx(0.02)
 
 
 def test_margin_errors_are_of_a_window_each():
     exact = outputs(np.concatenate([EXACT, EXACT]))
     found = outputs(np.concatenate([EXACT, EXACT + np.eye(1, LAGS, 2)]))
     np.testing.assert_allclose(margin_error([STAGE], found, exact), [0, 0.1])
-
-
-def test_a_flat_correlation_has_a_margin_error():
-    assert margin_error([STAGE], outputs(FLAT), outputs(FLAT)) == 0
 
 
 def test_sets_of_lags_are_compared_and_not_their_order():
@@ -242,12 +249,11 @@ def test_a_missing_output_is_named(of, name):
         attention_error(of, full, partial)
 
 
-def test_missing_scores_are_named():
-    full = outputs(EXACT)
-    partial = {key: value for key, value in full.items() if key != "a.correlation"}
-    for measure in (headroom, margin_error):
-        with pytest.raises(ExportError, match=r"a\.correlation: the graph has no such output"):
-            measure([STAGE], partial, full)
+@pytest.mark.parametrize("measure", [headroom, margin_error])
+def test_missing_scores_are_named(measure):
+    partial = {key: each for key, each in outputs(EXACT).items() if key != "a.correlation"}
+    with pytest.raises(ExportError, match=r"a\.correlation: the graph has no such output"):
+        measure([STAGE], partial, outputs(EXACT))
 
 
 def test_a_map_of_another_shape_is_not_stretched():

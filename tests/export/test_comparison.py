@@ -1,10 +1,10 @@
-"""How much a graph may err on natural windows, by what torch's own float32 errs by."""
+"""How a graph is compared with its model, and how much it may err."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -14,12 +14,18 @@ import torch
 from foretell.bundle.manifest import Check, Precision, Scaler
 from foretell.export.choices import Outputs
 from foretell.export.comparison import Case, Comparison, Reference
+from foretell.export.data_windows import synthetic
 from foretell.export.graphs import trace_all
+from foretell.export.precision import DTYPES
+from foretell.export.reference import PlainModel
 from foretell.export.rewrites import inference_form
+from foretell.export.rules import RULES
 from foretell.export.verification import verify
 from foretell.export.window_set import Floats, WindowSet
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.attention.zoo.linear import RandomFeatureAttention
+from foretell.models.checkpoint import load
+from tests.checkpoints import CONFIGS
 
 WINDOWS = WindowSet("natural", np.zeros((4, 2, 1), np.float32), None, None)
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
@@ -88,3 +94,63 @@ def test_weights_that_no_float32_tells_refuse_no_export(tmp_path: Path) -> None:
     with torch.no_grad():
         next(w for n, w in model.named_parameters() if "feed_forward.expand" in n).mul_(1.001)
     assert not verify(model, scaler, tmp_path, natural).verification.passed
+
+
+def test_is_the_plain_model_in_float64(checkpoints):
+    info, model = load(checkpoints["autoformer"])
+    windows = synthetic(info, 70, seed=3)
+    found = PlainModel(model, info.scaler)(windows)
+    # float32 as the graph has it, then widened.
+    mean, std = (
+        np.float32(part).astype(np.float64) for part in (info.scaler.mean, info.scaler.std)
+    )
+    history, past, future = (part.astype(np.float64) for part in windows.inputs)
+    standardised = torch.from_numpy((history - mean) / std)
+    with torch.inference_mode():
+        expected = (
+            load(checkpoints["autoformer"])
+            .model.double()
+            .explain(standardised, torch.from_numpy(past), torch.from_numpy(future))
+        )
+    np.testing.assert_allclose(found.forecast, expected.forecast.numpy() * std + mean, rtol=1e-12)
+    for stage in model.stages:
+        parts = expected.attention[stage.name][: len(stage.outputs)]
+        for name, part in zip(stage.output_names, parts, strict=True):
+            np.testing.assert_allclose(found.outputs[name], part, rtol=1e-9, atol=1e-12)
+
+
+def test_leaves_the_model_in_float32(checkpoints):
+    info, model = load(checkpoints["patchtst"])
+    PlainModel(model, info.scaler)(synthetic(info, 2, seed=0))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_shows_nothing_forecasts_the_same_and_keeps_choices(checkpoints, name):
+    info, model = load(checkpoints[name])
+    windows = synthetic(info, 3, seed=0)
+    whole = PlainModel(model, info.scaler)(windows).without_maps(model.stages)
+    found = PlainModel(model, info.scaler, shows=False)(windows).without_maps(model.stages)
+    assert found.outputs.keys() == whole.outputs.keys()
+    for output, each in whole.outputs.items():
+        np.testing.assert_allclose(found.outputs[output], each, rtol=1e-9, atol=1e-9)
+
+
+def test_what_shows_nothing_makes_no_maps(checkpoints):
+    info, model = load(checkpoints["patchtst"])
+    found = PlainModel(model, info.scaler, shows=False)(synthetic(info, 3, seed=0))
+    assert list(found.outputs) == ["forecast"]
+
+
+def test_every_precision_has_rules():
+    assert set(RULES) == set(get_args(Precision)) == set(DTYPES)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_tolerances_of_half_precision_follow_from_its_digits(precision):
+    rules = RULES[precision]
+    # The largest error of rounding a number is half of the distance between numbers at 1.
+    unit = torch.finfo(DTYPES[precision]).eps / 2
+    assert rules.forecast == 8 * unit
+    assert rules.attention == 32 * unit
+    assert rules.slack == unit / (torch.finfo(torch.float32).eps / 2)

@@ -185,23 +185,6 @@ def test_windows_are_spread_evenly_over_the_split(info, panel, table, monkeypatc
         np.testing.assert_allclose(part.scaled * part.scale, target - repeated, atol=1e-3)
 
 
-def test_coverage_where_errors_are_exchangeable(info, table, split):
-    """Noise of a size that changes: a graph of zeros is held as often as it was to be."""
-    random = np.random.default_rng(11)
-    rows = 12_000
-    size = np.exp(np.sin(np.arange(rows) / 900))[:, None] * [1.0, 30.0, 0.01]
-    values = size * random.standard_t(4, (rows, CHANNELS))
-    times = np.datetime64("2020-01-01T00", "us") + np.arange(rows) * np.timedelta64(1, "h")
-    split = split._replace(validation=span(4000, 8000), test=span(8000, rows))
-    scaler = info.scaler.model_copy(update={"std": tuple(values[:4000].std(axis=0).tolist())})
-    noise = info.model_copy(update={"scaler": scaler})
-    drawn = Panel((replace(table, values=values, timestamps=times),))
-    _, report = calibrate(Repeat(factor=0), noise, drawn, split, 2)
-    assert report.windows == (1024, 256)
-    for part in report.coverage:
-        assert part.coverage == pytest.approx(part.level, abs=0.02)
-
-
 def test_intervals_are_measured_as_they_are_served(info, panel, table, split):
     """Half of the values lie on a bound, which no interval goes beyond."""
     random = np.random.default_rng(4)

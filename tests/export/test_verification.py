@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
 from foretell.bundle import layout
-from foretell.bundle.measure import relative_error
 from foretell.export import verification
 from foretell.export.adversarial import adversarial
 from foretell.export.data_windows import synthetic
@@ -26,59 +24,53 @@ from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 
 
-def torch_forecast(loaded, windows):
-    mean, std = (torch.tensor(part) for part in (loaded.info.scaler.mean, loaded.info.scaler.std))
-    history, *calendars = (None if p is None else torch.from_numpy(p) for p in windows.inputs)
-    with torch.inference_mode():
-        return (loaded.model((history - mean) / std, *calendars) * std + mean).numpy()
+@pytest.fixture
+def loaded(checkpoints):
+    """Loads the checkpoint of an architecture."""
+    return lambda name: load(checkpoints[name])
+
+
+@pytest.fixture
+def verified(bundles):
+    """Compares the bundle of an architecture with a model."""
+
+    def compare(name, loaded, *windows):
+        return verify(loaded.model, loaded.info.scaler, bundles[name], *windows)
+
+    return compare
+
+
+def other_lags(model):
+    """Let a model choose others."""
+    with torch.no_grad():
+        model.encoder_layers[0].attention.query.weight.neg_()
+    return model
+
+
+def failed(verification):
+    return [check.name for check in verification.checks if not check.passed]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_graphs_equal_torch_float32_alone_and_in_batches(bundles, checkpoints, name):
-    loaded = load(checkpoints[name])
-    windows = synthetic(loaded.info, 64, seed=5)
-    session = onnxruntime.InferenceSession(
-        str(bundles[name] / layout.FORECAST_GRAPH), providers=["CPUExecutionProvider"]
-    )
-    names = [value.name for value in session.get_inputs()]
-    expected = torch_forecast(loaded, windows)
-    scale = np.array(loaded.info.scaler.std)
-    forecasts = {}
-    for batch in (1, 3, 64):
-        forecasts[batch] = np.concatenate(
-            [
-                session.run(["forecast"], dict(zip(names, part.inputs, strict=False)))[0]
-                for part in windows.batches(batch)
-            ]
-        )
-        assert relative_error(forecasts[batch], expected, scale).max() <= 1e-5
-    assert relative_error(forecasts[64], forecasts[1], scale).max() <= 1e-5
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_every_check_passes_on_the_right_model(bundles, checkpoints, name):
-    loaded = load(checkpoints[name])
-    windows = synthetic(loaded.info, 32, seed=1)
-    verified = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
-    verification = verified.verification
-    assert verification.passed
-    compared = {check.name.split(",")[1].strip() for check in verification.checks}
+def test_every_check_passes_on_the_right_model(loaded, verified, name):
+    own = loaded(name)
+    found = verified(name, own, synthetic(own.info, 32, seed=1))
+    checks = found.verification.checks
+    assert found.verification.passed
+    compared = {check.name.split(",")[1].strip() for check in checks}
     assert {"batch 1", "batch 3", "batch 64"} <= compared
-    assert {stage.name for stage in loaded.model.stages} <= compared
-    assert verified.forecast.dtype == np.float64
-    assert all(check.tolerance == RULES["float32"].forecast for check in verification.checks)
-    assert verified.largest_error <= RULES["float32"].forecast
+    assert {stage.name for stage in own.model.stages} <= compared
+    assert found.forecast.dtype == np.float64
+    assert all(check.tolerance == RULES["float32"].forecast for check in checks)
+    assert found.largest_error <= RULES["float32"].forecast
 
 
 @pytest.mark.parametrize(("name", "limit"), [("patchtst", 100_000), ("autoformer", 200_000)])
-def test_what_is_compared_comes_in_batches_that_fit(bundles, checkpoints, monkeypatch, name, limit):
-    loaded = load(checkpoints[name])
-    windows = synthetic(loaded.info, 12, seed=1)
-    kinds = list(adversarial(windows.take(slice(4)), loaded.info.scaler, seed=1))
-    arguments = (loaded.model, loaded.info.scaler, bundles[name], windows, kinds)
-    whole = verify(*arguments)
-
-    handed = []
+def test_what_is_compared_comes_in_batches_that_fit(loaded, verified, monkeypatch, name, limit):
+    own, handed = loaded(name), []
+    windows = synthetic(own.info, 12, seed=1)
+    kinds = list(adversarial(windows.take(slice(4)), own.info.scaler, seed=1))
+    whole = verified(name, own, windows, kinds)
 
     class Watched(PlainModel):
         def __call__(self, windows):
@@ -91,9 +83,9 @@ def test_what_is_compared_comes_in_batches_that_fit(bundles, checkpoints, monkey
 
     monkeypatch.setattr(verification, "PlainModel", Watched)
     monkeypatch.setattr(batches, "LIMIT", limit)
-    size = batches.windows_that_fit(loaded.model, explained=True)
+    size = batches.windows_that_fit(own.model, explained=True)
     assert 1 <= size < 12
-    found = verify(*arguments)
+    found = verified(name, own, windows, kinds)
     assert len(handed) > 12 // size
     np.testing.assert_allclose(found.forecast, whole.forecast, rtol=1e-9)
     checks = {check.name: check for check in found.verification.checks}
@@ -107,34 +99,27 @@ def test_what_is_compared_comes_in_batches_that_fit(bundles, checkpoints, monkey
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_another_model_fails(bundles, checkpoints, name):
-    loaded = load(checkpoints[name])
-    weight = next(w for n, w in loaded.model.named_parameters() if "feed_forward.expand" in n)
+def test_another_model_fails(loaded, verified, name):
+    own = loaded(name)
+    weight = next(w for n, w in own.model.named_parameters() if "feed_forward.expand" in n)
     with torch.no_grad():
         weight.mul_(1.001)
-    windows = synthetic(loaded.info, 16, seed=1)
-    verified = verify(loaded.model, loaded.info.scaler, bundles[name], windows)
-    verification = verified.verification
-    assert not verification.passed
+    assert not verified(name, own, synthetic(own.info, 16, seed=1)).verification.passed
 
 
-def test_wrong_correlations_excuse_no_window(bundles, checkpoints):
-    loaded = load(checkpoints["autoformer"])
-    windows = synthetic(loaded.info, 32, seed=1)
-    with torch.no_grad():
-        loaded.model.encoder_layers[0].attention.query.weight.neg_()
-    verified = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
-    verification = verified.verification
-    assert not verification.passed
-    assert max(check.excluded for check in verification.checks) <= 3
+def test_wrong_correlations_excuse_no_window(loaded, verified):
+    own = loaded("autoformer")
+    other_lags(own.model)
+    found = verified("autoformer", own, synthetic(own.info, 32, seed=1)).verification
+    assert not found.passed
+    assert max(check.excluded for check in found.checks) <= 3
 
 
-def test_wrong_attention_fails(bundles, checkpoints):
+def test_wrong_attention_fails(loaded, verified):
     """The forecasts agree, only the maps differ: the explain graph is another model's."""
-    loaded = load(checkpoints["patchtst"])
-    windows = synthetic(loaded.info, 16, seed=1)
+    own = loaded("patchtst")
 
-    class Sharpened(type(loaded.model)):
+    class Sharpened(type(own.model)):
         def explain(self, *inputs):
             explained = super().explain(*inputs)
             maps = {
@@ -143,12 +128,10 @@ def test_wrong_attention_fails(bundles, checkpoints):
             }
             return explained._replace(attention=maps)
 
-    loaded.model.__class__ = Sharpened
-    verified = verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
-    verification = verified.verification
-    failed = [check.name for check in verification.checks if not check.passed]
-    assert failed == [
-        f"{layout.EXPLAIN_GRAPH}, {stage.name}, synthetic windows" for stage in loaded.model.stages
+    own.model.__class__ = Sharpened
+    found = verified("patchtst", own, synthetic(own.info, 16, seed=1)).verification
+    assert failed(found) == [
+        f"{layout.EXPLAIN_GRAPH}, {stage.name}, synthetic windows" for stage in own.model.stages
     ]
 
 
@@ -160,34 +143,31 @@ def periodic(loaded, count):
     return WindowSet("periodic", history, *zeros)
 
 
-def test_ill_conditioned_windows_are_left_out_and_counted(bundles, checkpoints):
-    loaded = load(checkpoints["autoformer"])
-    good = synthetic(loaded.info, 8, seed=1)
-    ties = periodic(loaded, 4)
-    both = WindowSet(
-        "mixed", *(np.concatenate(pair) for pair in zip(good.inputs, ties.inputs, strict=True))
-    )
-    verified = verify(loaded.model, loaded.info.scaler, bundles["autoformer"], both)
-    verification, best = verified.verification, verified.windows
-    assert verification.passed
-    assert all(check.excluded >= 4 for check in verification.checks)
+def mixed(loaded, good, ties):
+    """Windows that are well-conditioned, and such that are not."""
+    parts = synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs
+    return WindowSet("mixed", *(np.concatenate(pair) for pair in zip(*parts, strict=True)))
+
+
+def test_ill_conditioned_windows_are_left_out_and_counted(loaded, verified):
+    own = loaded("autoformer")
+    found = verified("autoformer", own, mixed(own, 8, 4))
+    assert found.verification.passed
+    assert all(check.excluded >= 4 for check in found.verification.checks)
     # The best-conditioned windows come first, ties last.
-    assert not any((best.history[0] == tie).all() for tie in ties.history)
+    ties = periodic(own, 4).history
+    assert not any((found.windows.history[0] == tie).all() for tie in ties)
 
 
 @pytest.mark.parametrize(("good", "ties"), [(1, 4), (8, 12)])
-def test_more_than_half_ill_conditioned_windows_are_an_error(bundles, checkpoints, good, ties):
-    loaded = load(checkpoints["autoformer"])
-    both = zip(
-        synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs, strict=True
-    )
-    windows = WindowSet("mixed", *(np.concatenate(pair) for pair in both))
+def test_more_than_half_ill_conditioned_windows_are_an_error(loaded, verified, good, ties):
+    own = loaded("autoformer")
     with pytest.raises(ExportError, match=rf"of {good + ties} mixed .* ill-conditioned, more than"):
-        verify(loaded.model, loaded.info.scaler, bundles["autoformer"], windows)
+        verified("autoformer", own, mixed(own, good, ties))
 
 
-def test_a_graph_must_tell_how_clearly_it_chose(bundles, checkpoints, monkeypatch):
-    loaded = load(checkpoints["autoformer"])
+def test_a_graph_must_tell_how_clearly_it_chose(loaded, verified, monkeypatch):
+    own = loaded("autoformer")
 
     class Silent(verification.Graph):
         def __init__(self, path, **options):
@@ -196,21 +176,15 @@ def test_a_graph_must_tell_how_clearly_it_chose(bundles, checkpoints, monkeypatc
 
     monkeypatch.setattr(verification, "Graph", Silent)
     with pytest.raises(ExportError, match="no output `margin` tells how clearly"):
-        verify(
-            loaded.model,
-            loaded.info.scaler,
-            bundles["autoformer"],
-            synthetic(loaded.info, 8, seed=1),
-        )
+        verified("autoformer", own, synthetic(own.info, 8, seed=1))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_adversarial_windows(bundles, checkpoints, name):
-    loaded = load(checkpoints[name])
-    scaler = loaded.info.scaler
-    windows = synthetic(loaded.info, 8, seed=1)
-    kinds = list(adversarial(windows, scaler, seed=1))
-    verification = verify(loaded.model, scaler, bundles[name], windows, kinds).verification
+def test_adversarial_windows(loaded, verified, name):
+    own = loaded(name)
+    windows = synthetic(own.info, 8, seed=1)
+    kinds = list(adversarial(windows, own.info.scaler, seed=1))
+    verification = verified(name, own, windows, kinds).verification
     assert verification.passed
     found = {check.name: check for check in verification.checks}
     # There all correlations are rounding.
@@ -225,41 +199,39 @@ def test_adversarial_windows(bundles, checkpoints, name):
     assert (share.max_error, share.tolerance) == (len(lost) / len(kinds), 0.75)
 
 
-def test_other_lags_on_adversarial_windows_fail(bundles, checkpoints):
-    loaded = load(checkpoints["autoformer"])
-    scaler = loaded.info.scaler
-    windows = synthetic(loaded.info, 8, seed=1)
-    kinds = [kind for kind in adversarial(windows, scaler, seed=1) if kind.name == "trend"]
-    with torch.no_grad():
-        loaded.model.encoder_layers[0].attention.query.weight.neg_()
-    verification = verify(loaded.model, scaler, bundles["autoformer"], windows, kinds).verification
-    (lags,) = [check for check in verification.checks if check.name == "choices, trend windows"]
-    assert not lags.passed
+def trends(own):
+    """Windows, and the adversarial ones of them that are trends."""
+    windows = synthetic(own.info, 8, seed=1)
+    kinds = adversarial(windows, own.info.scaler, seed=1)
+    return windows, [kind for kind in kinds if kind.name == "trend"]
+
+
+def test_other_lags_on_adversarial_windows_fail(loaded, verified):
+    own = loaded("autoformer")
+    other_lags(own.model)
+    found = verified("autoformer", own, *trends(own)).verification
+    assert "choices, trend windows" in failed(found)
 
 
 @pytest.mark.parametrize(("ties", "passed"), [(3, True), (4, False)])
-def test_a_quarter_of_the_adversarial_kinds_must_be_compared(bundles, checkpoints, ties, passed):
-    loaded = load(checkpoints["autoformer"])
-    scaler = loaded.info.scaler
-    windows = synthetic(loaded.info, 8, seed=1)
-    kinds = [kind for kind in adversarial(windows, scaler, seed=1) if kind.name == "trend"]
-    kinds += [replace(periodic(loaded, 8), name=f"ties {number}") for number in range(ties)]
-    verification = verify(loaded.model, scaler, bundles["autoformer"], windows, kinds).verification
-    idle = [check for check in verification.checks if check.windows == 0]
-    assert [check.name for check in idle] == [
+def test_a_quarter_of_the_adversarial_kinds_must_be_compared(loaded, verified, ties, passed):
+    own = loaded("autoformer")
+    windows, kinds = trends(own)
+    kinds += [replace(periodic(own, 8), name=f"ties {number}") for number in range(ties)]
+    found = verified("autoformer", own, windows, kinds).verification
+    assert [check.name for check in found.checks if check.windows == 0] == [
         f"{layout.FORECAST_GRAPH}, ties {number} windows: not compared" for number in range(ties)
     ]
-    assert verification.passed == passed
-    failed = [check.name for check in verification.checks if not check.passed]
-    assert failed == [] if passed else ["share of adversarial kinds that were not compared"]
+    share = ["share of adversarial kinds that were not compared"]
+    assert failed(found) == ([] if passed else share)
 
 
-def test_a_forecast_that_is_not_finite_is_an_error(bundles, checkpoints):
-    loaded = load(checkpoints["patchtst"])
-    windows = synthetic(loaded.info, 4, seed=1)
+def test_a_forecast_that_is_not_finite_is_an_error(loaded, verified):
+    own = loaded("patchtst")
+    windows = synthetic(own.info, 4, seed=1)
     windows.history[2] = np.nan
     with pytest.raises(ExportError, match=r"1 of 4 synthetic windows .* not finite"):
-        verify(loaded.model, loaded.info.scaler, bundles["patchtst"], windows)
+        verified("patchtst", own, windows)
 
 
 @pytest.fixture(scope="module", params=["float16", "bfloat16"])
@@ -306,17 +278,14 @@ def test_another_model_fails_in_half_precision(reduced):
     with torch.no_grad():
         changed.projection.weight.mul_(1.1)
     windows = synthetic(info, 16, seed=1)
-    verification = verify(changed, info.scaler, folder, windows, (), precision).verification
-    assert not verification.passed
+    assert not verify(changed, info.scaler, folder, windows, (), precision).verification.passed
 
 
 def test_other_lags_fail_in_half_precision(reduced):
     precision, folder, (info, model) = reduced
-    changed = copy.deepcopy(model)
-    with torch.no_grad():
-        changed.encoder_layers[0].attention.query.weight.neg_()
+    changed = other_lags(copy.deepcopy(model))
     windows = synthetic(info, 16, seed=1)
-    verification = verify(changed, info.scaler, folder, windows, (), precision).verification
-    (share,) = [check for check in verification.checks if check.name.startswith("share with")]
+    found = verify(changed, info.scaler, folder, windows, (), precision).verification
+    (share,) = [check for check in found.checks if check.name.startswith("share with")]
     assert share.max_error == 1
     assert not share.passed

@@ -1,13 +1,15 @@
+import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from foretell.commands.export import command as export
 from tests.checkpoints import CONFIGS, checkpoint_of
-from tests.foretell.server import FakeServer
+from tests.support.command import run
+from tests.support.in_thread import InThread
 from tests.support.trained import every_form, every_mechanism
 
 __all__ = ["every_form", "every_mechanism"]
@@ -32,6 +34,50 @@ def answer(**changes: Any) -> dict[str, Any]:
     }
     outputs = [{"content": [content], "error": None}]
     return {"model": "weather", "model_version": "3", "outputs": outputs} | changes
+
+
+Answers = dict[str, tuple[int, object]]
+
+
+class FakeServer(InThread):
+    """Answers on a free port of the loopback, while it is entered.
+
+    Args:
+        answers: Status and body by path; a `bytes` body is sent as it is, any other as JSON, and
+            one that is called with the request's gives the body.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.requests: list[tuple[str, Any]] = []
+        self.keys: list[str | None] = []
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._handler()))
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(None)
+
+            def do_POST(self) -> None:
+                self._answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+            def _answer(self, body: object) -> None:
+                fake.requests.append((f"{self.command} {self.path}", body))
+                fake.keys.append(self.headers["authorization"])
+                status, said = fake.answers[self.path]
+                said = said(body) if callable(said) else said
+                content = said if isinstance(said, bytes) else json.dumps(said).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *arguments: object) -> None:
+                """Say nothing."""
+
+        return Handler
 
 
 @pytest.fixture
@@ -59,4 +105,4 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """The repository that `foretell export` made of it, and what it said."""
     repository = tmp_path_factory.mktemp("repository")
-    return repository, CliRunner().invoke(export, [str(checkpoint), f"--out={repository}"])
+    return repository, run("export", checkpoint, f"--out={repository}")

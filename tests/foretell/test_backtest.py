@@ -3,15 +3,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 
 from foretell.backtesting.backtest import MODEL, backtest, saw
 from foretell.backtesting.subject import load_subject
 from foretell.bundle.errors import BundleError
-from foretell.commands.backtest import command
 from foretell.data.reading import read
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused
 
 ROWS, CONTEXT, HORIZON = 400, 8, 4
 LAST = "repeating the last value"
@@ -33,10 +32,6 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     return write_bundle(tmp_path / "models", SPEC)
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 @pytest.mark.parametrize("stride", [1, 7])
@@ -106,19 +101,16 @@ def test_the_linear_baseline_knows_no_later_rows_of_another_series(
     np.testing.assert_array_equal(one, two)
 
 
-def test_one_table_one_picture_and_the_numbers(file: Path, bundle: Path, tmp_path: Path) -> None:
-    result = run(
-        file,
-        f"--model={bundle.parent}",
-        f"--out={tmp_path / 'errors.csv'}",
-        f"--plot={tmp_path / 'errors.png'}",
-    )
-    assert result.exit_code == 0, result.stderr
+def test_prints_a_table_and_writes_numbers_and_a_picture(
+    file: Path, bundle: Path, tmp_path: Path
+) -> None:
+    files = [f"--out={tmp_path / 'errors.csv'}", f"--plot={tmp_path / 'errors.png'}"]
+    said = done("backtest", file, f"--model={bundle.parent}", *files).stdout
     for text in ("weather@1: 77 origins", "load", "wind", "all", "DLinear", "80% held / width"):
-        assert text in result.stdout
-    assert "weather@1: no better than repeating the last value (MSE " in result.stdout
-    assert "than DLinear (MSE" in result.stdout
-    assert "repeating the last day" not in result.stdout
+        assert text in said
+    assert "weather@1: no better than repeating the last value (MSE " in said
+    assert "than DLinear (MSE" in said
+    assert "repeating the last day" not in said
     numbers = pd.read_csv(tmp_path / "errors.csv")
     assert len(numbers) == 2 * 3 * HORIZON
     assert set(numbers["forecaster"]) == {MODEL, LAST, "DLinear"}
@@ -129,15 +121,14 @@ def test_one_table_one_picture_and_the_numbers(file: Path, bundle: Path, tmp_pat
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_checkpoint_that_has_learnt_from_the_rows_says_so(file: Path, tmp_path: Path) -> None:
+def test_warns_of_rows_that_the_checkpoint_has_learnt_from(file: Path, tmp_path: Path) -> None:
     config = CONFIGS["transformer"].model_copy(update={"channels": 2})
     folder = checkpoint_of(config, file, tmp_path / "trained")
     subject = load_subject(folder)
     panel = read(file)
     assert not saw(subject, panel, 0.2)
     assert saw(subject, panel, 0.3)
-    result = run(file, f"--model={folder}", "--share=0.3", "--stride=40")
-    assert result.exit_code == 0, result.stderr
+    result = done("backtest", file, f"--model={folder}", "--share=0.3", "--stride=40")
     assert "trained learnt from some of these rows" in result.stderr
     assert "repeating the last day" in result.stdout
     assert "held" not in result.stdout
@@ -147,36 +138,32 @@ def test_a_checkpoint_that_has_learnt_from_the_rows_says_so(file: Path, tmp_path
     assert not saw(subject, other, 0.3)
 
 
-def test_a_file_that_is_too_short_or_of_other_channels(file: Path, bundle: Path) -> None:
-    rows = file.read_text().splitlines()
-    for changed, message in (
-        (rows[:12], "no window of context 8 and horizon 4"),
-        ([rows[0].replace("wind", "sun"), *rows[1:]], "no column 'wind'"),
-    ):
-        file.write_text("\n".join(changed) + "\n")
-        result = run(file, f"--model={bundle}")
-        assert result.exit_code == 2
-        assert result.stdout == ""
-        assert result.stderr.startswith("foretell backtest: ")
-        assert message in result.stderr
-
-
-@pytest.mark.parametrize("place", ["--plot=errors.xyz", "--plot=no/e.png", "--out=no/e.csv"])
-def test_what_cannot_be_written_is_told_first(file: Path, bundle: Path, place: str) -> None:
-    result = run(file, f"--model={bundle}", place)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"foretell backtest: {place.partition('=')[2]}: ")
-
-
-def test_series_that_are_too_short_are_told(file: Path, bundle: Path) -> None:
+def test_series_that_are_too_short_are_named(file: Path, bundle: Path) -> None:
     frame = pd.read_csv(file).assign(unique_id="long")
     short = frame.head(12).assign(unique_id="short")
     pd.concat([frame, short]).to_csv(file, index=False)
-    result = run(file, f"--model={bundle}", "--stride=40")
-    assert result.exit_code == 0, result.stderr
+    result = done("backtest", file, f"--model={bundle}", "--stride=40")
     assert "warning: too short for a backtest: 1 series: short" in result.stderr
 
 
-def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "channel", "option", "message"),
+    [
+        (12, "wind", "--stride=1", "no window of context 8 and horizon 4"),
+        (ROWS, "sun", "--stride=1", "no column 'wind'"),
+        (ROWS, "wind", "--plot=errors.xyz", "foretell backtest: errors.xyz: "),
+        (ROWS, "wind", "--plot=no/e.png", "foretell backtest: no/e.png: "),
+        (ROWS, "wind", "--out=no/e.csv", "foretell backtest: no/e.csv: "),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    file: Path, bundle: Path, rows: int, channel: str, option: str, message: str
+) -> None:
+    frame = pd.read_csv(file).rename(columns={"wind": channel}).head(rows)
+    frame.to_csv(file, index=False)
+    assert message in refused("backtest", file, f"--model={bundle}", option)
+
+
+def test_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"neither a bundle \(manifest\.json\) nor a checkpoint"):
         load_subject(tmp_path)

@@ -1,18 +1,12 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from foretell.bundle import layout
-from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Accuracy, TestResult, read
-from foretell.commands.demo import command
 from foretell.data import reading
-from foretell.data.table import Table
 from foretell.demo import models as demo
 from foretell.demo.data import write_csv
 from foretell.models.checkpoint import CheckpointInfo, save
@@ -21,6 +15,7 @@ from foretell.training.errors import ResumeError, TrainingError
 from foretell.training.progress import Progress
 from tests.checkpoints import CONFIGS, randomised
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, imported, refused
 from tests.support.process import ROOT
 
 MODELS = ("patchtst", "transformer", "autoformer")
@@ -86,14 +81,12 @@ def test_makes_all_three_models(workshop: Workshop, tmp_path: Path):
     assert tuple(manifest.name for manifest in manifests) == MODELS
     assert tuple(settings.arch for settings in workshop.trained) == MODELS
     assert {(s.context, s.horizon) for s in workshop.trained} == {(168, 24)}
-    assert all(
-        str(settings.bounds["relative_humidity"]) == "0:100" for settings in workshop.trained
-    )
+    assert {str(s.bounds["relative_humidity"]) for s in workshop.trained} == {"0:100"}
     assert workshop.exported == list(MODELS)
     assert layout.model_names(tmp_path / "demo" / "repository") == sorted(MODELS)
 
 
-def test_an_unfinished_training_of_other_settings_starts_afresh(workshop: Workshop, tmp_path: Path):
+def test_unfinished_training_of_other_settings_starts_afresh(workshop: Workshop, tmp_path: Path):
     workshop.unfinished = ResumeError("epochs was 2 and is 3")
     assert len(list(demo.build(tmp_path, MODELS, Progress()))) == 3
     assert [settings.epochs for settings in workshop.trained] == [4, 2, 2]
@@ -119,7 +112,7 @@ def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
     assert (tmp_path / "greensboro.csv").stat() == data
 
 
-def test_the_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
+def test_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
     next(demo.build(tmp_path, MODELS, Progress()))
     request = json.loads((tmp_path / "request.json").read_text())
     rows = (tmp_path / "greensboro.csv").read_text().splitlines()[-168:]
@@ -131,7 +124,7 @@ def test_the_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_models_are_better_than_the_baselines_and_intervals_hold(name: str):
+def test_models_beat_the_baselines_and_intervals_hold(name: str):
     repository = ROOT / ".demo" / "repository"
     if not layout.versions(repository, name):
         pytest.skip("the demo was not made here: make demo")
@@ -149,9 +142,8 @@ def test_the_models_are_better_than_the_baselines_and_intervals_hold(name: str):
         assert least <= first[level] <= most
 
 
-def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
-    result = CliRunner().invoke(command, [f"--out={tmp_path}"])
-    assert result.exit_code == 0, result.stderr
+def test_command_prints_the_table(workshop: Workshop, tmp_path: Path):
+    result = done("demo", f"--out={tmp_path}")
     assert "test split, MSE / MAE" in result.stdout
     for name in MODELS:
         assert f"{name}: trained, exported and verified" in result.stderr
@@ -159,69 +151,42 @@ def test_the_command_prints_the_table(workshop: Workshop, tmp_path: Path):
     assert "0.40000 / 0.40000" in result.stdout
 
 
-@pytest.mark.parametrize("error", [TrainingError("no GPU"), BundleError("no manifest")])
-def test_the_command_says_what_went_wrong(workshop: Workshop, tmp_path: Path, error: Exception):
-    workshop.unfinished = error
-    result = CliRunner().invoke(command, [f"--out={tmp_path}"])
-    assert result.exit_code == 2
-    assert result.stderr == f"foretell demo: {error}\n"
+def test_command_names_what_went_wrong(workshop: Workshop, tmp_path: Path):
+    workshop.unfinished = TrainingError("no GPU")
+    assert refused("demo", f"--out={tmp_path}") == "foretell demo: no GPU\n"
 
 
-def test_a_finished_demo_imports_no_torch(tmp_path: Path):
+def test_finished_demo_imports_no_torch_and_writes_nothing(tmp_path: Path):
     for name in MODELS:
         write_bundle(tmp_path / "repository", Spec(name=name))
-    code = (
-        "import sys; from foretell.commands.demo import command\n"
-        f"command(['--out', {str(tmp_path)!r}], standalone_mode=False)\n"
-        "sys.exit(bool({'torch', 'onnx', 'pandas'} & set(sys.modules)))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == f"the demo's bundles are in {tmp_path / 'repository'}\n"
+    said = f"the demo's bundles are in {tmp_path / 'repository'}\n"
+    ended = imported("demo", f"--out={tmp_path}", libraries={"torch", "onnx", "pandas"})
+    assert ended == (0, said, set())
     assert [entry.name for entry in tmp_path.iterdir()] == ["repository"]
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    path = tmp_path_factory.mktemp("demo") / "new" / "greensboro.csv"
-    write_csv(path)
-    return reading.read(path).tables[0]
-
-
-def test_a_year_of_hours(table: Table):
-    assert len(table) == 8760
-    assert str(table.frequency) == "h"
-    assert table.utc_offset is None
+def test_data_is_a_year_of_hourly_weather(tmp_path: Path):
+    write_csv(tmp_path / "new" / "greensboro.csv")
+    (table,) = reading.read(tmp_path / "new" / "greensboro.csv").tables
+    assert (len(table), str(table.frequency), table.utc_offset) == (8760, "h", None)
     assert len(set(table.timestamps.astype("M8[D]").tolist())) == 366
-
-
-def test_channels(table: Table):
-    assert table.channels == (
-        "global_irradiance",
-        "direct_irradiance",
-        "temperature",
-        "relative_humidity",
-        "pressure",
-        "wind_speed",
-        "cloud_cover",
-    )
-
-
-def test_values_are_weather(table: Table):
     by_name = dict(zip(table.channels, table.values.T, strict=True))
-    assert 0 <= by_name["global_irradiance"].min() < 900 < by_name["global_irradiance"].max() < 1100
-    assert -20 < by_name["temperature"].min() < 0 < 30 < by_name["temperature"].max() < 40
-    assert 0 < by_name["relative_humidity"].min() <= by_name["relative_humidity"].max() <= 100
-    assert 950 < by_name["pressure"].min() < by_name["pressure"].max() < 1050
-    assert by_name["wind_speed"].min() == 0
-    assert set(by_name["cloud_cover"]) == set(range(11))
-
-
-def test_the_sun_shines_at_noon(table: Table):
+    limits = {name: (values.min(), values.max()) for name, values in by_name.items()}
+    for name, low, high in (
+        ("global_irradiance", (0, 0), (900, 1100)),
+        ("direct_irradiance", (0, 0), (800, 1100)),
+        ("temperature", (-20, 0), (30, 40)),
+        ("relative_humidity", (1, 40), (90, 100)),
+        ("pressure", (950, 1000), (1000, 1050)),
+        ("wind_speed", (0, 0), (8, 30)),
+        ("cloud_cover", (0, 0), (10, 10)),
+    ):
+        least, most = limits.pop(name)
+        assert low[0] <= least <= low[1], name
+        assert high[0] <= most <= high[1], name
+    assert not limits
+    # The sun shines at noon.
     hour = table.timestamps.astype("M8[h]").astype(int) % 24
-    irradiance = table.values[:, 0]
-    means = np.array([irradiance[hour == h].mean() for h in range(24)])
+    means = np.array([by_name["global_irradiance"][hour == h].mean() for h in range(24)])
     assert 11 <= means.argmax() <= 14
     assert means[[0, 1, 2, 3, 23]].max() == 0

@@ -11,8 +11,8 @@ import pytest
 from foretell.bundle import manifest
 from foretell.models.attention.mechanism import MECHANISMS
 from tests.docs.plugged import ask
-from tests.every_mechanism import FORMS, MODELS
 from tests.support.process import Server
+from tests.support.trained import FORMS, MODELS
 
 
 def mechanisms(models: dict[str, tuple[int, list[str]]]) -> set[str]:

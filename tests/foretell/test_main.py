@@ -2,21 +2,19 @@ import errno
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from foretell import __main__ as entry
-from foretell.__main__ import cli, main
+from foretell.__main__ import main
 from foretell.commands.command import Command
 from foretell.data.errors import DataError
 from foretell.errors import RefusedError
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, imported, run
 
-ROOT = Path(entry.__file__).resolve().parent.parent
 COMMANDS = (
     *("inspect", "presets", "settings", "train", "tune", "import", "export"),
     *("verify", "backtest", "report", "list", "publish", "gc"),
@@ -24,67 +22,57 @@ COMMANDS = (
 )
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return write_bundle(tmp_path / "written", Spec())
-
-
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_lists_the_commands(flag: str):
-    result = CliRunner().invoke(cli, [flag])
-    assert result.exit_code == 0
     # Each with a line that says what it is for.
-    lines = [line.split() for line in result.stdout.splitlines() if re.match("  [a-z]", line)]
-    assert tuple(words[0] for words in lines) == COMMANDS
-    assert all(len(words) > 4 for words in lines)
+    found = [line.split() for line in done(flag).stdout.splitlines() if re.match("  [a-z]", line)]
+    assert tuple(words[0] for words in found) == COMMANDS
+    assert all(len(words) > 4 for words in found)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str):
-    result = CliRunner().invoke(cli, [name, "--help"])
-    assert result.exit_code == 0
-    assert result.stdout.startswith(f"Usage: cli {name} ")
+    assert done(name, "--help").stdout.startswith(f"Usage: cli {name} ")
 
 
-def test_help_imports_no_torch():
-    code = (
-        "import sys; from foretell.__main__ import cli\n"
-        "cli(['--help'], standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert "train" in result.stdout
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("train --data=none.csv --arch=patchtst", 2, "foretell train: none.csv: No such file"),
+        ("inspect {data}", 0, "240 rows"),
+        ("verify {bundle}", 0, "repeat@1: verified"),
+    ],
+)
+def test_commands_that_need_no_torch_import_none(
+    tmp_path: Path, words: str, status: int, said: str
+):
+    data, bundle = tmp_path / "data.csv", write_bundle(tmp_path, Spec())
+    rows = [f"2024-01-{1 + i // 24:02}T{i % 24:02}:00,{i % 24}" for i in range(240)]
+    data.write_text("\n".join(["date,load", *rows]))
+    given = words.format(data=data, bundle=bundle).split()
+    ended, found, torch = imported(*given, libraries={"torch"})
+    assert (ended, torch) == (status, set())
+    assert said in found
 
 
-def test_an_unknown_command():
-    result = CliRunner().invoke(cli, ["forecast"])
+def test_unknown_command_and_version():
+    result = run("forecast")
     assert result.exit_code == 2
     assert "No such command 'forecast'" in result.stderr
+    assert "version 0." in done("--version").stdout
 
 
-def test_a_copy_without_room_names_the_file_that_is_written(
-    bundle: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_copy_without_room_names_the_file_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    monkeypatch.setattr(sys, "argv", ["foretell", "publish", str(bundle), str(tmp_path / "models")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"foretell publish: {tmp_path / 'models'}/repeat/")
-    assert said.endswith("No space left on device\n")
-
-
-def test_version():
-    assert "version 0." in CliRunner().invoke(cli, ["--version"]).stdout
+    result = run("publish", write_bundle(tmp_path / "written", Spec()), tmp_path / "models")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"foretell publish: {tmp_path / 'models'}/repeat/")
+    assert result.stderr.endswith("No space left on device\n")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +90,7 @@ def test_version():
         ("ray.data", "'foretell[ray]'"),
     ],
 )
-def test_a_library_that_is_not_installed(
+def test_library_that_is_not_installed_is_named_with_its_extra(
     module: str, needed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def missing():
@@ -127,7 +115,7 @@ def test_a_library_that_is_not_installed(
         (DataError("no row"), "no row"),
     ],
 )
-def test_refusals_and_faults_of_the_file_system_are_a_line(error: Exception, message: str):
+def test_refusals_and_faults_of_the_file_system_are_one_line(error: Exception, message: str):
     def refused():
         raise error
 
@@ -135,21 +123,14 @@ def test_refusals_and_faults_of_the_file_system_are_a_line(error: Exception, mes
     assert (result.exit_code, result.stderr) == (2, f"foretell some: {message}\n")
 
 
-@pytest.mark.parametrize("error", [ValueError("a fault"), ImportError("missing")])
-def test_other_faults_are_none(error: Exception):
+def test_faults_of_our_own_are_raised(monkeypatch: pytest.MonkeyPatch):
     def broken():
         raise error
 
-    assert CliRunner().invoke(Command("some", callback=broken)).exception is error
-
-
-@pytest.mark.parametrize("module", ["foretell.models.layers.lost", "foretell.bundle", None])
-def test_a_fault_of_our_own_is_no_missing_library(
-    module: str | None, monkeypatch: pytest.MonkeyPatch
-):
-    def broken():
-        raise ImportError("broken", name=module)
-
+    for error in (ValueError("a fault"), ImportError("missing")):
+        assert CliRunner().invoke(Command("some", callback=broken)).exception is error
     monkeypatch.setattr(entry, "cli", broken)
-    with pytest.raises(ImportError, match="broken"):
-        main()
+    for module in ("foretell.models.layers.lost", "foretell.bundle", None):
+        error = ImportError("broken", name=module)
+        with pytest.raises(ImportError, match="broken"):
+            main()

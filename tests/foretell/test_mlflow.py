@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 
 from foretell.client.errors import InvalidInputError
-from foretell.commands.export import command
 from foretell.predict.in_process import opened
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused
 
 pyfunc = pytest.importorskip("mlflow.pyfunc", reason="extra mlflow")
 pytestmark = [
@@ -21,10 +20,6 @@ pytestmark = [
 ]
 
 SPEC = Spec(name="house", channels=("load", "wind"), calibrated=2)
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +39,8 @@ def frame(rows: int = 12) -> pd.DataFrame:
     return table
 
 
-def test_it_predicts_what_the_bundle_forecasts(models: Path, tmp_path: Path) -> None:
-    result = run(models / "house", f"--mlflow={tmp_path / 'model'}")
-    assert result.exit_code == 0, result.stderr
+def test_model_predicts_what_the_bundle_forecasts(models: Path, tmp_path: Path) -> None:
+    result = done("export", models / "house", f"--mlflow={tmp_path / 'model'}")
     assert result.stdout.endswith(f"written to {tmp_path / 'model'}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     model = pyfunc.load_model(str(tmp_path / "model"))
@@ -69,8 +63,8 @@ def test_it_predicts_what_the_bundle_forecasts(models: Path, tmp_path: Path) -> 
     assert np.allclose(filled.load, frame().load[10])
 
 
-def test_the_example_is_the_bundles(models: Path, tmp_path: Path) -> None:
-    assert run(models / "calendar", f"--mlflow={tmp_path / 'model'}").exit_code == 0
+def test_example_is_the_bundles(models: Path, tmp_path: Path) -> None:
+    done("export", models / "calendar", f"--mlflow={tmp_path / 'model'}")
     model = pyfunc.load_model(str(tmp_path / "model"))
     example = model.input_example
     assert example.load.tolist() == [*range(5, 13)]
@@ -79,27 +73,23 @@ def test_the_example_is_the_bundles(models: Path, tmp_path: Path) -> None:
     assert required == {"unique_id": False, "ds": True, "load": True}
 
 
-def test_nothing_is_overwritten(models: Path, tmp_path: Path) -> None:
-    result = run(models / "house", f"--mlflow={tmp_path}")
-    assert result.exit_code == 2
-    assert result.stderr == f"foretell export: {tmp_path}: exists already\n"
-
-
-def test_what_is_in_the_way_is_told_before_anything_is_exported(
+def test_existing_folder_is_refused_before_anything_is_exported(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("foretell.commands.export._export")
     (tmp_path / "there").mkdir()
-    to = [f"--out={tmp_path / 'models'}", f"--mlflow={tmp_path / 'there'}"]
-    assert run(tmp_path, *to).exit_code == 2
-    both = [f"--triton={tmp_path / 'triton'}", f"--mlflow={tmp_path / 'there'}"]
-    assert run(models / "house", *both).exit_code == 2
+    there = f"--mlflow={tmp_path / 'there'}"
+    for given in (
+        [tmp_path, f"--out={tmp_path / 'models'}", there],
+        [models / "house", f"--triton={tmp_path / 'triton'}", there],
+    ):
+        said = refused("export", *given)
+        assert said == f"foretell export: {tmp_path / 'there'}: exists already\n"
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-def test_a_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
+def test_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
     write_bundle(tmp_path, SPEC)
     (tmp_path / "house" / "1" / "weights.bin").write_bytes(b"")
-    result = run(tmp_path / "house", f"--mlflow={tmp_path / 'model'}")
-    assert result.exit_code == 2
+    refused("export", tmp_path / "house", f"--mlflow={tmp_path / 'model'}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["house"]

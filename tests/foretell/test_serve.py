@@ -1,3 +1,5 @@
+"""`foretell serve`, as a command: what it imports, refuses and needs."""
+
 from __future__ import annotations
 
 import subprocess
@@ -6,12 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
 from foretell.bundle import layout
-from foretell.commands.serve import command
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import ROOT, Server
+from tests.support.command import refused
+from tests.support.process import ROOT, Server, free_port
+from tests.support.waiting import until
 
 # Runs the command, and says at its end what of the training side was imported.
 _WATCHED = """
@@ -23,7 +25,7 @@ main()
 """
 
 
-def test_serving_never_imports_torch(tmp_path: Path) -> None:
+def test_serving_imports_no_torch(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", Spec())
     with Server(tmp_path / "models", tmp_path / "log", code=_WATCHED) as server:
         body = {"inputs": [{"series": [1.0] * 8}]}
@@ -33,11 +35,11 @@ def test_serving_never_imports_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -> None:
+def test_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -> None:
     (write_bundle(tmp_path, Spec()) / layout.WEIGHTS).write_bytes(b"changed")
-    arguments = ["--models", str(tmp_path), "--port", "0", "--device", "cpu"]
+    arguments = ["--models", tmp_path, "--port=0", "--device=cpu", f"--workers={workers}"]
     ended = subprocess.run(
-        [sys.executable, "-m", "foretell", "serve", *arguments, "--workers", str(workers)],
+        [sys.executable, "-m", "foretell", "serve", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -50,30 +52,38 @@ def test_a_damaged_repository_ends_all_processes(tmp_path: Path, workers: int) -
     assert "Traceback" not in ended.stderr
 
 
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command configures the whole process's logs; a test should not."""
+def test_empty_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command configures the logs of the whole process; a test should not.
     monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
-
-
-def test_an_empty_repository(tmp_path: Path, quiet: None) -> None:
-    result = CliRunner().invoke(command, ["--models", str(tmp_path), "--port", "0"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("foretell serve: model repository")
-    assert "no bundle in it" in result.stderr
-
-
-def test_no_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FORETELL_MODELS", raising=False)
-    result = CliRunner().invoke(command, [])
-    assert result.exit_code == 2
-    assert "FORETELL_MODELS or --models: required" in result.stderr
-
-
-def test_a_flag_wins_over_its_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: None
-) -> None:
     monkeypatch.setenv("FORETELL_MODELS", str(tmp_path / "nowhere"))
-    monkeypatch.setenv("FORETELL_PORT", "0")
-    result = CliRunner().invoke(command, ["--models", str(tmp_path / "elsewhere")])
-    assert "elsewhere: no such folder" in result.stderr
+    said = refused("serve", "--models", tmp_path, "--port", "0")
+    assert said.startswith(f"foretell serve: model repository {tmp_path}")
+    assert "no bundle in it" in said
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
+def test_server_without_standard_streams_answers_and_ends(closed: str, tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec())
+    port = free_port()
+    command = [sys.executable, "-m", "foretell", "serve", "--models", tmp_path, "--port", str(port)]
+    server = subprocess.Popen(
+        ["bash", "-c", f'exec "$@" {closed}', "-", *command],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def is_ready() -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        except httpx.ConnectError:
+            assert server.poll() is None
+            return False
+
+    try:
+        until(is_ready)
+        server.terminate()
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait()

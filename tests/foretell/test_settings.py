@@ -4,12 +4,8 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
-from foretell.commands.presets import command as listing
-from foretell.commands.settings import command as listed
-from foretell.commands.train import command as train
 from foretell.errors import RefusedError
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.checkpoint import load_info
@@ -21,16 +17,13 @@ from foretell.settings.yaml_file import load
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
 from foretell.training.preparation import forecaster_config
+from tests.support.command import done, refused
 
 ALL = presets()
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(listing, arguments)
-
-
 @pytest.mark.parametrize("one", ALL.values(), ids=ALL)
-def test_each_is_a_recipe_for_a_model(one: Preset) -> None:
+def test_each_preset_is_a_recipe_for_a_model(one: Preset) -> None:
     settings = training_of(one.settings)
     minutes = "ettm" in one.name
     config = forecaster_config(
@@ -62,7 +55,7 @@ def test_published_scripts_that_leave_the_frequency_at_its_default_read_no_minut
         assert features(name) == ("hour", "day_of_week", "day_of_month", "day_of_year")
 
 
-def test_what_differs_wins() -> None:
+def test_settings_of_one_horizon_win_over_those_of_the_family() -> None:
     long, wide = preset("patchtst-64/etth1-96"), preset("patchtst-64/ettm1-96")
     assert (long.settings["context"], long.settings["model"]["d_model"]) == (512, 16)
     assert (wide.settings["context"], wide.settings["model"]["d_model"]) == (512, 128)
@@ -70,26 +63,23 @@ def test_what_differs_wins() -> None:
     assert preset("patchtst-96/etth1-192").settings["model"]["heads"] == 8
 
 
-def test_one_that_is_not_there() -> None:
-    with pytest.raises(RefusedError, match=r"no preset 'patchtst'; `foretell presets` lists them"):
-        preset("patchtst")
-
-
-def test_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = run().stdout
+def test_presets_are_listed_and_printed_as_files_to_change() -> None:
+    text = done("presets").stdout
     for title in {one.title for one in ALL.values()}:
         assert title in text
     assert re.search(r"patchtst-42/etth1 .* 0\.375 / 0\.399 .* 0\.449 / 0\.466", text)
+    printed = done("presets", "dlinear/etth1-96").stdout
+    assert "# published: MSE 0.375, MAE 0.399" in printed
+    assert yaml.safe_load(printed) == preset("dlinear/etth1-96").settings
+    assert "# published:" not in done("presets", "transformer/etth1-96").stdout
 
 
-def test_one_is_printed_as_a_file_to_change(tmp_path: Path) -> None:
-    result = run("dlinear/etth1-96")
-    assert "# published: MSE 0.375, MAE 0.399" in result.stdout
-    assert yaml.safe_load(result.stdout) == preset("dlinear/etth1-96").settings
-    assert "# published:" not in run("transformer/etth1-96").stdout
-    refused = run("dlinear")
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("foretell presets: no preset 'dlinear'")
+@pytest.mark.parametrize(
+    "words", [["presets", "patchtst"], ["train", "--preset=patchtst"]], ids=lambda words: words[0]
+)
+def test_unknown_preset_is_refused(words: list[str]) -> None:
+    unknown = "no preset 'patchtst'; `foretell presets` lists them"
+    assert refused(*words).startswith(f"foretell {words[0]}: {unknown}")
 
 
 def test_files_and_flags_win_over_a_preset(tmp_path: Path) -> None:
@@ -98,15 +88,11 @@ def test_files_and_flags_win_over_a_preset(tmp_path: Path) -> None:
     data.write_text("\n".join(["date,OT,HUFL", *rows, ""]))
     file.write_text("context: 24\nhorizon: 2\nepochs: 2\nsplits: 0.7,0.1,0.2\n")
     flags = ["--preset=dlinear/etth1-96", f"--config={file}", "--epochs=1"]
-    result = CliRunner().invoke(train, [*flags, f"--data={data}", f"--out={out}"])
-    assert result.exit_code == 0, result.stderr
+    done("train", *flags, f"--data={data}", f"--out={out}")
     info = load_info(out)
-    assert (info.config.architecture, info.config.context, info.config.horizon) == (
-        "dlinear",
-        24,
-        2,
-    )
-    assert info.config.window_norm is None
+    config = info.config
+    assert (config.architecture, config.context, config.horizon) == ("dlinear", 24, 2)
+    assert config.window_norm is None
     assert info.training is not None
     assert (info.training.learning_rate, info.training.epochs) == (0.005, 1)
 
@@ -114,26 +100,17 @@ def test_files_and_flags_win_over_a_preset(tmp_path: Path) -> None:
 def test_words_win_over_a_file_and_flags_over_both(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("batch-size: 8\nepochs: 2\nmodel: {heads: 2}\n")
-    words = [
-        "epochs=3",
-        "model.d-model=64",
-        "model.attention.factor=.5",
-        "seed=1",
-        "cut_at=2024-03-01",
-    ]
-    found = gather("patchtst-42/etth1-96", file, words[:2] + words[3:], {"seed": 7, "arch": None})
+    words = ["epochs=3", "model.d-model=64", "seed=1", "cut_at=2024-03-01"]
+    found = gather("patchtst-42/etth1-96", file, words, {"seed": 7, "arch": None})
     assert (found["batch_size"], found["epochs"], found["seed"]) == (8, 3, 7)
-    assert (found["arch"], found["model"]["heads"], found["model"]["d_model"]) == (
-        "patchtst",
-        2,
-        64,
-    )
+    model = found["model"]
+    assert (found["arch"], model["heads"], model["d_model"]) == ("patchtst", 2, 64)
     assert str(training_of(found | {"splits": (0.7, 0.1, 0.2)}).cut_at) == "2024-03-01 00:00:00"
-    inner = gather("autoformer/etth1-96", None, words[2:3], {})["model"]["attention"]
-    assert inner == {"mechanism": "autocorrelation", "factor": 0.5}
+    inner = gather("autoformer/etth1-96", None, ["model.attention.factor=.5"], {})
+    assert inner["model"]["attention"] == {"mechanism": "autocorrelation", "factor": 0.5}
 
 
-def test_none_is_nothing_in_a_model() -> None:
+def test_none_is_a_value_of_a_model() -> None:
     given = gather("patchtst-42/etth1-96", None, ["model.window_norm=none"], {})
     assert training_of(given).model["window_norm"] is None
     assert training_of(given).model["final_norm"] is None
@@ -153,36 +130,25 @@ def test_none_is_nothing_in_a_model() -> None:
         (["horizon=null"], "^horizon is missing; give --horizon, or set it in --config"),
     ],
 )
-def test_settings_that_are_none(words: list[str], message: str) -> None:
+def test_wrong_settings_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(RefusedError, match=message):
         training_of(gather("dlinear/etth1-96", None, words, {}))
 
 
-def test_a_preset_that_is_not_there_ends_the_training() -> None:
-    result = CliRunner().invoke(train, ["--preset=patchtst"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("foretell train: no preset 'patchtst'")
-
-
 def test_all_settings_are_listed() -> None:
-    found = {
-        name: CliRunner().invoke(listed, [name]).stdout for name in (*ARCHITECTURES, *MECHANISMS)
-    }
+    found = {name: done("settings", name).stdout for name in (*ARCHITECTURES, *MECHANISMS)}
     for name, config in ARCHITECTURES.items():
         own = config.model_fields.keys() - {"architecture", "channels", "targets", "calendar"}
         assert all(f"│ model.{each} " in found[name] for each in own - {"context", "horizon"})
-    text = CliRunner().invoke(listed, []).stdout
+    text = done("settings").stdout
     assert all(f"│ {name} " in text for name in TrainingConfig.model_fields.keys() - {"model"})
     assert "architectures: autoformer, dlinear" in text
     words = " ".join(found["autoformer"].split())
     assert "│ model.embedding │ timeF|learned|fixed │ timeF │ Of calendar features." in words
     assert "│ model.attention │ mechanisms │ autocorrelation │" in words
     assert "│ model.attention.factor " in found["autocorrelation"]
-    result = CliRunner().invoke(listed, ["oracle"])
-    assert result.exit_code == 2
-    assert (
-        "neither an architecture nor a mechanism is called 'oracle'; import; arch" in result.stderr
-    )
+    unknown = "neither an architecture nor a mechanism is called 'oracle'; import; arch"
+    assert unknown in refused("settings", "oracle")
 
 
 def test_settings_of_any_type_are_described() -> None:
@@ -196,7 +162,7 @@ def test_settings_of_any_type_are_described() -> None:
     assert [values_of(schema[name]) for name in Odd.model_fields] == ["1|2", "a", "VALUE", "VALUE"]
 
 
-def test_yaml_may_repeat_itself_by_name_alone() -> None:
+def test_yaml_may_name_a_part_but_repeat_no_setting() -> None:
     text = "a: 1\nb: &same {c: [x, 2]}\nd: *same\n"
     assert load(text, "here") == {"a": 1, "b": {"c": ["x", 2]}, "d": {"c": ["x", 2]}}
     for given in ("a: 1\na: 2\n", "b: {c: 1, c: 1}\n"):

@@ -10,23 +10,19 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from pyarrow import ipc
 
 from foretell.backtesting.subject import load_subject
-from foretell.bundle.manifest import Manifest, read
-from foretell.commands.backtest import command as backtest
-from foretell.commands.export import command as export
-from foretell.commands.train import command as train
+from foretell.bundle.manifest import read
 from foretell.data.source import DataSource
 from foretell.models.checkpoint import Checkpoint, load
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.training.accuracy import baselines, evaluate
 from foretell.training.windows import Windows
-from tests.foretell.test_train import SMALL
-from tests.foretell.words import words
+from tests.foretell.test_train import SMALL, words
 from tests.service.client import Client
+from tests.support.command import done, refused
 
 CHANNELS, TARGETS, COLUMNS = ("sun", "load", "wind"), ("sun", "wind"), [0, 2]
 CONTEXT, HORIZON = 24, 2
@@ -36,12 +32,6 @@ FAMILIES = {
     "patchtst": {"rows": 150, "d_model": 8, "patch": 4, "stride": 4},
 }
 GIVEN = {**SMALL, "context": CONTEXT, "horizon": HORIZON, "patch": None, "stride": None}
-
-
-def run(command: object, *words: object) -> Result:
-    result = CliRunner().invoke(command, [str(word) for word in words])  # type: ignore[arg-type]
-    assert result.exit_code == 0, result.stderr
-    return result
 
 
 def write(folder: Path, rows: int) -> Path:
@@ -61,8 +51,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     data, out = write(folder, int(family.pop("rows"))), folder / "model"
     settings = {name: each for name, each in (GIVEN | family).items() if each is not None}
     settings |= {"arch": request.param, "target": "wind, sun", "bounds": "wind=0:60"}
-    run(train, *words(data=data, out=out, **settings))
-    run(export, out, f"--out={folder / 'repository'}", "--force")
+    done("train", *words(data=data, out=out, **settings))
+    done("export", out, f"--out={folder / 'repository'}", "--force")
     return folder
 
 
@@ -75,14 +65,14 @@ def windows(folder: Path, loaded: Checkpoint) -> Windows:
     return Windows(panel, split.test, CONTEXT, HORIZON, info.scaler, config.calendar)
 
 
-def test_it_is_measured_by_its_targets(made: Path) -> None:
+def test_accuracy_is_that_of_the_targets(made: Path) -> None:
     loaded = load(made / "model")
     info, test = loaded.info, loaded.info.test
     assert (info.channels, info.targets, info.config.targets) == (CHANNELS, TARGETS, (0, 2))
     assert len(info.scaler.mean) == 3
     assert test is not None
     every = windows(made, loaded)
-    naive = baselines(every, read_manifest(made).step)["last_value"]
+    naive = baselines(every, read(made / "repository" / "model" / "1").step)["last_value"]
     errors = []
     for batch in every.batches(1000):
         for forecast, future in (
@@ -95,12 +85,8 @@ def test_it_is_measured_by_its_targets(made: Path) -> None:
     assert evaluate(naive, every, 100).mse != pytest.approx(test.last_value.mse, rel=1e-3)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    return read(folder / "repository" / "model" / "1")
-
-
-def test_the_bundle(made: Path) -> None:
-    manifest = read_manifest(made)
+def test_bundle_names_and_calibrates_the_targets(made: Path) -> None:
+    manifest = read(made / "repository" / "model" / "1")
     assert (manifest.channels, manifest.targets) == (CHANNELS, TARGETS)
     report = manifest.calibration
     assert report is not None
@@ -113,7 +99,7 @@ def test_the_bundle(made: Path) -> None:
     np.testing.assert_allclose(bundle.training.std, checkpoint.training.std)
 
 
-def test_answers(made: Path) -> None:
+def test_server_answers_the_targets(made: Path) -> None:
     info, model = load(made / "model")
     frame = pd.read_csv(made / "data.csv", parse_dates=["date"]).tail(CONTEXT)
     known = (frame[list(CHANNELS)].to_numpy() - info.scaler.mean) / info.scaler.std
@@ -159,11 +145,11 @@ def test_answers(made: Path) -> None:
     assert json.dumps(card["bounds"]) == '{"wind": {"low": 0.0, "high": 60.0}}'
 
 
-def test_backtest(made: Path) -> None:
+def test_backtest_is_of_the_targets(made: Path) -> None:
     tables = []
     for name in ("repository/model", "model"):
         file = made / f"{name.replace('/', '-')}.csv"
-        run(backtest, made / "data.csv", f"--model={made / name}", f"--out={file}")
+        done("backtest", made / "data.csv", f"--model={made / name}", f"--out={file}")
         tables.append(pd.read_csv(file))
     bundle, checkpoint = tables
     assert list(bundle["channel"].unique()) == list(TARGETS)
@@ -183,16 +169,16 @@ def test_backtest(made: Path) -> None:
         ),
     ],
 )
-def test_refusals(tmp_path: Path, given: dict[str, object], message: str) -> None:
+def test_unknown_targets_are_refused(
+    tmp_path: Path, given: dict[str, object], message: str
+) -> None:
     settings = {name: each for name, each in (GIVEN | given).items() if each is not None}
     given = words(data=write(tmp_path, 200), out=tmp_path / "model", **settings)
-    result = CliRunner().invoke(train, given)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in refused("train", *given)
     assert {path.name for path in tmp_path.iterdir()} == {"data.csv"}
 
 
 def test_all_channels_by_name_are_no_targets(tmp_path: Path) -> None:
     settings = {**GIVEN, "patch": 4, "stride": 4, "target": "wind,load,sun"}
-    run(train, *words(data=write(tmp_path, 200), out=tmp_path / "model", **settings))
+    done("train", *words(data=write(tmp_path, 200), out=tmp_path / "model", **settings))
     assert load(tmp_path / "model").info.config.targets is None

@@ -20,21 +20,13 @@ from foretell.terminal.tables import (
 )
 from foretell.terminal.words import numbers, period, sparkline
 from foretell.timeaxis.frequency import Frequency
+from tests.support.command import cells
 
 HOURLY = Frequency.parse("h")
 
 
 def accuracy(mse: float, mae: float) -> Accuracy:
     return Accuracy(mse=mse, mae=mae)
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of the body, row by row."""
-    return [
-        [cell.strip() for cell in line.strip("│").split("│")]
-        for line in text.splitlines()
-        if line.startswith("│")
-    ]
 
 
 def test_composition(capsys: pytest.CaptureFixture[str]):
@@ -65,7 +57,7 @@ def test_verification(capsys: pytest.CaptureFixture[str]):
     assert "training: pressure by 0.05. The values are large" in warning
     assert "subtract a constant from the data" in warning
     assert "CPU against torch float64" in text
-    first, second = rows(text)
+    first, second = cells(text)
     assert first == ["graph, batch 1", "120", "8", "4.0e-07", "3.2e-06", "1e-05", "passed"]
     # A pipe is not cut to the width of a terminal.
     assert second[0] == bad.name.strip()
@@ -73,34 +65,20 @@ def test_verification(capsys: pytest.CaptureFixture[str]):
 
 
 def test_accuracy(capsys: pytest.CaptureFixture[str]):
-    result = TestResult(
-        windows=1729,
-        model=accuracy(0.453211, 0.4),
-        onnx=accuracy(0.453212, 0.4),
-        last_value=accuracy(0.887, 0.6),
-        seasonal_naive=accuracy(0.832, 0.5),
-        season=24,
-    )
+    errors = {"last_value": accuracy(0.887, 0.6), "seasonal_naive": accuracy(0.832, 0.5)}
+    model, onnx = accuracy(0.453211, 0.4), accuracy(0.453212, 0.4)
+    result = TestResult(windows=1729, model=model, onnx=onnx, season=24, **errors)
     bare = result.model_copy(update={"onnx": None, "seasonal_naive": None})
     print_test({"patchtst": result, "unknown": None, "bare": bare}, "h")
     text = capsys.readouterr().out
-    first, second = rows(text)
-    assert first == [
-        "patchtst",
-        "1729",
-        "0.45321 / 0.40000",
-        "0.45321 / 0.40000",
-        "0.88700 / 0.60000",
-        "0.83200 / 0.50000",
-    ]
+    first, second = cells(text)
+    ours, others = ["0.45321 / 0.40000"] * 2, ["0.88700 / 0.60000", "0.83200 / 0.50000"]
+    assert first == ["patchtst", "1729", *ours, *others]
     assert second == ["bare", "1729", "0.45321 / 0.40000", "-", "0.88700 / 0.60000", "-"]
     # Not wrapped: a line of its own for each.
     said = text.splitlines()[-2:]
     assert said[0] == f"patchtst: {verdict(result, HOURLY)}"
     assert said[1] == f"bare: {verdict(bare, HOURLY)}"
-
-
-def test_no_accuracy_prints_nothing(capsys: pytest.CaptureFixture[str]):
     print_test({"patchtst": None}, "h")
     assert capsys.readouterr().out == ""
 
@@ -115,7 +93,7 @@ def test_calibration(capsys: pytest.CaptureFixture[str]):
     )
     manifest = Manifest.model_construct(calibration=report)
     print_calibration(manifest)
-    assert rows(capsys.readouterr().out) == [
+    assert cells(capsys.readouterr().out) == [
         ["1 to 24", "853", "36", "99", "80%", "76.1%", "1.234"],
         ["25 to 48", "256", "18", "98", "95%", "100.0%", "2.000"],
     ]
@@ -182,6 +160,8 @@ def test_periods(steps: int, frequency: str, words: str) -> None:
         ([-1.25, 1e-7], ["-1.25", "0.00"]),
         ([1e20, 3e-9], ["1e+20", "3e-09"]),
         ([1.5, np.nan], ["1.5", "nan"]),
+        # No more digits than float32 has.
+        ([1.0, 1.0 + 1e-12], ["1", "1"]),
         ([], []),
     ],
 )
@@ -191,15 +171,9 @@ def test_numbers_have_the_digits_that_tell_neighbours_apart(
     assert numbers(np.array(values, np.float64)) == texts
 
 
-def test_numbers_that_differ_by_rounding_alone_have_no_more_digits_than_float32() -> None:
-    assert numbers(np.array([1.0, 1.0 + 1e-12])) == ["1", "1"]
-
-
 def test_sparklines_share_a_scale() -> None:
     assert sparkline(np.arange(8.0)) == ["▁▂▃▄▅▆▇█"]
     assert sparkline(np.array([0.0, 7.0]), np.array([14.0])) == ["▁▅", "█"]
     assert sparkline(np.ones(3)) == ["▅▅▅"]
-
-
-def test_long_sparklines_show_means() -> None:
+    # A long one shows means.
     assert sparkline(np.repeat([0.0, 7.0], 50), width=2) == ["▁█"]

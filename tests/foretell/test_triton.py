@@ -6,24 +6,19 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from click.testing import CliRunner, Result
 from google.protobuf import text_format
 
 from foretell.bundle import manifest as manifests
 from foretell.bundle.distribution import Distribution
-from foretell.commands.export import command
 from foretell.hosts.triton import configuration
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused, run
 
 protobuf = pytest.importorskip("tritonclient.grpc.model_config_pb2", reason="tritonclient[grpc]")
 
 PLAIN = Spec(name="house", channels=("load", "wind"))
 CALENDAR = Spec(name="calendar", with_calendar=True, margin_bound=0.1)
 CPU = Spec(name="cpu", changes={"devices": ("cpu",)})
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 def parsed(text: str) -> Any:
@@ -35,8 +30,8 @@ def parsed(text: str) -> Any:
 def test_the_configuration_is_tritons_and_the_graph_the_bundles(spec: Spec, tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", spec)
     bundle = tmp_path / "models" / spec.name / "1"
-    result = run(bundle, f"--triton={tmp_path / 'triton'}")
-    assert (result.exit_code, result.stderr) == (0, "")
+    result = done("export", bundle, f"--triton={tmp_path / 'triton'}")
+    assert result.stderr == ""
     place = tmp_path / "triton" / spec.name / "1"
     assert result.stdout == f"written to {place}\n"
     assert sorted(path.name for path in place.iterdir()) == ["model.onnx", "weights.bin"]
@@ -86,75 +81,61 @@ def test_models_for_cpus_alone_say_so(tmp_path: Path) -> None:
         assert ("intra_op_thread_count" in config.parameters) == (kind == "KIND_CPU")
 
 
-def test_versions_lie_beside_each_other(tmp_path: Path) -> None:
-    for version in ("1", "2"):
-        write_bundle(tmp_path / "models", Spec(name="house", version=version))
-        assert run(tmp_path / "models" / "house", f"--triton={tmp_path}").exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "house").iterdir()) == [
-        *("1", "2", "config.pbtxt")
-    ]
-    again = run(tmp_path / "models" / "house", f"--triton={tmp_path}")
-    assert again.exit_code == 2
-    assert again.stderr == f"foretell export: {tmp_path / 'house' / '2'}: exists already\n"
-
-
-def test_what_its_owner_tuned_stays(tmp_path: Path) -> None:
+def test_versions_lie_beside_each_other_and_keep_what_was_tuned(tmp_path: Path) -> None:
     config = tmp_path / "house" / "config.pbtxt"
+    given = ["export", tmp_path / "models" / "house", f"--triton={tmp_path}"]
     tuned = ""
     for version in ("1", "2"):
         write_bundle(tmp_path / "models", Spec(name="house", version=version))
-        assert run(tmp_path / "models" / "house", f"--triton={tmp_path}").exit_code == 0
+        done(*given)
         assert not tuned or config.read_text() == tuned
         tuned = config.read_text().replace("max_batch_size: 64", "max_batch_size: 8")
         config.write_text(tuned)
+    there = sorted(path.name for path in (tmp_path / "house").iterdir())
+    assert there == ["1", "2", "config.pbtxt"]
+    assert refused(*given) == f"foretell export: {tmp_path / 'house' / '2'}: exists already\n"
 
 
-def test_versions_for_other_devices_are_refused(tmp_path: Path) -> None:
-    for version, devices, code in (("1", ("cpu", "cuda"), 0), ("2", ("cpu",), 2)):
-        spec = Spec(name="house", version=version, changes={"devices": devices})
-        write_bundle(tmp_path / "models", spec)
-        assert run(tmp_path / "models" / "house", f"--triton={tmp_path}").exit_code == code
+@pytest.mark.parametrize("change", [{"changes": {"devices": ("cpu",)}}, {"horizon": 5}])
+def test_versions_that_the_configuration_does_not_fit_are_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    given = ["export", tmp_path / "models" / "house", f"--triton={tmp_path}"]
+    both = {"changes": {"devices": ("cpu", "cuda")}}
+    write_bundle(tmp_path / "models", Spec(name="house", **both))
+    done(*given)
+    write_bundle(tmp_path / "models", Spec(name="house", version="2", **both | change))
+    assert "config.pbtxt: is not what house@2 needs" in refused(*given)
     assert not (tmp_path / "house" / "2").exists()
 
 
-def test_versions_that_differ_in_shape_are_refused(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "models", Spec(name="house"))
-    assert run(tmp_path / "models" / "house", f"--triton={tmp_path}").exit_code == 0
-    write_bundle(tmp_path / "models", Spec(name="house", version="2", horizon=5))
-    result = run(tmp_path / "models" / "house", f"--triton={tmp_path}")
-    assert result.exit_code == 2
-    assert "config.pbtxt: is not what house@2 needs" in result.stderr
-    assert not (tmp_path / "house" / "2").exists()
-
-
-def test_a_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
+def test_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", PLAIN)
     (tmp_path / "models" / "house" / "1" / "weights.bin").write_bytes(b"")
-    result = run(tmp_path / "models" / "house", f"--triton={tmp_path / 'triton'}")
-    assert result.exit_code == 2
-    assert "weights.bin" in result.stderr
+    said = refused("export", tmp_path / "models" / "house", f"--triton={tmp_path / 'triton'}")
+    assert "weights.bin" in said
     assert not (tmp_path / "triton").exists()
 
 
-def test_what_bundles_and_checkpoints_take(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "options", "said"),
+    [
+        ("house", [], "is a bundle: it needs --triton or --mlflow"),
+        ("house", ["--triton=triton", "--calibration-passes=2"], "--calibration-passes is of chec"),
+        ("empty", ["--triton=triton"], "is no bundle: a checkpoint needs --out"),
+    ],
+)
+def test_options_of_bundles_and_checkpoints(
+    tmp_path: Path, folder: str, options: list[str], said: str
+) -> None:
     write_bundle(tmp_path, PLAIN)
     (tmp_path / "empty").mkdir()
-    for words, said in (
-        ([tmp_path / "house"], "is a bundle: it needs --triton or --mlflow"),
-        (
-            [tmp_path / "house", f"--triton={tmp_path}", "--calibration-passes=2"],
-            "is a bundle: --calibration-passes is of checkpoints",
-        ),
-        ([tmp_path / "empty", f"--triton={tmp_path}"], "is no bundle: a checkpoint needs --out"),
-    ):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert said in result.stderr
+    result = run("export", tmp_path / folder, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
 
 
-def test_a_checkpoint_is_exported_on_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_is_exported_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, PLAIN)
     (tmp_path / "checkpoint").mkdir()
     exported = []
@@ -164,11 +145,7 @@ def test_a_checkpoint_is_exported_on_the_way(
         return tmp_path / "house" / "1"
 
     monkeypatch.setattr("foretell.commands.export._export", export)
-    words = [
-        f"--out={tmp_path / 'models'}",
-        "--calibration-passes=2",
-        f"--triton={tmp_path / 'triton'}",
-    ]
-    assert run(tmp_path / "checkpoint", *words).exit_code == 0
+    given = [f"--out={tmp_path / 'models'}", f"--triton={tmp_path / 'triton'}"]
+    done("export", tmp_path / "checkpoint", *given, "--calibration-passes=2")
     assert exported == [(tmp_path / "checkpoint", tmp_path / "models", 2)]
     assert (tmp_path / "triton" / "house" / "1" / "model.onnx").is_file()

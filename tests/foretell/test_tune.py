@@ -1,6 +1,4 @@
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -8,10 +6,8 @@ import optuna
 import pandas as pd
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
-from foretell.commands.train import command as train
-from foretell.commands.tune import _tell, command
+from foretell.commands.tune import _tell
 from foretell.data.reading import read
 from foretell.errors import RefusedError
 from foretell.models.checkpoint import load_info
@@ -19,7 +15,8 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.training.preparation import forecaster_config
 from foretell.tuning.search import Search
 from foretell.tuning.space import Range, read_choices, space_of, training_with
-from tests.foretell.words import words
+from tests.foretell.test_train import words
+from tests.support.command import done, refused, run
 
 GIVEN: dict[str, Any] = {
     "arch": "patchtst",
@@ -56,10 +53,11 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def run(
-    *given: object, model: Mapping[str, object] = MappingProxyType({}), **settings: Any
-) -> Result:
-    return CliRunner().invoke(command, [*map(str, given), *words(**settings, **model)])
+def given(**changes: Any) -> list[str]:
+    """Words of a search: those of `GIVEN`, without what is None."""
+    settings = GIVEN | changes
+    settings |= settings.pop("model", {})
+    return words(**{name: value for name, value in settings.items() if value is not None})
 
 
 def search_of(data: Path, journal: Path, space: dict[str, Any]) -> Search:
@@ -68,32 +66,28 @@ def search_of(data: Path, journal: Path, space: dict[str, Any]) -> Search:
 
 def test_ends_with_settings_that_train_takes(data: Path, tmp_path: Path) -> None:
     best = tmp_path / "best.yaml"
-    given = ("--minutes=5", "--trainings=2", "--search=model.d_model=8,16", f"--out={best}")
-    result = run(*given, data=data, **GIVEN)
-    assert result.exit_code == 0, result.stderr
+    search = ["tune", "--minutes=5", "--trainings=2", f"--out={best}", *given(data=data)]
+    result = done(*search, "--search=model.d_model=8,16")
     found = yaml.safe_load(best.read_text())
     assert result.stdout == best.read_text()
     assert found["model"]["d_model"] in (8, 16)
     assert 1e-4 <= found["learning_rate"] <= 2e-2
     assert (found["context"], found["data"]) == (24, str(data))
     assert "training 1: validation" in result.stderr
-    assert f"best of 2 trainings: validation MSE {found_error(result):.4f}" in result.stderr
-    again = run(*given, data=data, **GIVEN)
-    assert again.exit_code == 0, again.stderr
+    *trainings, _ = [line for line in result.stderr.splitlines() if ": validation " in line]
+    lowest = min(float(line.split(": validation ")[1].split()[0]) for line in trainings)
+    assert f"best of 2 trainings: validation MSE {lowest:.4f}" in result.stderr
+    again = done(*search, "--search=model.d_model=8,16")
     assert "going on after 2 trainings" in again.stderr
     assert "training 4: " in again.stderr
-    trained = CliRunner().invoke(train, [f"--config={best}", f"--out={tmp_path / 'model'}"])
-    assert trained.exit_code == 0, trained.stderr
+    done("train", f"--config={best}", f"--out={tmp_path / 'model'}")
     assert load_info(tmp_path / "model").config.d_model in (8, 16)
+    said = refused(*search, "--search=model.d_model=16")
+    assert "a search with other settings; start afresh with --restart" in said
+    done(*search, "--search=model.d_model=16", "--restart")
 
 
-def found_error(result: Result) -> float:
-    """The lowest validation error of the lines of a search."""
-    lines = [line for line in result.stderr.splitlines() if ": validation " in line]
-    return min(float(line.split(": validation ")[1].split()[0]) for line in lines[:-1])
-
-
-def test_the_first_training_is_by_the_defaults_and_what_follows_is_not(
+def test_first_training_has_the_defaults_and_later_ones_have_not(
     data: Path, tmp_path: Path
 ) -> None:
     search = search_of(data, tmp_path / "a", RATES)
@@ -110,7 +104,7 @@ def test_the_first_training_is_by_the_defaults_and_what_follows_is_not(
     assert len({first, *others}) == 3
 
 
-def test_the_rows_of_the_test_split_do_not_count(data: Path, tmp_path: Path) -> None:
+def test_rows_of_the_test_split_do_not_count(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     frame = pd.read_csv(data)
     frame.loc[240:, "load"] = 1000.0
@@ -123,7 +117,7 @@ def test_the_rows_of_the_test_split_do_not_count(data: Path, tmp_path: Path) -> 
     assert values[0] == values[1]
 
 
-def test_a_training_that_promises_nothing_is_given_up(
+def test_training_that_promises_nothing_is_given_up(
     data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -140,7 +134,7 @@ def test_a_training_that_promises_nothing_is_given_up(
         search.best()
 
 
-def test_settings_that_do_not_go_together_are_told_and_left(data: Path, tmp_path: Path) -> None:
+def test_settings_that_do_not_go_together_are_named_and_left(data: Path, tmp_path: Path) -> None:
     search = search_of(data, tmp_path / "a", {"model.d_model": (7,)})
     told: list[optuna.trial.FrozenTrial] = []
     search.run(5, 1, told.append)
@@ -149,68 +143,42 @@ def test_settings_that_do_not_go_together_are_told_and_left(data: Path, tmp_path
         search.best()
 
 
-def test_no_time_for_an_epoch(data: Path, tmp_path: Path) -> None:
-    result = run("--minutes=0.00001", f"--out={tmp_path / 'best.yaml'}", data=data, **GIVEN)
+def test_search_without_time_for_an_epoch_is_refused(data: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    result = run("tune", "--minutes=0.00001", f"--out={best}", *given(data=data))
     assert result.exit_code == 2
     assert "no training ended an epoch; give the search more minutes" in result.stderr
-    assert not (tmp_path / "best.yaml").exists()
+    assert not best.exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "change", "message"),
+    ("option", "change", "message"),
     [
-        (["--search=model.d_model"], {}, "--search model.d_model: expected a setting and values"),
-        (["--search=model.heads=1,2"], {}, "model.heads: it is given, and to be searched"),
-        (["--search=colour=1,2"], {}, "colour: unknown setting"),
-        (["--search=loss=mse,[mae"], {}, "--search loss=mse,[mae: not YAML: "),
-        (["--search=loss=mse,rmse"], {}, "loss: Input should be 'mse', "),
-        (
-            ["--search=model.moving_average=5"],
-            {"context": None},
-            "moving_average: patchtst has no such",
-        ),
-        ([], {"bounds": "lod=0:"}, "bounds: no channel 'lod' is forecast; did you mean 'load'?"),
-        ([], {"target": "lod"}, "no column 'lod'; did you mean 'load'?"),
-        ([], {"target": "load", "bounds": "7=0:"}, "bounds: no channel '7' is forecast"),
-        ([], {"learning_rate": 2}, "learning_rate: "),
-        ([], {"arch": None}, "arch is missing"),
-        ([], {"horizon": None}, "horizon is missing"),
-        ([], {"data": "nowhere.csv"}, "nowhere.csv"),
+        ("--search=model.d_model", {}, "--search model.d_model: expected a setting and values"),
+        ("--search=model.heads=1,2", {}, "model.heads: it is given, and to be searched"),
+        ("--search=colour=1,2", {}, "colour: unknown setting"),
+        ("--search=loss=mse,[mae", {}, "--search loss=mse,[mae: not YAML: "),
+        ("--search=loss=mse,rmse", {}, "loss: Input should be 'mse', "),
+        ("--search=model.moving_average=5", {"context": None}, "moving_average: patchtst has no"),
+        ("--trainings=1", {"bounds": "lod=0:"}, "bounds: no channel 'lod' is forecast; did you "),
+        ("--trainings=1", {"target": "lod"}, "no column 'lod'; did you mean 'load'?"),
+        ("--target=load", {"bounds": "7=0:"}, "bounds: no channel '7' is forecast"),
+        ("--trainings=1", {"learning_rate": 2}, "learning_rate: "),
+        ("--trainings=1", {"arch": None}, "arch is missing"),
+        ("--trainings=1", {"horizon": None}, "horizon is missing"),
+        ("--trainings=1", {"data": "nowhere.csv"}, "nowhere.csv"),
     ],
 )
 def test_bad_input_writes_nothing(
-    data: Path, tmp_path: Path, words: list[str], change: dict[str, Any], message: str
+    data: Path, tmp_path: Path, option: str, change: dict[str, Any], message: str
 ) -> None:
-    settings = {"data": data} | GIVEN | change
-    given = {name: value for name, value in settings.items() if value is not None}
-    out = tmp_path / "best.yaml"
-    result = run("--minutes=1", "--trainings=1", f"--out={out}", *words, **given)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("foretell tune: ")
-    assert message in result.stderr
+    settings = given(**{"data": data} | change)
+    out = f"--out={tmp_path / 'best.yaml'}"
+    assert message in refused("tune", "--minutes=1", out, option, *settings)
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.csv"]
 
 
-def test_a_target_whose_name_looks_like_a_number(data: Path, tmp_path: Path) -> None:
-    best = tmp_path / "best.yaml"
-    own = ("--minutes=5", "--trainings=1", "--search=batch_size=32", f"--out={best}")
-    given = {name: value for name, value in GIVEN.items() if name != "batch_size"} | {"epochs": 1}
-    result = run(*own, data=data, target="7", **given)
-    assert result.exit_code == 0, result.stderr
-    assert yaml.safe_load(best.read_text())["target"] == "7"
-
-
-def test_another_search_is_not_gone_on_with(data: Path, tmp_path: Path) -> None:
-    given = ("--minutes=5", "--trainings=1", f"--out={tmp_path / 'best.yaml'}")
-    assert run(*given, "--search=model.d_model=8", data=data, **GIVEN).exit_code == 0
-    refused = run(*given, "--search=model.d_model=16", data=data, **GIVEN)
-    assert refused.exit_code == 2
-    assert "a search with other settings; start afresh with --restart" in refused.stderr
-    afresh = run(*given, "--search=model.d_model=16", "--restart", data=data, **GIVEN)
-    assert afresh.exit_code == 0, afresh.stderr
-
-
-def test_what_is_searched(data: Path) -> None:
+def test_space_is_made_of_what_is_not_given(data: Path) -> None:
     panel = read(data)
     given = {"arch": "patchtst", "horizon": 6, "model": {"d_ff": 8}}
     space = space_of(given, {"model.d_model": (8, 16)}, panel)
@@ -234,15 +202,17 @@ def test_values_to_try_are_read_as_yaml() -> None:
     }
 
 
-def test_what_is_given_is_written_so_that_train_reads_it(data: Path, tmp_path: Path) -> None:
+def test_settings_that_look_like_others_are_written_so_that_train_reads_them(
+    data: Path, tmp_path: Path
+) -> None:
     best = tmp_path / "best.yaml"
     frame = pd.read_csv(data).rename(columns={"load": "yes"})
     frame["date"] = pd.to_datetime(frame["date"]).dt.strftime("%d.%m.%Y %H:%M")
     frame.to_csv(data, index=False)
-    said = {"bounds": "yes=-9:", "date_format": "%d.%m.%Y %H:%M", "channels": "yes", "data": data}
-    result = run("--minutes=5", "--trainings=1", f"--out={best}", **said, **GIVEN)
-    assert result.exit_code == 0, result.stderr
-    trained = CliRunner().invoke(train, [f"--config={best}", f"--out={tmp_path / 'model'}"])
-    assert trained.exit_code == 0, trained.stderr
+    said = {"bounds": "7=-9:", "date_format": "%d.%m.%Y %H:%M", "channels": "yes,7", "data": data}
+    search = ["--minutes=5", "--trainings=1", f"--out={best}"]
+    done("tune", *search, *given(**said, target="7", epochs=1))
+    assert yaml.safe_load(best.read_text())["target"] == "7"
+    done("train", f"--config={best}", f"--out={tmp_path / 'model'}")
     info = load_info(tmp_path / "model")
-    assert (info.channels, info.bounds["yes"].low) == (("yes",), -9)
+    assert (info.channels, info.targets, info.bounds["7"].low) == (("yes", "7"), ("7",), -9)

@@ -1,26 +1,26 @@
-import subprocess
-import sys
+"""`foretell verify`: from the probes, against a checkpoint, and on a device."""
+
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from foretell.bundle import layout
 from foretell.bundle.manifest import read
-from foretell.commands.verify import command
+from foretell.export.comparison import Reference
+from foretell.export.window_set import WindowSet
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import load, save
+from foretell.verification import device, reference
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.bundles import Spec, rewrite_manifest, softmax_stage, write_bundle
+from tests.support.command import done, refused, run
 
 SPEC = Spec(stages=(softmax_stage(),))
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 @pytest.fixture
@@ -28,72 +28,50 @@ def bundle(tmp_path: Path) -> Path:
     return write_bundle(tmp_path / "models", SPEC)
 
 
-def test_from_the_probes(bundle: Path):
-    result = run(bundle)
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.endswith("repeat@1: verified\n")
-    assert f"opened with onnxruntime {onnxruntime.__version__}, CPUExecution" in result.stdout
+@pytest.fixture
+def small(exported: tuple[Path, Result]) -> Path:
+    """A bundle of `checkpoint`."""
+    return exported[0] / "small" / "1"
 
 
-def test_a_bundle_of_another_onnxruntime_is_told_from_its_probes(tmp_path: Path):
+def test_verifies_from_the_probes(bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(bundle)
+    said = done("verify", ".").stdout
+    assert said.endswith("repeat@1: verified\n")
+    assert f"opened with onnxruntime {onnxruntime.__version__}, CPUExecution" in said
+    assert "no server" not in said
+
+
+def test_names_the_libraries_of_a_bundle_and_of_this_process(tmp_path: Path):
     spec = Spec(changes={"libraries": {"foretell": "0.1.0", "onnxruntime": "1.2.3"}})
-    result = run(write_bundle(tmp_path, spec))
-    assert result.exit_code == 0, result.stderr
-    assert "float32, written with foretell 0.1.0, onnxruntime 1.2.3\n" in result.stdout
-    assert f"opened with onnxruntime {onnxruntime.__version__}" in result.stdout
-
-
-def test_a_bundle_for_gpus_cannot_be_opened_on_a_cpu(tmp_path: Path):
-    result = run(write_bundle(tmp_path, Spec(changes={"devices": ("cuda",)})))
-    assert result.exit_code == 1
-    assert "is for cuda alone: it has operators without a kernel on the CPU" in result.stderr
+    said = done("verify", write_bundle(tmp_path, spec)).stdout
+    assert "float32, written with foretell 0.1.0, onnxruntime 1.2.3\n" in said
+    assert f"opened with onnxruntime {onnxruntime.__version__}" in said
 
 
 def test_report_prints_what_was_verified_at_export(bundle: Path):
     (bundle / layout.WEIGHTS).unlink()
-    result = run(bundle, "--report")
-    assert result.exit_code == 0, result.stderr
-    assert "verified" not in result.stdout
-    assert result.stdout.startswith("for: cuda, cpu\n")
+    said = done("verify", bundle, "--report").stdout
+    assert "verified" not in said
+    assert said.startswith("for: cuda, cpu\n")
     for check in read(bundle).verification.checks:
-        assert check.name in result.stdout
-
-
-def test_needs_no_torch(bundle: Path):
-    code = (
-        "import sys; from foretell.commands.verify import command\n"
-        f"command([{str(bundle)!r}], standalone_mode=False)"
-    )
-    watched = f"import atexit, sys; atexit.register(lambda: print('torch' in sys.modules))\n{code}"
-    said = subprocess.run(
-        [sys.executable, "-c", watched], check=True, capture_output=True, text=True
-    ).stdout
-    assert said.splitlines()[-2:] == ["repeat@1: verified", "False"]
-
-
-def test_a_changed_file(bundle: Path):
-    weights = bundle / layout.WEIGHTS
-    weights.write_bytes(b"\0" * weights.stat().st_size)
-    result = run(bundle)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"foretell verify: {weights}: sha256 differs")
-    assert "verified" not in result.stdout
-
-
-def test_a_graph_that_forecasts_something_else(bundle: Path):
-    weights = bundle / layout.WEIGHTS
-    weights.write_bytes(b"\0" * weights.stat().st_size)
-    # Sums that agree with the change: only the probes can tell.
-    rewrite_manifest(bundle, SPEC)
-    result = run(bundle)
-    assert result.exit_code == 1
-    assert "forecast.onnx: the probes' forecasts on CPUExecutionProvider differ" in result.stderr
-    assert result.stdout == ""
+        assert check.name in said
 
 
 def no_sums(bundle: Path) -> None:
     manifest = read(bundle).model_copy(update={"files": {}})
     (bundle / layout.MANIFEST).write_text(manifest.model_dump_json())
+
+
+def zero_weights(bundle: Path) -> None:
+    weights = bundle / layout.WEIGHTS
+    weights.write_bytes(b"\0" * weights.stat().st_size)
+
+
+def other_forecasts(bundle: Path) -> None:
+    zero_weights(bundle)
+    # Sums that agree with the change: only the probes can tell.
+    rewrite_manifest(bundle, SPEC)
 
 
 def damaged(file: str) -> Callable[[Path], None]:
@@ -117,6 +95,8 @@ def folder_for_a_manifest(bundle: Path) -> None:
     ("spoil", "message"),
     [
         (no_sums, "the manifest has no checksum of forecast.onnx"),
+        (zero_weights, "weights.bin: sha256 differs"),
+        (other_forecasts, "forecast.onnx: the probes' forecasts on CPUExecutionProvider differ"),
         (damaged(layout.FORECAST_GRAPH), "forecast.onnx: onnxruntime refuses it"),
         (damaged(layout.EXPLAIN_GRAPH), "explain.onnx: onnxruntime refuses it"),
         (damaged(layout.PROBES), "probes.npz: cannot be read"),
@@ -125,83 +105,93 @@ def folder_for_a_manifest(bundle: Path) -> None:
         (folder_for_a_manifest, "manifest.json: Is a directory"),
     ],
 )
-def test_what_the_server_refuses(bundle: Path, spoil: Callable[[Path], None], message: str):
+def test_refuses_what_the_server_refuses(bundle: Path, spoil: Callable[[Path], None], message: str):
     spoil(bundle)
-    result = run(bundle)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("foretell verify: ")
-    assert message in result.stderr
-    assert result.stdout == ""
+    assert message in refused("verify", bundle, status=1)
+
+
+def test_bundle_for_gpus_is_not_opened_on_a_cpu(tmp_path: Path):
+    bundle = write_bundle(tmp_path, Spec(changes={"devices": ("cuda",)}))
+    said = refused("verify", bundle, status=1)
+    assert "is for cuda alone: it has operators without a kernel on the CPU" in said
 
 
 @pytest.mark.parametrize("place", ["staging", "models/repeat/2", "models/other/1"])
-def test_a_bundle_at_any_place(bundle: Path, tmp_path: Path, place: str):
+def test_verifies_a_bundle_at_any_place(bundle: Path, tmp_path: Path, place: str):
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     folder = bundle.rename(tmp_path / place)
-    result = run(folder)
-    assert result.exit_code == 0, result.stderr
-    assert f"no server takes it from here: {folder}: the manifest is of repeat" in result.stdout
-    assert result.stdout.endswith("repeat@1: verified\n")
-    (folder / layout.WEIGHTS).unlink()
-    result = run(folder)
-    assert result.exit_code == 1
-    assert result.stderr == f"foretell verify: {folder / layout.WEIGHTS}: missing\n"
+    said = done("verify", folder).stdout
+    assert f"no server takes it from here: {folder}: the manifest is of repeat" in said
+    assert said.endswith("repeat@1: verified\n")
 
 
-def test_where_a_server_takes_it_nothing_is_said(bundle: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(bundle)
-    result = run(".")
-    assert result.exit_code == 0, result.stderr
-    assert "no server" not in result.stdout
-
-
-def test_a_folder_that_is_no_bundle(tmp_path: Path):
-    result = run(tmp_path)
-    assert result.exit_code == 1
-    assert result.stderr == f"foretell verify: {tmp_path / layout.MANIFEST}: missing\n"
-
-
-def test_bad_arguments(bundle: Path, data: Path, tmp_path: Path):
-    assert run(tmp_path / "nowhere").exit_code == 2
-    result = run(bundle, f"--data={data}")
+def test_bad_arguments_are_refused(bundle: Path, data: Path, tmp_path: Path):
+    assert run("verify", tmp_path / "nowhere").exit_code == 2
+    result = run("verify", bundle, f"--data={data}")
     assert result.exit_code == 2
     assert "--data needs --checkpoint" in result.stderr
+    assert refused("verify", bundle, "--device=cuda").startswith("foretell verify: device cuda: ")
 
 
-def test_against_its_checkpoint(exported: tuple[Path, Result], checkpoint: Path):
-    result = run(exported[0] / "small" / "1", f"--checkpoint={checkpoint}")
-    assert result.exit_code == 0, result.stderr
-    assert "against torch float64" in result.stdout
-    assert result.stdout.rstrip().endswith("small@1: verified")
+def test_verifies_against_its_checkpoint(small: Path, checkpoint: Path):
+    said = done("verify", small, f"--checkpoint={checkpoint}").stdout
+    assert "against torch float64" in said
+    assert said.endswith("small@1: verified\n")
 
 
-def test_against_another_checkpoint(exported: tuple[Path, Result], tmp_path: Path):
-    bundle = exported[0] / "small" / "1"
+def test_another_checkpoint_is_refused(small: Path, tmp_path: Path):
     wider = CONFIGS["patchtst"].model_copy(update={"d_ff": 32})
-    result = run(bundle, f"--checkpoint={checkpoint_of(wider, None, tmp_path / 'wider')}")
+    other = checkpoint_of(wider, None, tmp_path / "wider")
+    result = run("verify", small, f"--checkpoint={other}")
     assert result.exit_code == 2
     assert "its configuration is not that of" in result.stderr
 
 
-def test_against_other_weights(exported: tuple[Path, Result], checkpoint: Path, tmp_path: Path):
+def test_other_weights_than_the_checkpoints_fail(small: Path, checkpoint: Path, tmp_path: Path):
     info, model = load(checkpoint)
     with torch.no_grad():
         next(model.parameters()).mul_(1.001)
     save(tmp_path / "other", model, info)
-    result = run(exported[0] / "small" / "1", f"--checkpoint={tmp_path / 'other'}")
+    result = run("verify", small, f"--checkpoint={tmp_path / 'other'}")
     assert result.exit_code == 1
-    assert "FAILED" in result.stdout
-    assert result.stdout.rstrip().endswith("small@1: FAILED")
+    assert result.stdout.endswith("small@1: FAILED\n")
 
 
-def test_bfloat16_against_its_checkpoint(checkpoint: Path, tmp_path: Path):
+def test_bfloat16_is_compared_with_its_checkpoint_and_not_opened(checkpoint: Path, tmp_path: Path):
     bundle = export_checkpoint(checkpoint, tmp_path, precision="bfloat16")
-    result = run(bundle, f"--checkpoint={checkpoint}")
-    assert result.exit_code == 0, result.stderr
-    assert "not opened: a CPU has no kernels for some of its operators" in result.stdout
-    assert "CPUExecutionProvider, emulating bfloat16, against torch" in result.stdout
-    weights = bundle / layout.WEIGHTS
-    weights.write_bytes(b"\0" * weights.stat().st_size)
-    result = run(bundle, f"--checkpoint={checkpoint}")
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"foretell verify: {weights}: sha256 differs")
+    said = done("verify", bundle, f"--checkpoint={checkpoint}").stdout
+    assert "not opened: a CPU has no kernels for some of its operators" in said
+    assert "CPUExecutionProvider, emulating bfloat16, against torch" in said
+    zero_weights(bundle)
+    said = refused("verify", bundle, f"--checkpoint={checkpoint}", status=1)
+    assert said.startswith(f"foretell verify: {bundle / layout.WEIGHTS}: sha256 differs")
+
+
+def test_reference_is_written_with_torch_and_used_without(
+    small: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "reference.npz"
+    done("verify", small, "--checkpoint", checkpoint, "--reference", path)
+    said = done("verify", small, "--reference", path).stdout
+    assert "on the CPU\nreplays differ from plain runs by 0\n" in said
+    assert "CPU against torch float64" in said
+    assert "forecast.onnx, offset 30 windows" in said
+    assert said.endswith("small@1: verified\n")
+    case = reference.of_checkpoint(checkpoint, None)["constant"]
+    other = replace(case, exact=Reference({"forecast": case.exact.forecast + 1}))
+    # Of a model with another context.
+    short = replace(case, windows=WindowSet("natural", case.windows.history[:, 1:], None, None))
+    for cases in ({"constant": other}, {"natural": short}):
+        reference.save(cases, path)
+        result = run("verify", small, "--reference", path)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("foretell verify: ")
+        assert result.stdout.endswith("small@1: FAILED\n")
+
+
+def test_timings_are_printed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "time_batches", lambda *_: {1: {"CPU, one thread": 0.002}})
+    said = done("verify", bundle, "--timings").stdout
+    assert "CPU, one thread" in said
+    assert "2.000" in said
+    assert "500" in said

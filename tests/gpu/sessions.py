@@ -13,7 +13,7 @@ from foretell.service.arrays import Arrays
 from foretell.service.cuda.gpu import CudaSession
 from foretell.service.engine.limits import resident_bytes, return_free_memory
 from foretell.service.engine.runtime import Runtime
-from foretell.service.errors import DeviceLostError, ModelFailedError, StartError
+from foretell.service.errors import StartError
 from foretell.service.session import Session
 
 _BATCH = 128
@@ -75,27 +75,6 @@ def _replay(sessions: list[Session], times: int) -> None:
                 session.run(rows)
 
 
-def fail(graph: str, captured: str) -> object:
-    """Run until an error: what it is, and whether a run after it goes well."""
-    runtime = Runtime("cuda")
-    session = runtime.open(Path(graph), max_batch=4 if captured == "captured" else None)
-    session.warm(0)
-    rows = feeds(session, 3)
-    for turn in range(5_000):
-        try:
-            session.run(rows)
-        except (DeviceLostError, ModelFailedError) as error:
-            try:
-                session.run(rows)
-                after = "works"
-            except (DeviceLostError, ModelFailedError) as second:
-                after = second.type
-            session.close()
-            said = {"type": error.type, "message": error.message, "cause": str(error.__cause__)}
-            return {**said, "turn": turn, "after": after, "lost": runtime.lost}
-    return {"type": "none"}
-
-
 def captures(*graphs: str) -> object:
     """Warm the GPUs all at once, and meanwhile replay, and open and close, other graphs there."""
     runtime = Runtime("cuda")
@@ -137,5 +116,5 @@ def devices(choice: str) -> object:
 
 
 if __name__ == "__main__":
-    program = {one.__name__: one for one in (replay, memory, fail, captures, devices)}
+    program = {one.__name__: one for one in (replay, memory, captures, devices)}
     sys.stdout.write(json.dumps(program[sys.argv[1]](*sys.argv[2:])))  # type: ignore[operator]

@@ -25,9 +25,9 @@ from foretell.export.operators import CUDA_KERNELS
 from foretell.export.verification import Verified, verify
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
-from tests.every_mechanism import MODELS
 from tests.support.stand_in.look import Finding, check, look
 from tests.support.stand_in.machine import Machine
+from tests.support.trained import MODELS
 from tests.support.variants import (
     AUTOFORMERS,
     DLINEARS,
@@ -101,7 +101,7 @@ def test_every_architecture_and_operator_is_looked_at(look_at: Look) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_in_half_precision(stand_in: Machine, size: Size, precision: str) -> None:
+def test_graphs_in_half_precision(stand_in: Machine, size: Size, precision: str) -> None:
     (found,) = check(stand_in, size, [precision])  # type: ignore[list-item]
     assert (found.faults, found.left_out) == ([], "")
 
@@ -156,7 +156,7 @@ AXIS = np.array([1])
         ),
     ],
 )
-def test_what_cannot_run_there_is_refused(
+def test_graphs_without_cuda_kernels_are_refused(
     stand_in: Machine,
     tmp_path: Path,
     nodes: list[onnx.NodeProto],

@@ -1,8 +1,9 @@
-"""`foretell serve --device cuda` on the stand-in: start, traffic, models that come and go."""
+"""`foretell serve --device cuda` on the stand-in: traffic, loads, lost and full GPUs."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
-from tests.gpu.server import FORECAST, Traffic, body_for, ready, serve
+from tests.gpu.conftest import FORECAST, Traffic, body_for, ready, refusal, serve
 from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.process import ROOT, Server
 from tests.support.stand_in.log import Call, forbidden, read
 from tests.support.stand_in.machine import Machine
 from tests.support.waiting import until
 
 SIZES = 8
+EXPLAIN = {**FORECAST, "options": {"attention": True}}
 ADMIN = {"X-API-Key": "secret"}
 
 
@@ -80,12 +83,11 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
     models = tmp_path / "models"
     stages = (softmax_stage(),)
     deliver(models, Spec(stages=stages))
-    explain = {**FORECAST, "options": {"attention": True}}
     # What is replaced is closed when its last request would have timed out.
     settings = {"admin_keys": "secret", "versions": "latest", "timeout_seconds": 5}
     with (
         serve(machine, models, tmp_path, **settings) as server,
-        Traffic(server.url, FORECAST, explain) as traffic,
+        Traffic(server.url, FORECAST, EXPLAIN) as traffic,
     ):
 
         def change(name: str, action: str) -> None:
@@ -114,3 +116,183 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
     assert captures(calls) == dict.fromkeys(range(count), SIZES * loads)
     assert "without CUDA graphs" not in server.log
     assert "could be captured" not in server.log
+
+
+REPLACE_ME = 75
+# Calls of every kind that starting takes less than.
+STARTED = {"replay": 200, "copy": 3_000, "launch": 6_000}
+# Attention is asked for where a call is one that replays do not make.
+BODIES = {"replay": FORECAST, "copy": FORECAST, "launch": EXPLAIN}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, Spec(stages=(softmax_stage(),)))
+    return folder
+
+
+def send(server: Server, count: int, body: object = FORECAST) -> Counter[int]:
+    with httpx.Client(timeout=60) as client:
+        answers = [client.post(f"{server.url}/forecast", json=body) for _ in range(count)]
+    return Counter(answer.status_code for answer in answers)
+
+
+@pytest.mark.parametrize(("what", "code"), [("replay", 700), ("copy", 719), ("launch", 700)])
+def test_server_ends_when_its_only_gpu_is_lost(
+    stand_in: Machine, models: Path, tmp_path: Path, what: str, code: int
+) -> None:
+    fake = {"fail": f"{what}:{STARTED[what]}:{code}"}
+    with serve(stand_in, models, tmp_path, fake=fake) as server:
+        assert ready(server) == (200, {"repeat@1": "ready"})
+        error = refusal(server, BODIES[what])
+        assert error["type"] == "device_lost"
+        assert error["message"].startswith("GPU 0 is lost: ")
+        # It takes its time: callers are told, and so are load balancers.
+        try:
+            assert ready(server) == (503, {"repeat@1": error["message"]})
+        except httpx.TransportError:
+            # The end has begun.
+            assert server.log.count("GPU 0 is lost")
+        assert server.wait() == REPLACE_ME
+    assert f"ends in 0 s with status {REPLACE_ME}, to be replaced" in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize(("what", "code"), [("replay", 719), ("copy", 700), ("launch", 719)])
+def test_server_with_one_of_two_gpus_lost_answers_until_it_ends(
+    stand_in: Machine, models: Path, tmp_path: Path, what: str, code: int
+) -> None:
+    machine = Machine(stand_in.folder, 2)
+    fake = {"fail": f"{what}:{STARTED[what]}:{code}", "fail_device": 1}
+    with serve(machine, models, tmp_path, fake=fake, grace_seconds=2) as server:
+        error = refusal(server, BODIES[what])
+        assert error["type"] == "device_lost"
+        reason = error["message"]
+        assert reason.startswith("GPU 1 is lost: ")
+        # The other one goes on answering, and nobody is sent here any more.
+        assert ready(server) == (503, {"repeat@1": reason})
+        assert send(server, 30) == {200: 30}
+        health = httpx.get(f"{server.url}/v2/health/ready")
+        assert (health.status_code, health.json()["ready"]) == (503, False)
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert server.wait() == REPLACE_ME
+    assert server.log.count("GPU 1 is lost") >= 1
+    assert f"ends in 2 s with status {REPLACE_ME}, to be replaced" in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize(("what", "count"), [("replay", 2), ("copy", 1), ("launch", 2)])
+def test_a_full_gpu_goes_on_with_what_it_can(
+    stand_in: Machine, models: Path, tmp_path: Path, what: str, count: int
+) -> None:
+    machine = Machine(stand_in.folder, count)
+    fake = {"fail": f"{what}:{STARTED[what]}:2", "fail_device": count - 1}
+    with serve(machine, models, tmp_path, fake=fake) as server:
+        error = refusal(server, BODIES[what])
+        assert error["type"] == "model_failed"
+        answers = send(server, 40)
+        if what == "launch":
+            # A replay launches nothing.
+            assert answers == {200: 40}
+        assert set(answers) <= {200, 503}
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert server.stop() == 0
+    assert "is lost" not in server.log
+
+
+def test_a_full_gpu_is_tested_and_told(stand_in: Machine, models: Path, tmp_path: Path) -> None:
+    fake = {"fail": f"replay:{STARTED['replay']}:2"}
+    with serve(stand_in, models, tmp_path, fake=fake) as server:
+        refusal(server)
+        # Several in a row are a suspicion, and the self-test decides.
+        assert send(server, 3) == {503: 3}
+        until(lambda: ready(server)[0] == 503)
+        assert "out of memory" in ready(server)[1]["repeat@1"]
+        assert send(server, 3) == {503: 3}
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("fail", ["replay:1", "copy:1", "launch:2", "malloc:5"])
+def test_a_gpu_that_is_lost_during_the_start(
+    stand_in: Machine, models: Path, tmp_path: Path, fail: str
+) -> None:
+    """There is nothing to serve then, which is said in words, by a process that ends as it should.
+
+    To free what such a GPU holds would abort it.
+    """
+    ran = subprocess.run(
+        [
+            stand_in.python,
+            "-m",
+            "tests.support.stand_in.foretell",
+            "serve",
+            "--models",
+            models,
+            "--port",
+            "0",
+        ],
+        cwd=ROOT,
+        env=stand_in.environment(fail=f"{fail}:700") | {"FORETELL_DEVICE": "cuda"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "no bundle could be loaded" in ran.stderr
+    assert "GPU 0 is lost: " in ran.stderr
+
+
+def allocations_of_a_start(machine: Machine, models: Path, folder: Path) -> int:
+    folder.mkdir()
+    with serve(machine, models, folder) as server:
+        return sum(call.name == "malloc" for call in read(folder / "calls")) + bool(server.stop())
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, "model_failed"), (700, "device_lost")])
+def test_no_memory_for_the_attention_graph(
+    stand_in: Machine, models: Path, tmp_path: Path, code: int, kind: str
+) -> None:
+    """Its error does not say whether the GPU is full or lost; the GPU itself does."""
+    taken = allocations_of_a_start(stand_in, models, tmp_path / "before")
+    fake = {"fail": f"malloc:{taken + 1}:{code}"}
+    with serve(stand_in, models, tmp_path, fake=fake) as server:
+        assert send(server, 20) == {200: 20}
+        # Others are there all the time: a server that has lost its GPU is so for a moment only.
+        with Traffic(server.url, FORECAST) as traffic:
+            refused = httpx.post(f"{server.url}/forecast", json=EXPLAIN, timeout=60)
+            assert refused.status_code == 503
+            if kind == "device_lost":
+                until(lambda: any(kind in text for _, text in list(traffic.answers)))
+        if code == 2:
+            assert {status for status, _ in traffic.answers} == {200}
+            assert send(server, 20) == {200: 20}
+            assert server.stop() == 0
+        else:
+            assert server.wait() == REPLACE_ME
+
+
+def test_an_engine_that_loses_its_gpu_is_replaced(
+    stand_in: Machine, models: Path, tmp_path: Path
+) -> None:
+    fake = {"fail": f"replay:{STARTED['replay']}:700"}
+    settings = {"workers": 2, "threads": 1}
+    with serve(stand_in, models, tmp_path, fake=fake, **settings) as server:
+        until(lambda: is_ready(server))
+        until(lambda: server.log.count("Started server process") == 2)
+        with Traffic(server.url, FORECAST):
+            until(lambda: "another one takes its place" in server.log)
+        until(lambda: is_ready(server))
+        assert "a process of the server (engine) ended with status 75" in server.log
+        # The HTTP workers have stayed.
+        assert server.log.count("Started server process") == 2
+        assert server.stop() == 0
+
+
+def is_ready(server: Server) -> bool:
+    try:
+        return ready(server)[0] == 200
+    except httpx.TransportError:
+        # The processes may have ended both.
+        return False

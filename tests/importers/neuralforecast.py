@@ -13,11 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from click.testing import CliRunner
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretell.commands.import_ import command
 from foretell.importers.saved import Request
 from tests.importers.conformance import Case, Reference
 
@@ -245,14 +243,6 @@ def walks(offset: float = 10.0) -> Floats:
     """Series `[series, time]` to learn from."""
     found = np.random.default_rng(0).normal(size=(SERIES, 60)).cumsum(axis=1)
     return found.astype(np.float32) + offset
-
-
-def adopt(folder: Path, name: str, repository: Path, *others: str) -> str:
-    """Make a bundle of a saved model by the command; returns what that says."""
-    options = ["--from", "neuralforecast", "--alias", f"{name}_0", "--repository", str(repository)]
-    result = CliRunner().invoke(command, [str(folder), *options, "--name", name, *others])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @cache

@@ -1,13 +1,15 @@
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from foretell.data.errors import DataError
 from foretell.data.splits import Splits
 from foretell.importers.data import read_scaler, split_rows
-from foretell.importers.errors import ImporterError
+from foretell.importers.errors import ImporterError, explained
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,16 @@ def test_scaler_never_unpickles(tmp_path: Path) -> None:
     np.save(path, np.array([object()], dtype=object), allow_pickle=True)
     with pytest.raises(ImporterError, match="allow_pickle"):
         read_scaler(str(path), "1")
+
+
+class Arguments(BaseModel):
+    heads: int
+    kind: Literal["a"]
+
+
+def test_fields_are_named_and_missing_ones_show_nothing_else() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Arguments.model_validate({"kind": "b"})
+    assert explained(caught.value) == (
+        "its arguments do not fit together: heads: Field required; kind 'b': Input should be 'a'"
+    )

@@ -246,11 +246,6 @@ def test_script_makes_the_model(tmp_path: Path, script: str) -> None:
     assert found.arguments["target"] == ("OT", "default of the Time-Series-Library")
 
 
-def test_command_is_read_as_it_is_pasted(tmp_path: Path) -> None:
-    asked = request(tmp_path, arguments={}, script=f"{RUN} --n_heads 2")
-    assert import_checkpoint(asked).arguments["n_heads"] == (2, "--config")
-
-
 @pytest.mark.parametrize("value", ["$1", "$heads", "$((1+1))", "${heads[0]}", "$(nproc)", ""])
 @pytest.mark.parametrize("defaults", [False, True])
 def test_value_that_a_shell_decides_is_asked_for(
@@ -312,11 +307,13 @@ def test_code_bases_of_the_same_keys_differ(
     assert found.model.config.model_dump()["attention"][0]["lags"] == expected["lags"]
 
 
-def test_label_length_in_tfb(tmp_path: Path) -> None:
-    fixed = CODE_BASES["tfb"].fixed
-    assert fixed({"enc_in": 3, "seq_len": 24, "pred_len": 6})["label_len"] == 12
-    assert fixed({"enc_in": 1, "seq_len": 24, "pred_len": 6})["label_len"] == 6
-    assert "label_len" not in {**fixed({"enc_in": 1}), **fixed({})}
+@pytest.mark.parametrize(("channels", "told"), [(3, 12), (1, 6), (None, None)])
+def test_label_length_in_tfb(channels: int | None, told: int | None) -> None:
+    arguments = {"enc_in": channels, "seq_len": 24, "pred_len": 6} if channels else {"enc_in": 1}
+    assert CODE_BASES["tfb"].fixed(arguments).get("label_len") == told
+
+
+def test_label_length_of_a_file_is_not_that_of_tfb(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"seq_len": 24, "horizon": 6, "label_len": 99, "n_heads": 2}')
     asked = request(tmp_path, source="tfb", script=str(tmp_path / "a.json"))
     asked = given(replace(asked, arguments={"split": "custom"}), activation="gelu")
@@ -439,11 +436,6 @@ def test_flags_go_before_setting_and_script(tmp_path: Path) -> None:
     setting = SETTING.format("Transformer").replace("nh2", "nh4")
     asked = request(tmp_path, setting=setting, script=f"{RUN} --n_heads 8")
     assert import_checkpoint(asked).arguments["n_heads"] == (2, "--set")
-
-
-def test_data_that_are_too_short(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="it ends at row 14400"):
-        import_checkpoint(given(request(tmp_path), split="ett_hour"))
 
 
 def damaged(asked: Request, changes: Mapping[str, torch.Tensor | None]) -> Request:

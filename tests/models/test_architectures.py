@@ -5,12 +5,21 @@ from typing import Any, Literal
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
 
+from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.forecaster import ARCHITECTURES, AnyConfig, Forecaster, ForecasterConfig
+from foretell.models.forecaster import (
+    ARCHITECTURES,
+    AnyConfig,
+    Forecaster,
+    ForecasterConfig,
+    Inputs,
+)
 from foretell.models.registry import Registry
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
+from tests.checkpoints import SMALL, randomised
 from tests.support.process import ROOT
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
@@ -32,11 +41,11 @@ def test_refuses_the_config_of_no_architecture(name: object) -> None:
         ADAPTER.validate_python({"architecture": name, **SIZES})
 
 
-HOURLY = Calendar.for_frequency(Frequency.parse("h"), "scaled")
+HOURS = Calendar.for_frequency(Frequency.parse("h"), "scaled")
 INTEGERS = Calendar.for_frequency(Frequency.parse("h"), "integer")
-SMALL = {"channels": 3, "context": 24, "horizon": 10, "d_model": 8, "heads": 2, "d_ff": 16}
-LABELLED = SMALL | {"label": 8, "calendar": HOURLY}
-PATCHES = SMALL | {"patch": 6, "stride": 3}
+SIZED = {"channels": 3, "context": 24, "horizon": 10, "d_model": 8, "heads": 2, "d_ff": 16}
+LABELLED = SIZED | {"label": 8, "calendar": HOURS}
+PATCHES = SIZED | {"patch": 6, "stride": 3}
 OFFICIAL = {
     "patch_bias": True,
     "positions": "learned",
@@ -67,8 +76,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
         for embedding in ("learned", "fixed")
     ),
     ("transformer", LABELLED | {"decoding": "autoregressive", "decoding_chunk": 4}),
-    ("itransformer", SMALL | {"calendar": HOURLY}),
-    ("itransformer", SMALL),
+    ("itransformer", SIZED | {"calendar": HOURS}),
+    ("itransformer", SIZED),
     *(
         ("patchtst", PATCHES | form)
         for form in (
@@ -88,7 +97,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("huggingface-patchtst", PATCHES),
     ("huggingface-patchtst", PATCHES | {"channel_attention": True, "head": "student-t"}),
     ("huggingface-autoformer", LABELLED | {"attention": LAGS | {"factor": 1.0}}),
-    ("huggingface-time-series-transformer", SMALL | {"calendar": HOURLY}),
+    ("huggingface-time-series-transformer", SIZED | {"calendar": HOURS}),
 ]
 EVERY_CASE = pytest.mark.parametrize(("name", "fields"), CASES)
 
@@ -98,7 +107,7 @@ def build(name: str, fields: dict[str, Any]) -> Forecaster:
     return ARCHITECTURES.read({"architecture": name, **fields}).build().eval()
 
 
-def windows_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
+def inputs_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
     torch.manual_seed(1)
     history, *calendars = model.example_inputs(count)
     integers = model.config.calendar is not None and model.config.calendar.encoding == "integer"
@@ -109,20 +118,20 @@ def windows_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
 @EVERY_CASE
 def test_what_it_shows_is_as_described(name: str, fields: dict[str, Any]) -> None:
     model = build(name, fields)
-    found = model.explain(*windows_of(model, 2))
+    found = model.explain(*inputs_of(model, 2))
     assert found.forecast.shape == (2, fields["horizon"], fields["channels"])
     assert list(found.attention) == [stage.name for stage in model.stages]
     for stage in model.stages:
         for output in stage.outputs:
             part = getattr(found.attention[stage.name], output.name.removeprefix(stage.part("")))
             assert tuple(part.shape) == (2, *output.shape)
-    torch.testing.assert_close(model(*windows_of(model, 2)), found.forecast)
+    torch.testing.assert_close(model(*inputs_of(model, 2)), found.forecast)
 
 
 @EVERY_CASE
 def test_a_batch_changes_no_forecast(name: str, fields: dict[str, Any]) -> None:
     model = build(name, fields)
-    parts = windows_of(model, 5)
+    parts = inputs_of(model, 5)
     together = model(*parts)
     for i in range(5):
         alone = model(*(part[i : i + 1] for part in parts))
@@ -185,3 +194,119 @@ def test_every_file_of_the_folder_is_found() -> None:
     assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
     with pytest.raises(KeyError):
         ARCHITECTURES["oracle"]
+
+
+WINDOW = {name: SMALL[name] for name in ("channels", "context", "horizon")}
+
+
+def normed(architecture: str, **fields: object) -> Forecaster:
+    return randomised(ARCHITECTURES[architecture].model_validate({**WINDOW, **fields}))
+
+
+def drawn() -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(2, 48, 3)
+
+
+@pytest.mark.parametrize("centre", ["mean", "last"])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+def test_level_and_scale_of_a_window_go_through(
+    architecture: str, affine: bool, centre: str
+) -> None:
+    model, windows = normed(architecture, window_norm=centre, affine=affine), drawn()
+    if affine:
+        assert model.window_norm is not None
+        torch.nn.init.uniform_(model.window_norm.weight, 0.5, 1.5)
+        torch.nn.init.normal_(model.window_norm.bias)
+    found = model(windows * 7 + 100)
+    torch.testing.assert_close(found, model(windows) * 7 + 100, atol=1e-2, rtol=0)
+    torch.testing.assert_close(model.explain(windows).forecast, model(windows))
+
+
+@pytest.mark.parametrize("name", ["standard", "robust", "invariant", "minmax1+last"])
+def test_scalers_stand_around_a_model_as_well(name: str) -> None:
+    model, windows = normed("patchtst", window_norm=name), drawn()
+    # Each adds a millionth to its spread.
+    found = model(windows * 7 + 100)
+    torch.testing.assert_close(found, model(windows) * 7 + 100, atol=1e-2, rtol=0)
+    torch.testing.assert_close(model.explain(windows).forecast, model(windows))
+
+
+@pytest.mark.parametrize("name", ["median", "robust+", "robust+last+mean"])
+def test_what_is_no_norm_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="expected mean, last, standard, "):
+        normed("dlinear", window_norm=name)
+
+
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+def test_without_it_a_scale_changes_the_forecast(architecture: str) -> None:
+    model, windows = normed(architecture, window_norm=None), drawn()
+    assert not torch.allclose(model(windows * 7), model(windows) * 7, atol=0.05)
+
+
+def test_the_last_value_is_where_a_window_starts_from() -> None:
+    """A network that says nothing forecasts what is subtracted."""
+    windows = drawn()
+    for centre, expected in (("last", windows[:, -1:]), ("mean", windows.mean(1, keepdim=True))):
+        model = normed("dlinear", window_norm=centre)
+        for weight in model.parameters():
+            torch.nn.init.zeros_(weight)
+        torch.testing.assert_close(model(windows), expected.expand(-1, 12, -1))
+
+
+@pytest.mark.parametrize("feeding", ["teacher", "scheduled", "free"])
+def test_what_is_learned_from_is_normalised_with_the_window(feeding: str) -> None:
+    """A decoder that reads the target reads it at the level of the window."""
+    fields: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 4, "label": 12}
+    model = normed("transformer", window_norm="mean", feeding=feeding, d_model=8, **fields)
+    assert isinstance(model, Transformer)
+    windows, target = drawn(), torch.randn(2, 12, 3)
+    found = []
+    for scale, level in ((1, 0), (7, 100)):
+        torch.manual_seed(0)
+        inputs = Inputs(windows * scale + level)
+        forecast, _ = model.forecast_to_learn(inputs, target * scale + level, 0.5)
+        found.append((forecast - level) / scale)
+    torch.testing.assert_close(*found, atol=1e-3, rtol=0)
+
+
+def test_trained_parameters_need_something_to_scale() -> None:
+    for name in (None, "robust"):
+        with pytest.raises(ValueError, match="affine: needs window_norm mean or last"):
+            normed("dlinear", window_norm=name, affine=True)
+    assert normed("dlinear", window_norm="robust+mean", affine=True).window_norm is not None
+
+
+COLUMNS = [0, 2]
+
+
+@pytest.mark.parametrize("norm", [None, "mean"])
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+def test_the_targets_of_what_the_model_of_all_channels_forecasts(
+    architecture: str, norm: str | None
+) -> None:
+    whole = normed(architecture, window_norm=norm)
+    some = normed(architecture, window_norm=norm, targets=COLUMNS)
+    some.load_state_dict(whole.state_dict())
+    given, future = drawn() * 3 + 5, torch.randn(2, 12, 3)
+    expected = whole(given)[..., COLUMNS]
+    torch.testing.assert_close(some(given), expected)
+    torch.testing.assert_close(some.explain(given).forecast, expected)
+    torch.testing.assert_close(some.double()(given.double()).float(), expected)
+    some.float()
+    learnt, _ = some.forecast_to_learn(Inputs(given), future, 0.0)
+    torch.testing.assert_close(learnt, expected)
+
+
+@pytest.mark.parametrize("targets", [(), (3,), (-1,), (1, 0), (1, 1)])
+def test_places_of_channels_in_their_order(targets: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="targets"):
+        normed("dlinear", targets=targets)
+
+
+def test_a_decoder_that_reads_its_forecasts_forecasts_all_channels() -> None:
+    fields: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 4, "label": 12}
+    assert normed("transformer", **fields).config.targets is None
+    with pytest.raises(ValueError, match="autoregressive decoding reads what it forecasts"):
+        normed("transformer", targets=(0,), **fields)

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,10 +129,20 @@ def test_a_failed_write_leaves_nothing(
     assert list(folder.parent.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
-def test_a_missing_file_is_named(folder: Path, saved: Checkpoint, name: str) -> None:
-    (folder / name).unlink()
-    with pytest.raises(CheckpointError, match=name):
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        (WEIGHTS, Path.unlink, WEIGHTS),
+        (WEIGHTS, lambda path: path.write_bytes(path.read_bytes()[:-8]), WEIGHTS),
+        (CONFIG, Path.unlink, CONFIG),
+        (CONFIG, lambda path: path.write_text("{"), "Invalid JSON"),
+    ],
+)
+def test_a_missing_or_damaged_file_is_named(
+    folder: Path, saved: Checkpoint, name: str, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(folder / name)
+    with pytest.raises(CheckpointError, match=message):
         load(folder)
 
 
@@ -156,19 +167,6 @@ def test_a_wrong_field_is_named(
 ) -> None:
     edit(folder, **fields)
     with pytest.raises(CheckpointError, match=message):
-        load(folder)
-
-
-def test_text_that_is_no_json(folder: Path, saved: Checkpoint) -> None:
-    (folder / CONFIG).write_text("{")
-    with pytest.raises(CheckpointError, match="Invalid JSON"):
-        load(folder)
-
-
-def test_damaged_weights(folder: Path, saved: Checkpoint) -> None:
-    path = folder / WEIGHTS
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(CheckpointError, match=WEIGHTS):
         load(folder)
 
 

@@ -24,27 +24,13 @@ def make(**changes: object) -> EncoderDecoderConfig:
     return TransformerConfig.model_validate(SIZES | changes)
 
 
-def test_decoder_length() -> None:
-    assert make().decoder_length == 10
-
-
-def test_decoder_calendar_is_the_label_and_the_horizon() -> None:
-    config = make(calendar=Calendar.for_frequency(HOURLY, "scaled"))
+@pytest.mark.parametrize("label", [0, 4])
+def test_decoder_calendar_is_the_label_and_the_horizon(label: int) -> None:
+    config = make(label=label, calendar=Calendar.for_frequency(HOURLY, "scaled"))
     history, future = torch.randn(3, 12, 4), torch.randn(3, 6, 4)
     calendar = config.decoder_calendar(history, future)
     assert calendar is not None
-    assert torch.equal(calendar, torch.cat([history[:, -4:], future], dim=1))
-
-
-def test_no_decoder_calendar_without_a_calendar() -> None:
-    assert make().decoder_calendar(torch.randn(1, 12, 4), torch.randn(1, 6, 4)) is None
-
-
-def test_a_label_of_zero() -> None:
-    config = make(label=0, calendar=Calendar.for_frequency(HOURLY, "scaled"))
-    calendar = config.decoder_calendar(torch.randn(1, 12, 4), torch.ones(1, 6, 4))
-    assert calendar is not None
-    assert torch.equal(calendar, torch.ones(1, 6, 4))
+    assert torch.equal(calendar, torch.cat([history[:, 12 - label :], future], dim=1))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +66,6 @@ def test_axes_of_softmax_stages() -> None:
     own = stages["decoder.0.self"]
     assert (own.query, own.key) == (cross.query, cross.query)
     assert [stage.mechanism for stage in stages.values()] == ["softmax"] * 4
-
-
-def test_a_mechanism_for_each_layer() -> None:
-    config = make(attention=["autocorrelation", "residual-softmax", "softmax"])
-    assert [stage.mechanism for stage in config.describe_stages()] == [
-        *("autocorrelation", "residual-softmax", "softmax", "softmax")
-    ]
 
 
 @pytest.mark.parametrize(

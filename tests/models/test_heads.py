@@ -59,32 +59,6 @@ def test_small_numbers_keep_their_digits() -> None:
     torch.testing.assert_close(raw.grad.double(), torch.sigmoid(exact), rtol=1e-4, atol=1e-6)
 
 
-def test_neuralforecasts_by_hand() -> None:
-    """The logarithm of 1 + exp(x) is 2 at log(exp(2) - 1)."""
-    two = math.log(math.expm1(2))
-    torch.testing.assert_close(
-        HEADS["neuralforecast-normal"].constrain(torch.tensor([7.0, two])), torch.tensor([7.0, 2.2])
-    )
-    torch.testing.assert_close(
-        HEADS["neuralforecast-student-t"].constrain(torch.tensor([two, -3.0, two])),
-        torch.tensor([5.0, -3.0, 2.1]),
-    )
-    counted = HEADS["neuralforecast-negative-binomial"]
-    raw = torch.full((2,), two)
-    torch.testing.assert_close(counted.constrain(raw), torch.tensor([1.0, math.log(2)]))
-    # A mean of 2 * 4 + 3, and (4 + 1) / 2 failures.
-    anchor = InstanceStatistics(torch.tensor(3.0), torch.tensor(4.0))
-    torch.testing.assert_close(
-        counted.anchored(raw, anchor), torch.tensor([2.5, math.log(11 / 2.5)])
-    )
-    # Of the value in the window's units, and so not of itself: (two - 3) / 4 * 4 + 3.
-    rated = HEADS["neuralforecast-poisson"]
-    torch.testing.assert_close(rated.constrain(raw[:1]), torch.tensor([2.0]))
-    torch.testing.assert_close(rated.anchored((raw[:1] - 3) / 4, anchor), torch.tensor([2.0]))
-    # Which is far below the window's values.
-    assert rated.anchored(torch.tensor([-50.0]), anchor).item() == pytest.approx(1e-8)
-
-
 @pytest.mark.parametrize(("values", "mean"), [(-1e4, math.log(2)), (1e4, 1e4), (1e12, 1e12)])
 def test_counts_are_finite_of_any_window(values: float, mean: float) -> None:
     head = HEADS["neuralforecast-negative-binomial"]
@@ -138,18 +112,6 @@ def test_targets_are_picked_of_distributions_too() -> None:
         found.distribution, all_of_them.explain(history()).distribution[:, :, [0, 2]]
     )
     assert found.forecast.shape == (2, 5, 2)
-
-
-def test_what_is_learned_from_is_the_distribution() -> None:
-    model = make(head="normal")
-    learned, penalty = model.forecast_to_learn(Inputs(history()), torch.zeros(2, 5, 3), 0.5)
-    torch.testing.assert_close(learned, model.explain(history()).distribution)
-    assert penalty == 0
-
-
-def test_a_model_of_values_has_none() -> None:
-    assert make().explain(history()).distribution is None
-    assert make().head is None
 
 
 def test_what_forecasts_values_alone_says_so() -> None:

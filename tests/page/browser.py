@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
@@ -124,3 +125,13 @@ def opened(browser: Browser, look: Look, **settings: Any) -> Iterator[tuple[Page
     watch.follow(page)
     yield page, watch
     context.close()
+
+
+def faults(page: Page) -> list[str]:
+    """Of a page as it is: each rule that is broken, where, and what would mend it."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:300]} {node['failureSummary']}"
+        for one in found
+        for node in one["nodes"]
+    ]

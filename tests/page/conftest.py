@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.page.browser import CHROMIUM, Look, Module, Watch, chromium, opened
 from tests.page.models import write_models
-from tests.page.pictures import REPOSITORY
+from tests.page.person import REPOSITORY
 from tests.support.process import Server
 
 KEY = "a-key-of-the-test"

@@ -1,12 +1,18 @@
-"""What a person does on the page, and a table of their own."""
+"""What a person does on the page, a table of their own, and pictures of what they see."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-from playwright.sync_api import Locator, Page, Response, expect
+from PIL import Image
+from playwright.sync_api import Locator, Page, Request, Response, expect
 
 
 def view(page: Page, name: str) -> None:
@@ -57,3 +63,52 @@ def open_csv(page: Page, lines: list[list[str]], name: str = "mine.csv") -> None
     text = "".join(",".join(line) + "\n" for line in lines)
     file = {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
     page.get_by_label("Open a CSV").set_input_files(file)
+
+
+def sent(page: Page, path: str = "/forecast") -> list[dict[str, Any]]:
+    """The requests that a page sends to a path, from now on."""
+    asked: list[dict[str, Any]] = []
+
+    def note(request: Request) -> None:
+        if request.url.endswith(path):
+            asked.append(json.loads(request.post_data or ""))
+
+    page.on("request", note)
+    return asked
+
+
+def slide(page: Page, name: str, value: int) -> None:
+    page.get_by_role("slider", name=name).fill(str(value))
+
+
+def saying(*parts: str) -> re.Pattern[str]:
+    """A text with these, in this order."""
+    return re.compile(".*".join(map(re.escape, parts)))
+
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+# A repository whose models are pictured; without one nothing is.
+REPOSITORY = os.environ.get("PAGE_PICTURES_OF") or None
+NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
+
+
+def picture(page: Page, name: str, section: str = "") -> None:
+    """Write what is in sight to docs/pictures/page-NAME.webp, if it is one of those and wanted.
+
+    Args:
+        page: Where.
+        name: Of the picture; that of a phone ends with `-phone`.
+        section: The heading of the one to begin with, instead of the top.
+    """
+    size = page.viewport_size
+    assert size is not None
+    if size["width"] < 600:
+        name += "-phone"
+    if REPOSITORY is None or name not in NAMES:
+        return
+    if section:
+        page.get_by_role("heading", name=section).evaluate(
+            "(heading) => heading.closest('section').scrollIntoView()"
+        )
+    with Image.open(io.BytesIO(page.screenshot())) as seen:
+        seen.convert("RGB").save(PICTURES / f"page-{name}.webp", lossless=True, quality=100)

@@ -6,16 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.axe import faults
-from tests.page.browser import Look, Module, Watch
+from tests.page.browser import Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
 from tests.support.process import Server
 
+pytestmark = pytest.mark.browser
 Modules = Callable[[str], Module]
 START = np.datetime64("2024-03-01T00:00:00")
 CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
@@ -134,7 +133,7 @@ def test_an_example_is_too_short(page: Page, server: Server) -> None:
 
 def open_rows(
     page: Page, server: Server, missing: int | None = None, *, timed: bool = True
-) -> list[list[float]]:
+) -> None:
     """Have the page read rows of one's own, one of which may lack a temperature."""
     steps = np.arange(200)
     rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2).tolist()
@@ -149,7 +148,6 @@ def open_rows(
         "async (text) => (await import('./page/data.js')).openText(text, 'own')",
         "\n".join(",".join(cells[not timed :]) for cells in table),
     )
-    return rows
 
 
 def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, server: Server) -> None:
@@ -172,7 +170,6 @@ def test_rows_without_times_are_counted(page: Page, server: Server) -> None:
     expect(page.get_by_text("from row 177 to row 189")).to_be_visible()
 
 
-@pytest.mark.parametrize("look", [Look(1280, "dark"), Look(390, "light")], ids=str)
 def test_errors_of_other_origins_that_come_late_are_dropped(page: Page, server: Server) -> None:
     open_rows(page, server)
     held: list[Route] = []
@@ -187,53 +184,3 @@ def test_errors_of_other_origins_that_come_late_are_dropped(page: Page, server: 
         held[0].continue_()
     page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
     expect(errors.get_by_role("columnheader")).to_have_count(5)
-
-
-def test_models_are_compared_on_own_rows(page: Page, server: Server) -> None:
-    asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/backtest") else None)
-    rows = open_rows(page, server)
-    page.get_by_role("link", name="Compare").click()
-    errors = page.get_by_role("region", name="Errors by channel")
-    expect(errors.get_by_role("columnheader")).to_have_text(
-        ["Channel", "autoformer", "patchtst", "last value", "last 24 steps"]
-    )
-    content = {}
-    for model in ("autoformer", "patchtst"):
-        series = {"series": rows, "channels": CHANNELS, "start_timestamp": str(START)}
-        body = {"model": model, "inputs": [series], "options": {"quantiles": [0.1, 0.9]}}
-        answer = httpx.post(f"{server.url}/backtest", json=body).raise_for_status().json()
-        content[model] = answer["outputs"][0]["content"][0]["channels"][1]
-    row = errors.get_by_role("row", name=CHANNELS[1])
-    cells = [float(text.split()[-1]) for text in row.get_by_role("cell").all_inner_texts()]
-    baselines = [content["patchtst"][name]["mae"] for name in ("last_value", "seasonal_naive")]
-    expected = [content[model]["mae"] for model in content] + baselines
-    assert cells == pytest.approx(expected, rel=0.01)
-    best = row.get_by_role("cell").nth(int(np.argmin(expected)))
-    expect(best).to_contain_text("best")
-    page.get_by_label("Measure").select_option("coverage")
-    held = row.get_by_role("cell").all_inner_texts()
-    found = [float(text.split()[-1].rstrip("%")) / 100 for text in held]
-    wanted = [content[model]["intervals"][0]["coverage"] for model in content]
-    assert found == pytest.approx(wanted, abs=0.001)
-    page.get_by_label("Errors per step of").select_option(CHANNELS[1])
-    label = page.locator(".chart").last.get_attribute("aria-label")
-    assert label is not None
-    first = float(label.split("patchtst ")[1].split()[0])
-    assert first == pytest.approx(content["patchtst"]["steps"]["mae"][0], rel=0.01)
-    legend = page.get_by_role("list", name="Legend")
-    expect(legend).to_contain_text("last season, all steps")
-    page.get_by_label("Origins").fill("2")
-    page.get_by_label("Origins").blur()
-    expect(page.get_by_text("Forecast again from 2 origins, 12 steps apart")).to_be_visible()
-    expect(errors.get_by_role("columnheader")).to_have_count(5)
-    before = len(asked)
-    page.get_by_role("checkbox", name="autoformer").uncheck()
-    expect(errors.get_by_role("columnheader")).to_have_count(4)
-    # What is known is not asked again.
-    assert len(asked) == before >= 4
-    # By keys, what is at the cursor.
-    charts = page.get_by_role("group", name="Charts")
-    charts.press("ArrowRight")
-    expect(page.get_by_role("figure").first).to_contain_text("patchtst ")
-    assert not faults(page)

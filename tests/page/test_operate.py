@@ -14,11 +14,11 @@ from playwright.sync_api import Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretell.bundle import layout
-from tests.page.axe import faults
-from tests.page.browser import Module, Watch
+from tests.page.browser import Module, Watch, faults
 from tests.page.models import CONTEXT, write_models
 from tests.support.process import Server
 
+pytestmark = pytest.mark.browser
 Modules = Callable[[str], Module]
 
 SCRAPE = r"""# HELP a_seconds Of things.

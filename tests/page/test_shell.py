@@ -1,22 +1,24 @@
-"""What all views have: navigation, colours, keys, and readers of screens."""
+"""What all views have: navigation, colours, keys, and readers of screens; and the report."""
 
 from __future__ import annotations
 
-import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.page.axe import faults
-from tests.page.browser import Look, Watch
+from foretell.report.page import render
+from tests.page.browser import Look, Watch, faults
 from tests.page.conftest import KEY
+from tests.page.person import charts
 from tests.support.process import Server
+from tests.support.reported import full_bundle
 
+pytestmark = pytest.mark.browser
 VIEWS = ("Forecast", "Why", "Compare", "Use it", "Operate")
-both_widths = pytest.mark.parametrize("look", [Look(1280), Look(390)])
 
 
-@both_widths
+@pytest.mark.parametrize("look", [Look(1280), Look(390)])
 def test_every_view_is_accessible(page: Page, server: Server) -> None:
     page.goto(server.url)
     for view in (*VIEWS[1:], VIEWS[0]):
@@ -47,34 +49,37 @@ def test_a_key_is_asked_for_once_and_kept_in_the_tab(
     page: Page, watch: Watch, guarded: Server
 ) -> None:
     watch.allow(401)
-    page.goto(f"{guarded.url}")
+    page.goto(guarded.url)
     dialog = page.get_by_role("dialog", name="API key")
     dialog.get_by_label("Key").fill("another")
     dialog.get_by_role("button", name="Use it").click()
     expect(dialog.get_by_role("alert")).to_contain_text("refused")
-    dialog.get_by_label("Key").fill(KEY)
     assert not faults(page)
-    dialog.get_by_role("button", name="Use it").click()
-    expect(page.get_by_role("combobox", name="Model")).to_be_visible()
-    expect(dialog).to_be_hidden()
-
+    dialog.get_by_label("Key").fill(KEY)
+    page.keyboard.press("Enter")
+    expect(charts(page).first).to_be_visible()
     page.reload()
-    expect(page.get_by_role("combobox", name="Model")).to_be_visible()
+    expect(charts(page).first).to_be_visible()
     expect(dialog).to_be_hidden()
     assert KEY not in page.evaluate("JSON.stringify({...localStorage}) + document.cookie")
-    page.get_by_role("button", name=re.compile("Key")).click()
+    page.get_by_role("button", name="Key is set").click()
     dialog.get_by_role("button", name="Forget it").click()
     assert KEY not in page.evaluate("JSON.stringify({...sessionStorage})")
-
-
-def test_the_content_can_be_skipped_to(page: Page, server: Server) -> None:
-    page.goto(server.url)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('main') !== null")
+    page.get_by_role("button", name="Key", exact=True).click()
+    expect(dialog.get_by_label("Key")).to_have_value("")
+    page.reload()
+    expect(dialog).to_be_visible()
 
 
 def test_the_interface_is_described_without_other_hosts(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/docs")
     expect(page.get_by_text("/v1/timeseries/forecast").first).to_be_visible()
+
+
+def test_a_report_is_accessible_and_fits_a_phone(page: Page, tmp_path: Path) -> None:
+    page.set_content(render(full_bundle(tmp_path)))
+    for width, scheme in ((390, "light"), (1280, "dark")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        assert not faults(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

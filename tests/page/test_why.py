@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.axe import faults
-from tests.page.browser import Look, Module, Watch
+from tests.page.browser import Module, Watch, faults
 from tests.page.models import CONTEXT, SPECS
 from tests.support.bundles import Spec, channel_stage, lag_stage, write_bundle
 from tests.support.process import Server
 
+pytestmark = pytest.mark.browser
 Modules = Callable[[str], Module]
 
 LENGTHS = [
@@ -242,7 +242,6 @@ def show(page: Page, url: str, model: str) -> None:
     expect(page.get_by_label("Stage")).to_be_visible()
 
 
-@pytest.mark.parametrize("look", [Look(1280, "light"), Look(390, "dark")], ids=str)
 def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Server) -> None:
     show(page, server.url, "patchtst")
     (stage,) = attention(server, "patchtst")
@@ -281,20 +280,6 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     first = page.get_by_role("region", name="The largest weights").get_by_role("row").nth(1)
     expect(first).to_contain_text(share(largest))
     assert not faults(page)
-
-
-def test_lags_are_said_in_words(page: Page, server: Server) -> None:
-    show(page, server.url, "autoformer")
-    expect(
-        page.get_by_text("Strongest lag: 24 steps = 1 day, with 50% of the weight.")
-    ).to_be_visible()
-    table = page.get_by_role("region", name="Lags by weight")
-    expect(table.get_by_role("row", name="24 steps = 1 day 50%")).to_be_visible()
-    expect(table.get_by_role("row")).to_have_count(3)
-    expect(page.locator(".lags .bar")).to_have_count(2)
-    # The map is there as well.
-    expect(page.locator(".heatmap canvas")).to_be_visible()
-    expect(page.get_by_label("Head")).to_have_count(0)
 
 
 def test_other_forms(page: Page, server: Server) -> None:

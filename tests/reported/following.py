@@ -1,8 +1,13 @@
 """Reading a table as its error messages say, until it is read."""
 
+import csv
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
@@ -35,3 +40,34 @@ def follow(path: Path, **options: str) -> tuple[Panel, dict[str, str]]:
                 raise AssertionError("no remedy") from error
             options |= told
     raise AssertionError(f"refused with {options}")
+
+
+def written(
+    folder: Path,
+    header: str,
+    *columns: Iterable[object],
+    load: Sequence[float] | None = None,
+    form: str | None = None,
+) -> Path:
+    """A file of columns, and of one called `load` that counts the rows in quarters.
+
+    Args:
+        folder: Of the file.
+        header: The names, as a line of the file.
+        columns: Of the file.
+        load: Other values of the last one.
+        form: Of times in the columns.
+    """
+    frame = pd.DataFrame({i: list(column) for i, column in enumerate(columns)})
+    frame["load"] = np.arange(len(frame)) / 4 if load is None else load
+    path = folder / "data.csv"
+    (names,) = csv.reader([header])
+    frame.to_csv(path, index=False, header=[*names, "load"], date_format=form)
+    return path
+
+
+def holding(folder: Path, content: str | bytes, name: str = "data.csv") -> Path:
+    """A file of this content."""
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path

@@ -26,7 +26,7 @@ from pyarrow import feather, ipc, parquet
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read, read_frame
-from tests.reported.following import flags
+from tests.reported.following import flags, holding
 
 COUNT = 30
 DAYS = pd.date_range("2024-01-01", periods=COUNT)
@@ -44,18 +44,14 @@ def read_all(folder: Path, frame: pd.DataFrame, **options: Any) -> list[Panel]:
 
 
 @pytest.mark.parametrize("frequency", ["s", "min", "h", "D", "W-SUN", "M", "Q-DEC", "Y-DEC"])
-def test_periods_are_read_by_their_starts(tmp_path: Path, frequency: str) -> None:
+def test_periods_and_intervals_are_read_by_their_starts(tmp_path: Path, frequency: str) -> None:
     periods = pd.period_range("2024-01-01", periods=COUNT, freq=frequency)
-    for panel in read_all(tmp_path, pd.DataFrame({"ds": periods, "y": np.arange(COUNT)})):
-        (table,) = panel.tables
-        assert table.timestamps.tolist() == periods.to_timestamp().to_pydatetime().tolist()
-
-
-def test_intervals_are_read_by_their_starts(tmp_path: Path) -> None:
-    hours = pd.date_range("2024-01-01", periods=COUNT + 1, freq="h")
-    frame = pd.DataFrame({"ds": pd.IntervalIndex.from_breaks(hours), "y": np.arange(COUNT)})
-    for panel in read_all(tmp_path, frame):
-        assert panel.tables[0].timestamps.tolist() == hours[:-1].to_pydatetime().tolist()
+    starts = periods.to_timestamp()
+    ends = (periods + 1).to_timestamp()
+    for column in (periods, pd.IntervalIndex.from_arrays(starts, ends)):
+        for panel in read_all(tmp_path, pd.DataFrame({"ds": column, "y": np.arange(COUNT)})):
+            (table,) = panel.tables
+            assert table.timestamps.tolist() == starts.to_pydatetime().tolist()
 
 
 def test_texts_that_can_be_read_in_two_ways_are_asked_about(tmp_path: Path) -> None:
@@ -71,17 +67,14 @@ def test_texts_that_can_be_read_in_two_ways_are_asked_about(tmp_path: Path) -> N
 @pytest.mark.parametrize("texts", ["{},50", "1.00{},50", "0,05{}"])
 def test_decimal_commas_are_found(tmp_path: Path, texts: str) -> None:
     written = [texts.format(i % 10) for i in range(COUNT)]
-    # Of other columns, numbers say nothing of the texts.
+    # Of other columns, numbers say nothing of the texts, and among texts they have no mark.
     frame = pd.DataFrame({"ds": DAYS, "y": written, "z": np.arange(COUNT) / 4})
     expected = [float(text.replace(".", "").replace(",", ".")) for text in written]
     for panel in read_all(tmp_path, frame):
         assert panel.tables[0].values[:, 0].tolist() == expected
         assert panel.tables[0].values[:, 1].tolist() == frame["z"].tolist()
-
-
-def test_numbers_among_texts_have_no_mark() -> None:
-    frame = pd.DataFrame({"ds": DAYS, "y": pd.Series([1.125, "2,5"] * 15, dtype=object)})
-    assert read_frame(frame).tables[0].values[:2, 0].tolist() == [1.125, 2.5]
+    mixed = frame.assign(y=pd.Series([1.125, "2,5"] * 15, dtype=object))
+    assert read_frame(mixed).tables[0].values[:2, 0].tolist() == [1.125, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -136,34 +129,29 @@ DATES = [f"2024-01-{day:02d}" for day in range(1, 31)]
 WIDE = "date,a,b\n" + "".join(f"{day},{i},{i / 4}\n" for i, day in enumerate(DATES))
 
 
-def text_of(folder: Path, content: str) -> Path:
-    path = folder / "data.csv"
-    path.write_text(content)
-    return path
-
-
 def long(*names: str, header: str = "unique_id,ds,y") -> str:
     return header + "\n" + "".join(f"{name},{day},1.5\n" for name in names for day in DATES)
 
 
 @pytest.mark.parametrize(
-    "names",
-    [("A", "#B", "#1001"), ("#general", "#ff0000"), ('"#1, two"', '"x"'), ('"line\n#2"', "#1")],
+    ("names", "header", "column"),
+    [
+        (("A", "#B", "#1001"), "unique_id,ds,y", None),
+        (("#general", "#ff0000"), "unique_id,ds,y", None),
+        (('"#1, two"', '"x"'), "unique_id,ds,y", None),
+        (('"line\n#2"', "#1"), "unique_id,ds,y", None),
+        (("A", "#B"), "#,date,y", ("#",)),
+        (("A", "#B"), "# shop,date,y", ("shop",)),
+    ],
 )
-def test_ids_that_begin_with_a_hash_are_series(tmp_path: Path, names: tuple[str, ...]) -> None:
-    panel = read(text_of(tmp_path, long(*names)))
+def test_ids_that_begin_with_a_hash_are_series(
+    tmp_path: Path, names: tuple[str, ...], header: str, column: tuple[str, ...] | None
+) -> None:
+    panel = read(holding(tmp_path, long(*names, header=header)), Reading(id_column=column))
     assert list(panel.series) == [name.strip('"') for name in names]
     assert set(panel.rows.values()) == {30}
-    assert panel.notes == ()
-
-
-@pytest.mark.parametrize(("header", "name"), [("#,date,y", "#"), ("# shop,date,y", "shop")])
-def test_a_first_column_whose_name_begins_with_a_hash(
-    tmp_path: Path, header: str, name: str
-) -> None:
-    path = text_of(tmp_path, long("A", "#B", header=header))
-    panel = read(path, Reading(id_column=(name,)))
-    assert (list(panel.series), panel.channels) == (["A", "#B"], ("y",))
+    assert panel.channels == ("y",)
+    assert column or panel.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -176,25 +164,11 @@ def test_a_first_column_whose_name_begins_with_a_hash(
     ],
 )
 def test_comments_are_passed_over_and_counted(tmp_path: Path, content: str, count: int) -> None:
-    panel = read(text_of(tmp_path, content))
+    panel = read(holding(tmp_path, content))
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
     (note,) = panel.notes
     assert note.startswith("a line" if count == 1 else f"{count} lines")
     assert "passed over" in note
-
-
-def test_a_spreadsheets_error_in_the_first_column_is_told(tmp_path: Path) -> None:
-    rows = [f"{'#DIV/0!' if i == 4 else i},{day}" for i, day in enumerate(DATES)]
-    with pytest.raises(ValueError, match="line 6, column 'a': '#DIV/0!' is no finite number"):
-        read(text_of(tmp_path, "a,date\n" + "\n".join(rows)))
-
-
-def test_lines_are_still_counted_below_a_comment(tmp_path: Path) -> None:
-    content = WIDE.replace("2024-01-09", "# here\n2024-01-09").replace(
-        "2024-01-12,11", "2024-01-12,x"
-    )
-    with pytest.raises(ValueError, match="line 14, column 'a': 'x'"):
-        read(text_of(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +182,7 @@ def test_lines_are_still_counted_below_a_comment(tmp_path: Path) -> None:
 )
 def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: list[str]) -> None:
     content = "\n".join([*lines, WIDE.partition("\n")[2]])
-    panel = read(text_of(tmp_path, content))
+    panel = read(holding(tmp_path, content))
     assert panel.source is not None
     assert panel.channels == ("a", "b")
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
@@ -219,21 +193,11 @@ def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: 
 
 def test_a_comment_among_the_rows_leaves_units_what_they_are(tmp_path: Path) -> None:
     content = WIDE.replace("\n", "\nUTC,MW,m/s\n", 1)
-    panel = read(text_of(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
+    panel = read(holding(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
     assert (panel.channels, len(panel)) == (("a", "b"), 30)
     with pytest.raises(ValueError, match="line 6, column 'date': '# moved'") as told:
-        read(text_of(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
+        read(holding(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
     assert "MW" not in str(told.value)
-
-
-@pytest.mark.parametrize("name", ["#1", "B"])
-def test_short_rows_are_missing_values_of_any_series(tmp_path: Path, name: str) -> None:
-    content = long("A", name).replace(f"{name},2024-01-05,1.5", f"{name},2024-01-05")
-    with pytest.raises(ValueError, match="line 36, column 'y': no value"):
-        read(text_of(tmp_path, content))
-    content = content.replace(f"{name},2024-01-05", f"{name},2024-01-05,1,2")
-    with pytest.raises(ValueError, match="line 36: 4 cells, and there are 3 columns"):
-        read(text_of(tmp_path, content))
 
 
 ODD = [
@@ -270,31 +234,55 @@ def read_or_refused(path: Path, how: Reading) -> None:
 @pytest.mark.parametrize("content", ODD)
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_an_odd_table_is_read_or_refused(tmp_path: Path, content: str, zone: str | None) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text(content)
-    read_or_refused(path, Reading(time_zone=zone, missing="ffill"))
+    read_or_refused(holding(tmp_path, content), Reading(time_zone=zone, missing="ffill"))
 
 
-def test_commas_and_points_beside_words_are_told_by_cell(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text(ODD[1])
-    with pytest.raises(DataError, match="line 4, column 'b': 'y' is no finite number"):
-        read(path)
+SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        # A spreadsheet's error in the first column.
+        (
+            "a,date\n"
+            + "".join(f"{'#DIV/0!' if i == 4 else i},{d}\n" for i, d in enumerate(DATES)),
+            "line 6, column 'a': '#DIV/0!' is no finite number",
+        ),
+        # Lines are counted below a comment, too.
+        (
+            WIDE.replace("2024-01-09", "# here\n2024-01-09").replace("01-12,11", "01-12,x"),
+            "line 14, column 'a': 'x'",
+        ),
+        # Short rows are missing values of any series.
+        *((SHORT.replace("B,", name), "line 36, column 'y': no value") for name in ("B,", "#1,")),
+        *(
+            (
+                SHORT.replace("B,", name).replace(f"{name}2024-01-05", f"{name}2024-01-05,1,2"),
+                "line 36: 4 cells, and there are 3 columns",
+            )
+            for name in ("B,", "#1,")
+        ),
+        # Commas and points beside words are told by their cells.
+        (ODD[1], "line 4, column 'b': 'y' is no finite number"),
+        *(
+            (
+                f"year,{unit},y\n" + "".join(f"2024,{i},{i}\n" for i in range(-1, 5)),
+                f"line 2, column 'year,{unit}': no time of year, {unit}",
+            )
+            for unit in ("hour", "minute", "second")
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_line(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(holding(tmp_path, content))
 
 
 def test_parts_of_a_year_far_from_1970_are_one_time(tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("year,hour,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5)))
-    times = read(path).tables[0].timestamps.astype(str).tolist()
+    content = "year,hour,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5))
+    times = read(holding(tmp_path, content)).tables[0].timestamps.astype(str).tolist()
     assert times[:2] == ["1000-01-01T00:00:00.000000", "1000-01-01T00:30:00.000000"]
-
-
-@pytest.mark.parametrize("unit", ["hour", "minute", "second"])
-def test_a_negative_part_is_no_time(tmp_path: Path, unit: str) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text(f"year,{unit},y\n" + "".join(f"2024,{i},{i}\n" for i in range(-1, 5)))
-    with pytest.raises(DataError, match=f"line 2, column 'year,{unit}': no time of year, {unit}"):
-        read(path)
 
 
 @pytest.mark.parametrize("minute", ["Minute", "min"])
@@ -306,9 +294,7 @@ def test_dates_in_a_column_of_minutes_are_taken_once(
     # The last hour is there twice.
     rows = [form.format(date=date, hour=hour, i=i) for date, hour, i in [*hours, hours[-1]]]
     names = form.format(date=minute, hour="hour", i="y")
-    path = tmp_path / "data.csv"
-    path.write_text("\n".join([names, *rows]))
-    read_or_refused(path, Reading())
+    read_or_refused(holding(tmp_path, "\n".join([names, *rows])), Reading())
 
 
 CELLS = (
@@ -328,6 +314,6 @@ def test_tables_of_anything_are_read_or_refused(tmp_path: Path, seed: int) -> No
         for _ in range(width)
     ]
     rows = [";".join(cells) for cells in zip(*columns, strict=True)]
-    path = tmp_path / "data.csv"
-    path.write_text("\n".join([";".join(drawn.sample(NAMES, width)), *rows]))
-    read_or_refused(path, Reading(missing=drawn.choice(["error", "interpolate"])))
+    content = "\n".join([";".join(drawn.sample(NAMES, width)), *rows])
+    how = Reading(missing=drawn.choice(["error", "interpolate"]))
+    read_or_refused(holding(tmp_path, content), how)

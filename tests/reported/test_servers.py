@@ -6,36 +6,32 @@ Probes by HEAD (Kludex/fastapi-health#18).
 
 One server for IPv4 and IPv6 (vllm-project/vllm#22816, kserve/kserve#4558, litellm#9563).
 
-Tensors of BF16 in the Open Inference Protocol (triton-inference-server/client#897).
+Telemetry that begins with the import of onnxruntime (microsoft/onnxruntime#25573).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import resource
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
-import tritonclient.http as triton
 
-from foretell.service.errors import InvalidInputError, StartError
+from foretell.service.errors import StartError
 from foretell.service.http.sockets import Acceptor, accept_all, listen, reserve
-from foretell.service.inference import tensors
 from foretell.service.metrics import Metrics
 from tests.deploy.test_compose import PROBES
-from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
-from tests.support.process import Server
+from tests.support.process import ROOT, Server
 from tests.support.waiting import until
 
 _FEW = 64
@@ -197,25 +193,18 @@ def reached(port: int) -> set[socket.AddressFamily]:
     return found
 
 
+BOTH = {socket.AF_INET, socket.AF_INET6}
+EVERY = ("", "*", "::", "[::]", "::0", "0::", "[0:0:0:0:0:0:0:0]", "::0.0.0.0")
+OF_IPV4 = ("0", "::ffff:0.0.0.0", "::ffff:127.0.0.1", "0.0.0.0", "127.0.0.1")
+
+
 @needs_ipv6
 @pytest.mark.parametrize(
     ("host", "families"),
     [
-        ("", {socket.AF_INET, socket.AF_INET6}),
-        ("*", {socket.AF_INET, socket.AF_INET6}),
-        ("::", {socket.AF_INET, socket.AF_INET6}),
-        ("[::]", {socket.AF_INET, socket.AF_INET6}),
-        ("::0", {socket.AF_INET, socket.AF_INET6}),
-        ("0::", {socket.AF_INET, socket.AF_INET6}),
-        ("[0:0:0:0:0:0:0:0]", {socket.AF_INET, socket.AF_INET6}),
-        ("::0.0.0.0", {socket.AF_INET, socket.AF_INET6}),
-        ("0", {socket.AF_INET}),
-        ("::ffff:0.0.0.0", {socket.AF_INET}),
-        ("::ffff:127.0.0.1", {socket.AF_INET}),
-        ("0.0.0.0", {socket.AF_INET}),
-        ("127.0.0.1", {socket.AF_INET}),
-        ("::1", {socket.AF_INET6}),
-        ("[::1]", {socket.AF_INET6}),
+        *((host, BOTH) for host in EVERY),
+        *((host, {socket.AF_INET}) for host in OF_IPV4),
+        *((host, {socket.AF_INET6}) for host in ("::1", "[::1]")),
     ],
 )
 def test_a_host_is_reached_by_the_protocols_it_names(
@@ -243,9 +232,15 @@ def test_a_name_of_two_addresses_has_one_port(count: int, monkeypatch: pytest.Mo
         assert reached(port) == {socket.AF_INET, socket.AF_INET6}
 
 
-def test_a_name_is_served_without_the_address_that_this_machine_lacks(
+def test_a_name_is_served_by_the_addresses_that_this_machine_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+        for host in ("::", "[::0]", ""):
+            [one] = listen(host, 0)
+            with one:
+                assert one.family == socket.AF_INET
     lacking = (socket.AF_INET, 1, 6, "", ("192.0.2.1", 0))
     own = (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lacking, own])
@@ -254,24 +249,20 @@ def test_a_name_is_served_without_the_address_that_this_machine_lacks(
         assert one.getsockname()[0] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("host", ["::", "[::0]", ""])
-def test_without_ipv6_every_address_is_of_ipv4(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    [one] = listen(host, 0)
-    with one:
-        assert one.family == socket.AF_INET
-
-
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(StartError, match=r"^cannot listen on nowhere\.invalid:80: "):
-        listen("nowhere.invalid", 80)
-
-
-@pytest.mark.parametrize("host", [f"{'a' * 64}.test", "a..test", ".test", "\udcff.test"])
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_no_host_is_called_is_refused(host: str, count: int) -> None:
-    with pytest.raises(StartError, match=r"^cannot listen on .*\.test:80: no host can have"):
-        reserve(host, 80, count)
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("nowhere.invalid", r"nowhere\.invalid:80: "),
+        *(
+            (host, r".*\.test:80: no host can have")
+            for host in (f"{'a' * 64}.test", "a..test", ".test", "\udcff.test")
+        ),
+    ],
+)
+def test_hosts_that_are_refused(host: str, message: str) -> None:
+    for listening in (listen, lambda *address: reserve(*address, 2)):
+        with pytest.raises(StartError, match=f"^cannot listen on {message}"):
+            listening(host, 80)
 
 
 @needs_ipv6
@@ -303,48 +294,29 @@ def test_the_health_check_of_the_image_asks_the_host_that_is_listened_on(host: s
     assert asked == ["/healthz"]
 
 
-_VALUES = np.array([1.0, -2.5, 0.0078125, 3.0e38], dtype=np.float32)
+_OPEN = (
+    "import foretell.export.runtime",
+    "from foretell.service.engine.runtime import Runtime; Runtime('cpu')",
+)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("models")
-    write_bundle(folder, Spec())
-    with Client(folder) as client:
-        yield client
-
-
-def test_binary_values_are_the_upper_halves_of_float32() -> None:
-    raw = (_VALUES.view(np.uint32) >> 16).astype("<u2").tobytes()
-    assert tensors.binary_size("BF16", (2, 2)) == len(raw)
-    found = tensors.from_binary(memoryview(raw), "BF16", (2, 2), "history")
-    expected = (_VALUES.view(np.uint32) & 0xFFFF0000).view(np.float32)
-    np.testing.assert_array_equal(found, expected.reshape(2, 2))
-
-
-def test_infinity_is_refused_in_its_place() -> None:
-    raw = np.array([0x3F80, 0x7F80], "<u2").tobytes()
-    with pytest.raises(InvalidInputError, match="expected finite numbers") as refused:
-        tensors.from_binary(memoryview(raw), "BF16", (1, 2), "history")
-    assert refused.value.param == "history"
-
-
-def test_tritonclient_sends_bfloat16(client: Client) -> None:
-    history = np.arange(8, dtype=np.float32).reshape(1, 8, 1)
-    tensor = triton.InferInput("history", list(history.shape), "BF16")
-    tensor.set_data_from_numpy(history)
-    body, size = triton.InferenceServerClient.generate_request_body(
-        [tensor], outputs=[triton.InferRequestedOutput("forecast", binary_data=False)]
+def run(code: str, **environment: str) -> str:
+    """What a program prints that knows nothing of telemetry but what is given."""
+    usual = {name: text for name, text in os.environ.items() if "TELEMETRY" not in name}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(
+        command, cwd=ROOT, env=usual | environment, check=True, capture_output=True, text=True
     )
-    headers = {"Inference-Header-Content-Length": str(size)}
-    answer = client.request("POST", "/v2/models/repeat/infer", content=body, headers=headers)
-    assert answer.status_code == 200, answer.text
-    [output] = answer.json()["outputs"]
-    np.testing.assert_allclose(output["data"], Spec().forecast(history).ravel())
+    return done.stdout
 
 
-def test_json_numbers_of_bfloat16_are_read(client: Client) -> None:
-    data = [float(value) for value in range(8)]
-    tensor = {"name": "history", "shape": [1, 8, 1], "datatype": "BF16", "data": data}
-    answer = client.request("POST", "/v2/models/repeat/infer", json={"inputs": [tensor]})
-    assert answer.status_code == 200, answer.text
+@pytest.mark.parametrize("code", _OPEN)
+def test_onnxruntime_leaves_nothing_in_the_home_folder(code: str, tmp_path: Path) -> None:
+    run(code, HOME=str(tmp_path))
+    assert list(tmp_path.rglob("*onnxruntime*")) == []
+
+
+def test_an_operator_may_switch_telemetry_on() -> None:
+    code = "import os, foretell; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    assert run(code).strip() == "1"
+    assert run(code, ORT_DISABLE_TELEMETRY="0").strip() == "0"

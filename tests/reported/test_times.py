@@ -12,7 +12,7 @@ Nixtla/nixtla#655.
 """
 
 import re
-from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -24,46 +24,31 @@ from foretell.data import regular
 from foretell.data.reading import Reading, read
 from foretell.timeaxis.timestamps import Offsets, Timestamps
 from foretell.timeaxis.zones import offsets_at
-from tests.reported.following import flags, follow
+from tests.reported.following import flags, follow, written
 
 HOUR = pd.Timedelta(1, "h")
 HOURS = pd.date_range("2024-03-14", periods=72, freq="h")
 
 
-def written(folder: Path, texts: list[str], name: str = "MTU (CET/CEST)") -> Path:
-    path = folder / "data.csv"
-    pd.DataFrame({name: texts, "load": np.arange(len(texts)) / 4}).to_csv(path, index=False)
-    return path
-
-
-INTERVALS: dict[str, Callable[[pd.Timestamp, pd.Timestamp], str]] = {
-    "slashes": lambda a, b: f"{a:%d/%m/%Y %H:%M:%S} - {b:%d/%m/%Y %H:%M:%S}",
-    "dots": lambda a, b: f"{a:%d.%m.%Y %H:%M} - {b:%d.%m.%Y %H:%M}",
-    "zones": lambda a, b: f"{a:%d/%m/%Y %H:%M:%S} (CET) - {b:%d/%m/%Y %H:%M:%S} (CET)",
-    "long dash": lambda a, b: f"{a:%d.%m.%Y %H:%M} \u2013 {b:%d.%m.%Y %H:%M}",
-    "no spaces": lambda a, b: f"{a:%d.%m.%Y %H:%M}-{b:%d.%m.%Y %H:%M}",
-    "ISO 8601": lambda a, b: f"{a:%Y-%m-%dT%H:%MZ}/{b:%Y-%m-%dT%H:%MZ}",
-    "to": lambda a, b: f"{a:%Y-%m-%d %H:%M} to {b:%Y-%m-%d %H:%M}",
-    "pandas": lambda a, b: f"({a}, {b}]",
-    "one date": lambda a, b: f"{a:%Y-%m-%d %H:%M} - {b:%H:%M}",
-    "like an offset": lambda a, b: f"{a:%Y-%m-%d %H:%M}-{b:%H:%M}",
-    "to 24:00": lambda a, _: f"{a:%Y-%m-%d %H:%M}-{a.hour + 1:02d}:00",
-    "dots like an offset": lambda a, b: f"{a:%d.%m.%Y %H:%M}-{b:%H:%M}",
-    "hours": lambda a, _: f"{a:%Y-%m-%d} {a.hour}-{a.hour + 1}",
-    "a dash before the clocks": lambda a, b: f"{a:%d/%m/%Y} - {a:%H:%M} - {b:%H:%M}",
-    "a length": lambda a, _: f"{a:%Y-%m-%dT%H:%MZ}/PT1H",
+# Of an hour's start, its end and the number of its end: intervals, read by their starts.
+INTERVALS = {
+    "slashes": "{:%d/%m/%Y %H:%M:%S} - {:%d/%m/%Y %H:%M:%S}",
+    "dots": "{:%d.%m.%Y %H:%M} - {:%d.%m.%Y %H:%M}",
+    "zones": "{:%d/%m/%Y %H:%M:%S} (CET) - {:%d/%m/%Y %H:%M:%S} (CET)",
+    "long dash": "{:%d.%m.%Y %H:%M} \u2013 {:%d.%m.%Y %H:%M}",
+    "no spaces": "{:%d.%m.%Y %H:%M}-{:%d.%m.%Y %H:%M}",
+    "ISO 8601": "{:%Y-%m-%dT%H:%MZ}/{:%Y-%m-%dT%H:%MZ}",
+    "to": "{:%Y-%m-%d %H:%M} to {:%Y-%m-%d %H:%M}",
+    "pandas": "({}, {}]",
+    "one date": "{:%Y-%m-%d %H:%M} - {:%H:%M}",
+    "like an offset": "{:%Y-%m-%d %H:%M}-{:%H:%M}",
+    "to 24:00": "{0:%Y-%m-%d %H:%M}-{2:02d}:00",
+    "dots like an offset": "{:%d.%m.%Y %H:%M}-{:%H:%M}",
+    "hours": "{0:%Y-%m-%d} {0.hour}-{2}",
+    "a dash before the clocks": "{0:%d/%m/%Y} - {0:%H:%M} - {1:%H:%M}",
+    "a length": "{:%Y-%m-%dT%H:%MZ}/PT1H",
 }
-
-
-@pytest.mark.parametrize("name", INTERVALS)
-@pytest.mark.parametrize("column", ["date", "MTU (CET/CEST)"])
-def test_intervals_are_read_by_their_starts(tmp_path: Path, name: str, column: str) -> None:
-    texts = [INTERVALS[name](hour, hour + HOUR) for hour in HOURS]
-    panel = read(written(tmp_path, texts, column))
-    assert panel.tables[0].timestamps.tolist() == HOURS.to_pydatetime().tolist()
-    assert "times are intervals, and are read by their starts" in panel.notes
-
-
+# Those that are no intervals, and have no offsets.
 CLOCKS = {
     "a comma, AM and PM": "{:%m/%d/%Y, %I:%M:%S %p}",
     "a month, AM and PM": "{:%B %d, %Y %I:%M %p}",
@@ -82,7 +67,7 @@ CLOCKS = {
     "slash": "{:%Y-%m-%d/%H:%M}",
     "digits and a colon": "{:%Y%m%d:%H%M}",
     "digits and a hyphen": "{:%Y%m%d-%H%M%S}",
-    "a server's log": "{:%d/%b/%Y:%H:%M:%S}",
+    "a log": "{:%d/%b/%Y:%H:%M:%S}",
     "SAS": "{:%d%b%Y:%H:%M:%S}",
     "pictures": "{:%Y:%m:%d %H:%M:%S}",
     "Oracle": "{:%d-%b-%y %I.%M.%S.000000 %p}",
@@ -90,21 +75,6 @@ CLOCKS = {
     "clock first": "{:%H:%M %d/%m/%Y}",
     "p. m.": "{:%d/%m/%Y %I:%M:%S %p}",
 }
-
-
-@pytest.mark.parametrize("name", CLOCKS)
-@pytest.mark.parametrize("column", ["date", "MTU (CET/CEST)"])
-def test_a_date_and_a_clock_are_no_interval_and_no_offset(
-    tmp_path: Path, name: str, column: str
-) -> None:
-    texts = [CLOCKS[name].format(hour) for hour in HOURS]
-    if name == "p. m.":
-        texts = [text.replace("AM", "a. m.").replace("PM", "p. m.") for text in texts]
-    panel = read(written(tmp_path, texts, column))
-    assert panel.tables[0].timestamps.tolist() == HOURS.to_pydatetime().tolist()
-    assert (panel.tables[0].utc_offset, panel.notes) == (None, ())
-
-
 OFFSETS = {
     "e-mail": "{:%a, %d %b %Y %H:%M:%S} +0100",
     "a server's log": "{:%d/%b/%Y:%H:%M:%S} +0100",
@@ -112,14 +82,46 @@ OFFSETS = {
     "a name in brackets": "{:%Y-%m-%d %H:%M:%S} (UTC+01:00)",
     "Go": "{:%Y-%m-%d %H:%M:%S} +0100 CET",
     "American": "{:%m/%d/%Y %H:%M} +01:00",
+    "no space": "{:%Y-%m-%d %H:%M}+01:00",
 }
+# Those that are told by their ends: 24:00 is the next midnight.
+ENDS = {
+    "ISO": "{0:%Y-%m-%d} {2:02d}:00",
+    "T and Z": "{0:%Y-%m-%d}T{2:02d}:00:00Z",
+    "offset": "{0:%Y-%m-%d}T{2:02d}:00:00+01:00",
+    "slashes to 24": "{0:%m/%d/%Y} {2}:00",
+    "dots to 24": "{0:%d.%m.%Y} {2:02d}:00:00",
+    "digits": "{0:%Y%m%d}{2:02d}",
+    "more digits": "{0:%Y%m%d}{2:02d}00",
+    "compact": "{0:%Y%m%d}T{2:02d}00",
+    "points": "{0:%d/%m/%Y} {2:02d}.00",
+}
+READ_BY_STARTS = "times are intervals, and are read by their starts"
 
 
-@pytest.mark.parametrize("name", OFFSETS)
-def test_offsets_in_other_forms(tmp_path: Path, name: str) -> None:
-    (table,) = read(written(tmp_path, [OFFSETS[name].format(hour) for hour in HOURS])).tables
-    assert table.timestamps.tolist() == HOURS.to_pydatetime().tolist()
-    assert str(table.utc_offset) == "1:00:00"
+@pytest.mark.parametrize("name", INTERVALS | CLOCKS | OFFSETS | ENDS)
+def test_times_in_any_form(tmp_path: Path, name: str) -> None:
+    form = (INTERVALS | CLOCKS | OFFSETS | ENDS)[name]
+    texts = [form.format(hour, hour + HOUR, hour.hour + 1) for hour in HOURS]
+    if name == "p. m.":
+        texts = [text.replace("AM", "a. m.").replace("PM", "p. m.") for text in texts]
+    expected = HOURS + HOUR if name in ENDS else HOURS
+    for column in ("date",) if name in ENDS else ("date", "MTU (CET/CEST)"):
+        panel = read(written(tmp_path, column, texts))
+        (table,) = panel.tables
+        assert table.timestamps.tolist() == expected.to_pydatetime().tolist()
+        if name in INTERVALS:
+            assert READ_BY_STARTS in panel.notes
+        if name in CLOCKS:
+            assert (table.utc_offset, panel.notes) == (None, ())
+        if name in OFFSETS:
+            assert str(table.utc_offset) == "1:00:00"
+
+
+def test_offsets_that_change_are_still_offsets(tmp_path: Path) -> None:
+    days = [f"2024-03-{day:02d} 00:00-0{4 + (day < 10)}:00" for day in range(1, 31)]
+    (table,) = read(written(tmp_path, "date", days)).tables
+    assert table.utc_offset.tolist() == [timedelta(hours=-4 - (day < 10)) for day in range(1, 31)]
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d-%H:%M", "%Y-%m-%d-%H%M"])
@@ -127,7 +129,7 @@ def test_a_time_of_every_day_that_may_be_an_offset_is_asked_about(
     tmp_path: Path, form: str
 ) -> None:
     days = pd.date_range("2024-03-01T05:00", periods=40)
-    path = written(tmp_path, [f"{day:{form}}" for day in days])
+    path = written(tmp_path, "date", [f"{day:{form}}" for day in days])
     with pytest.raises(ValueError, match="as %Y-%m-%d%z, an offset from UTC") as raised:
         read(path)
     told = re.findall(r"--date-format (%\S+)", str(raised.value))
@@ -151,15 +153,9 @@ MONTHS = {
 def test_months_in_other_languages(tmp_path: Path, name: str) -> None:
     days = pd.date_range("2024-01-01", periods=120)
     form, names = MONTHS[name]
-    panel = read(written(tmp_path, [form.format(day.day, names[day.month - 1]) for day in days]))
+    texts = [form.format(day.day, names[day.month - 1]) for day in days]
+    panel = read(written(tmp_path, "date", texts))
     assert panel.tables[0].timestamps.tolist() == days.to_pydatetime().tolist()
-
-
-def test_offsets_are_still_offsets(tmp_path: Path) -> None:
-    (table,) = read(written(tmp_path, [f"{hour:%Y-%m-%d %H:%M}-05:00" for hour in HOURS])).tables
-    assert str(table.utc_offset) == "-1 day, 19:00:00"
-    days = [f"2024-03-{day:02d} 00:00-0{4 + (day < 10)}:00" for day in range(1, 31)]
-    assert len(read(written(tmp_path, days)).tables[0]) == 30
 
 
 def test_intervals_over_a_change_of_the_clock(tmp_path: Path) -> None:
@@ -170,15 +166,15 @@ def test_intervals_over_a_change_of_the_clock(tmp_path: Path) -> None:
         return f"{hour:%d/%m/%Y %H:%M:%S}" + (f" ({hour.tzname()})" if is_twice else "")
 
     texts = [f"{label(hour)} - {label(hour + HOUR)}" for hour in hours]
-    panel, options = follow(written(tmp_path, texts))
+    panel, options = follow(written(tmp_path, "MTU (CET/CEST)", texts))
     assert options == {"time_zone": "Europe/Berlin"}
     assert (len(panel), str(panel.frequency)) == (80, "h")
 
 
 def test_days_and_months_of_intervals_are_asked_about(tmp_path: Path) -> None:
     hours = pd.date_range("2024-03-01", periods=72, freq="h")
-    texts = [INTERVALS["slashes"](hour, hour + HOUR) for hour in hours]
-    path = written(tmp_path, texts)
+    texts = [INTERVALS["slashes"].format(hour, hour + HOUR) for hour in hours]
+    path = written(tmp_path, "date", texts)
     with pytest.raises(ValueError, match=r"can be read as %m/%d/%Y.* and as %d/%m/%Y") as raised:
         read(path)
     assert "date_format" in flags(str(raised.value))
@@ -186,32 +182,12 @@ def test_days_and_months_of_intervals_are_asked_about(tmp_path: Path) -> None:
     assert panel.tables[0].timestamps.tolist() == hours.to_pydatetime().tolist()
 
 
-ENDS = {
-    "ISO": "{:%Y-%m-%d} {:02d}:00",
-    "T and Z": "{:%Y-%m-%d}T{:02d}:00:00Z",
-    "offset": "{:%Y-%m-%d}T{:02d}:00:00+01:00",
-    "American": "{:%m/%d/%Y} {}:00",
-    "dots": "{:%d.%m.%Y} {:02d}:00:00",
-    "digits": "{:%Y%m%d}{:02d}",
-    "more digits": "{:%Y%m%d}{:02d}00",
-    "compact": "{:%Y%m%d}T{:02d}00",
-    "points": "{:%d/%m/%Y} {:02d}.00",
-}
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_24_is_the_next_midnight(tmp_path: Path, name: str) -> None:
-    texts = [ENDS[name].format(hour, hour.hour + 1) for hour in HOURS]
-    (table,) = read(written(tmp_path, texts, "date")).tables
-    assert table.timestamps.tolist() == (HOURS + HOUR).to_pydatetime().tolist()
-
-
 @pytest.mark.parametrize("start", ["2024-03-01 00:00:04", "2027-05-13 00:00:04"])
 @pytest.mark.parametrize("unit", ["s", "ms"])
 def test_epochs_that_end_in_24_are_no_midnights(tmp_path: Path, start: str, unit: str) -> None:
     times = pd.date_range(start, periods=2000, freq="10s")
     texts = [str(int(time.as_unit(unit).asm8.astype(int))) for time in times]
-    (table,) = read(written(tmp_path, texts, "timestamp")).tables
+    (table,) = read(written(tmp_path, "timestamp", texts)).tables
     assert table.timestamps.tolist() == times.to_pydatetime().tolist()
 
 
@@ -219,7 +195,7 @@ def test_what_is_later_than_24_is_no_time(tmp_path: Path) -> None:
     texts = [f"{hour:%Y-%m-%d %H:%M}" for hour in HOURS]
     texts[5] = "2024-03-14 24:30"
     with pytest.raises(ValueError, match="line 7, column 'date': '2024-03-14 24:30'"):
-        read(written(tmp_path, texts, "date"))
+        read(written(tmp_path, "date", texts))
 
 
 @pytest.mark.parametrize("units", [("s", "ms"), ("ms", "us"), ("us", "ns")])
@@ -227,7 +203,7 @@ def test_epochs_of_two_units_are_read_by_their_sizes(
     tmp_path: Path, units: tuple[str, str]
 ) -> None:
     texts = [str(int(hour.as_unit(units[i > 40]).asm8.astype(int))) for i, hour in enumerate(HOURS)]
-    path = written(tmp_path, texts, "open_time")
+    path = written(tmp_path, "open_time", texts)
     panel = read(path)
     assert panel.tables[0].timestamps.tolist() == HOURS.to_pydatetime().tolist()
     assert panel.notes == (f"the times are epochs of {units[0]} and {units[1]}, by their sizes",)
@@ -239,20 +215,12 @@ def test_epochs_of_two_units_are_read_by_their_sizes(
 SECOND = pd.Timedelta(1, "s")
 
 
-def steps_of(folder: Path, times: object, form: str | None = None) -> Path:
-    path = folder / "data.csv"
-    frame = pd.DataFrame({"ds": list(times)})  # type: ignore[call-overload]
-    frame["y"] = np.arange(len(frame)) / 4
-    frame.to_csv(path, index=False, date_format=form)
-    return path
-
-
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Australia/Sydney"])
 @pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
 @pytest.mark.parametrize("frequency", ["D", "W-MON", "MS"])
 def test_local_midnights_in_utc(tmp_path: Path, zone: str, form: str, frequency: str) -> None:
     local = pd.date_range("2021-08-01", periods=100, freq=frequency, tz=zone)
-    panel, options = follow(steps_of(tmp_path, local.tz_convert("UTC"), form))
+    panel, options = follow(written(tmp_path, "ds", local.tz_convert("UTC"), form=form))
     assert options == {"time_zone": zone}
     assert str(panel.frequency) == frequency
     (table,) = panel.tables
@@ -269,7 +237,7 @@ def utc_of(steps: pd.DatetimeIndex, zone: str) -> pd.DatetimeIndex:
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Jerusalem"])
 def test_a_local_hour_in_utc(tmp_path: Path, form: str, frequency: str, zone: str) -> None:
     local = pd.date_range("2021-08-01T06:00", periods=100, freq=frequency)
-    path = steps_of(tmp_path, utc_of(local, zone), form)
+    path = written(tmp_path, "ds", utc_of(local, zone), form=form)
     panel, options = follow(path)
     assert (str(panel.frequency), set(options)) == (frequency, {"time_zone"})
     panel = read(path, Reading(time_zone=zone))
@@ -283,7 +251,7 @@ def test_steps_of_several_local_hours_in_utc(
     tmp_path: Path, form: str, frequency: str, zone: str | None
 ) -> None:
     local = pd.date_range("2021-08-01", periods=1000, freq=frequency)
-    path = steps_of(tmp_path, utc_of(local, "Europe/Berlin"), form)
+    path = written(tmp_path, "ds", utc_of(local, "Europe/Berlin"), form=form)
     with pytest.raises(ValueError, match="by the clock of Europe/Berlin: write what") as told:
         read(path, Reading(time_zone=zone))
     code = str(told.value).partition("such as by ")[2].removesuffix(" of pandas")
@@ -306,7 +274,7 @@ STRAY = {
 def test_a_stray_row_is_named_and_no_reason_to_fill_all_others(tmp_path: Path, name: str) -> None:
     frequency, place, stray = STRAY[name]
     steps = pd.date_range("2024-01-01", periods=400, freq=frequency)
-    path = steps_of(tmp_path, steps.insert(place, pd.Timestamp(stray)))
+    path = written(tmp_path, "ds", steps.insert(place, pd.Timestamp(stray)))
     with pytest.raises(ValueError, match=rf"line {place + 2}, column") as told:
         read(path)
     assert str(told.value).endswith("; correct it, or take the row out")
@@ -317,7 +285,7 @@ def test_a_stray_row_is_named_and_no_reason_to_fill_all_others(tmp_path: Path, n
 
 def test_what_would_be_filled_is_told_and_holes_stay(tmp_path: Path) -> None:
     times = pd.DatetimeIndex([day + hour * HOUR for day in DAYS[:20] for hour in (6, 9, 16)])
-    path = steps_of(tmp_path, [*times, *(times + pd.Timedelta(days=4000))])
+    path = written(tmp_path, "ds", [*times, *(times + pd.Timedelta(days=4000))])
     with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as told:
         read(path)
     assert "--max-gap 13" in str(told.value)
@@ -336,17 +304,17 @@ def test_few_clocks_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     steps = pd.date_range("2018-01-01T05:00", periods=2000).to_list()
     late = [step + HOUR * int(i > 1990) for i, step in enumerate(steps)]
     with pytest.raises(ValueError, match="no step of frequency D"):
-        read(steps_of(tmp_path, late))
+        read(written(tmp_path, "ds", late))
     assert len(looked) < 3
 
 
 def test_a_hole_that_is_not_filled_is_told(tmp_path: Path) -> None:
     days = pd.date_range("2024-01-01", periods=100)
-    path = steps_of(tmp_path, days.append(days + pd.Timedelta(days=900)))
+    path = written(tmp_path, "ds", days.append(days + pd.Timedelta(days=900)))
     with pytest.raises(ValueError, match=r"more than 12 in a row .* split the series"):
         read(path)
     with pytest.raises(ValueError, match=r"ffill fills them$"):
-        read(steps_of(tmp_path, days.delete(7)))
+        read(written(tmp_path, "ds", days.delete(7)))
 
 
 @pytest.mark.parametrize("frequency", ["5s", "15min", "30min", "h", "D"])
@@ -358,41 +326,45 @@ def test_times_seconds_off_are_moved_to_their_steps(
     step = min(steps[1] - steps[0], 1200 * SECOND)
     late = np.random.default_rng(0).uniform(-0.02, 0.02, 60) * step
     options = {"frequency": frequency} if given else {}
-    panel, _ = follow(steps_of(tmp_path, (steps + late).round("ms").delete([7, 8])), **options)
+    panel, _ = follow(written(tmp_path, "ds", (steps + late).round("ms").delete([7, 8])), **options)
     (table,) = panel.tables
     assert table.timestamps.tolist() == steps.to_pydatetime().tolist()
     assert f"s off a step of frequency {frequency} are moved there" in panel.notes[0]
 
 
-@pytest.mark.parametrize("frequency", ["min", "5min", "h"])
-def test_jitter_is_moved_to_the_frequency_that_is_told(tmp_path: Path, frequency: str) -> None:
-    """Ten seconds about whole minutes and hours."""
+@pytest.mark.parametrize(
+    ("frequency", "late", "told"),
+    [
+        *((each, "jitter", 10) for each in ("min", "5min", "h")),
+        ("15min", "one row", 3),
+    ],
+)
+def test_jitter_is_moved_to_the_frequency_that_is_told(
+    tmp_path: Path, frequency: str, late: str, told: int
+) -> None:
+    """Ten seconds about whole minutes and hours, or three of one row."""
     steps = pd.date_range("2024-01-01", periods=300, freq=frequency)
-    off = pd.to_timedelta(np.random.default_rng(0).integers(-10, 11, 300), "s")
-    panel, options = follow(steps_of(tmp_path, steps + off))
+    seconds = np.random.default_rng(0).integers(-10, 11, 300)
+    if late == "one row":
+        seconds = 3 * (np.arange(300) == 30)
+    panel, options = follow(written(tmp_path, "ds", steps + pd.to_timedelta(seconds, "s")))
     assert options == ({"frequency": "min"} if frequency == "min" else {})
     assert panel.tables[0].timestamps.tolist() == steps.to_pydatetime().tolist()
-    assert panel.notes == (f"times up to 10 s off a step of frequency {frequency} are moved there",)
-
-
-def test_one_late_row_is_moved(tmp_path: Path) -> None:
-    steps = pd.date_range("2024-01-01", periods=60, freq="15min").to_list()
-    steps[30] += 3 * SECOND
-    panel = read(steps_of(tmp_path, steps))
-    assert (len(panel), str(panel.frequency)) == (60, "15min")
-    assert panel.notes == ("times up to 3 s off a step of frequency 15min are moved there",)
+    assert panel.notes == (
+        f"times up to {told} s off a step of frequency {frequency} are moved there",
+    )
 
 
 def test_two_rows_are_never_moved_to_one_step(tmp_path: Path) -> None:
     steps = pd.date_range("2024-01-01", periods=60, freq="15min").to_list()
     steps[30] = steps[31] - 3 * SECOND
     with pytest.raises(ValueError, match=r"line 32, column 'ds': .*no step of frequency 15min"):
-        read(steps_of(tmp_path, steps))
+        read(written(tmp_path, "ds", steps))
 
 
 def test_regular_times_of_an_unusual_spacing_stay(tmp_path: Path) -> None:
     steps = pd.date_range("2024-01-01", periods=30, freq="1010ms")
-    panel = read(steps_of(tmp_path, steps))
+    panel = read(written(tmp_path, "ds", steps))
     assert (str(panel.frequency), panel.notes) == ("1010ms", ())
 
 
@@ -411,7 +383,7 @@ CALENDARS = {
 @pytest.mark.parametrize("name", CALENDARS)
 def test_the_remedy_has_steps_on_which_all_rows_lie(tmp_path: Path, name: str) -> None:
     times = pd.DatetimeIndex(CALENDARS[name])
-    panel, _ = follow(steps_of(tmp_path, times))
+    panel, _ = follow(written(tmp_path, "ds", times))
     (table,) = panel.tables
     values = dict(zip(table.timestamps.tolist(), table.values[:, 0].tolist(), strict=True))
     assert [values[time] for time in times.to_pydatetime()] == (np.arange(len(times)) / 4).tolist()
@@ -419,7 +391,7 @@ def test_the_remedy_has_steps_on_which_all_rows_lie(tmp_path: Path, name: str) -
 
 def test_rows_at_any_time_are_to_be_made_regular(tmp_path: Path) -> None:
     apart = np.random.default_rng(0).integers(20, 9000, 80).cumsum()
-    path = steps_of(tmp_path, pd.Timestamp("2024-01-01") + pd.to_timedelta(apart, "s"))
+    path = written(tmp_path, "ds", pd.Timestamp("2024-01-01") + pd.to_timedelta(apart, "s"))
     with pytest.raises(ValueError, match=r"frame\.resample\('h'\)\.mean\(\)"):
         read(path)
     frame = pd.read_csv(path, parse_dates=["ds"], index_col="ds").resample("h").mean()

@@ -155,7 +155,10 @@ CODECS = [
     Codec("/v2/models/{}/infer", as_tensors, IN_TENSORS),
 ]
 WRONG: list[tuple[Ask, int, str, str]] = [
-    (Ask(model="nope"), 404, "model", "no model 'nope'"),
+    (
+        Ask(model="Repeat"),
+        *(404, "model", r"no model 'Repeat'; served.*: calendar, .*; did you mean 'repeat'\?"),
+    ),
     (Ask([*SIXTEEN[:15], None]), 422, "value 15", "missing|null"),
     (Ask([*SIXTEEN[:15], 1e39]), 422, "large value 15", "got 1e.39"),
     (Ask([*SIXTEEN[:15], float("-inf")]), 422, "infinite value 15", "finite number"),
@@ -186,7 +189,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("codec", "ask", "status", "param", "message"), list(cases()))
-def test_what_is_wrong_at_every_codec(
+def test_mistakes_at_every_codec(
     client: Client, codec: Codec, ask: Ask, status: int, param: str, message: str
 ) -> None:
     path, body, media = codec.write(codec.path, ask)
@@ -205,7 +208,7 @@ def test_what_is_wrong_at_every_codec(
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_a_right_request_at_every_codec(client: Client, codec: Codec) -> None:
+def test_right_request_at_every_codec(client: Client, codec: Codec) -> None:
     path, body, media = codec.write(codec.path, Ask())
     answer = client.request("POST", path, content=body, headers={"Content-Type": media})
     assert answer.status_code == 200, answer.text
@@ -331,7 +334,9 @@ def test_series_without_names_have_free_ones(
 
 
 @pytest.mark.parametrize("options", [{"horizon": 17}, {"quantiles": [0.5]}, {"attention": True}])
-def test_what_is_not_supported_is_told_apart(client: Client, options: dict[str, Any]) -> None:
+def test_unsupported_options_have_a_type_of_their_own(
+    client: Client, options: dict[str, Any]
+) -> None:
     error = client.error({"model": "repeat", "inputs": [{"series": EIGHT}], "options": options})
     assert (error["code"], error["type"]) == ("422", "not_supported")
 

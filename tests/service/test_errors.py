@@ -31,79 +31,73 @@ def all_errors(kind: type[errors.ServiceError] = errors.ServiceError) -> list[An
     return [kind, *chain.from_iterable(below)]
 
 
-@pytest.mark.parametrize("kind", all_errors())
-def test_every_error_has_a_status_of_http(kind: type[errors.ServiceError]) -> None:
-    # nginx's own is the only one that is not registered.
-    assert kind.status == 499 or HTTPStatus(kind.status) >= 400
+def test_errors_have_types_of_their_own_and_statuses_of_http() -> None:
+    kinds = all_errors()
+    assert len({kind.type for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        # nginx's own is the only one that is not registered.
+        assert kind.status == 499 or HTTPStatus(kind.status) >= 400
 
 
-def test_an_error_has_the_status_of_what_it_is_a_kind_of() -> None:
-    class OutOfMemoryError(errors.ModelFailedError):
-        type = "out_of_memory"
-
-    error = OutOfMemoryError("no memory is left")
-    assert (error_object(error)["code"], error.headers) == ("503", {"Retry-After": "1"})
+class OutOfMemoryError(errors.ModelFailedError):
+    type = "out_of_memory"
 
 
 @pytest.mark.parametrize(
-    ("error", "headers"),
+    ("error", "code", "headers"),
     [
-        (errors.QueueFullError("full", retry_after=7), {"Retry-After": "7"}),
-        (errors.BuffersFullError("full"), {"Retry-After": "1"}),
-        (errors.NotReadyError("not loaded"), {"Retry-After": "1"}),
-        (errors.EngineLostError("gone"), {"Retry-After": "1"}),
-        (errors.UnauthorizedError("no key"), {"WWW-Authenticate": "Bearer"}),
-        (errors.ForbiddenError("no"), {}),
+        (errors.QueueFullError("full", retry_after=7), "429", {"Retry-After": "7"}),
+        (errors.BuffersFullError("full"), "503", {"Retry-After": "1"}),
+        (errors.NotReadyError("not loaded"), "503", {"Retry-After": "1"}),
+        (errors.EngineLostError("gone"), "503", {"Retry-After": "1"}),
+        # As what it is a kind of.
+        (OutOfMemoryError("no memory is left"), "503", {"Retry-After": "1"}),
+        (errors.UnauthorizedError("no key"), "401", {"WWW-Authenticate": "Bearer"}),
+        (errors.ForbiddenError("no"), "403", {}),
     ],
 )
-def test_headers(error: errors.ServiceError, headers: dict[str, str]) -> None:
-    assert error.headers == headers
-
-
-def test_of_many_models_some_are_listed() -> None:
-    known = {f"model-{number:02}" for number in range(30)}
-    message = errors.UnknownModelError.among("x" * 1000, Index(known), "somewhere").message
-    listed = ", ".join(f"model-{number:02}" for number in range(20))
-    assert message == (f"no model '{'x' * 64}'; somewhere: {listed} and 10 more")
+def test_status_and_headers(error: errors.ServiceError, code: str, headers: dict[str, str]) -> None:
+    assert (error_object(error)["code"], error.headers) == (code, headers)
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
-    [("see", "sea"), ("Sea", "sea"), ("SEA", "sea"), ("WIND", "wind"), ("moon", None)],
+    ("known", "name", "told"),
+    [
+        (
+            {f"model-{number:02}" for number in range(30)},
+            "x" * 1000,
+            f"no model '{'x' * 64}'; served: "
+            + ", ".join(f"model-{number:02}" for number in range(20))
+            + " and 10 more",
+        ),
+        *(
+            ({"sea", "wind"}, name, f"no model {name!r}; served: sea, wind{meant}")
+            for name, meant in [
+                *((name, "; did you mean 'sea'?") for name in ("see", "Sea", "SEA")),
+                ("WIND", "; did you mean 'wind'?"),
+                ("moon", ""),
+            ]
+        ),
+    ],
 )
-def test_the_nearest_model_is_named(name: str, near: str | None) -> None:
-    message = errors.UnknownModelError.among(name, Index(["sea", "wind"]), "served").message
-    meant = f"; did you mean {near!r}?" if near else ""
-    assert message == f"no model {name!r}; served: sea, wind{meant}"
+def test_unknown_model_names_what_is_served(known: set[str], name: str, told: str) -> None:
+    assert errors.UnknownModelError.among(name, Index(known), "served").message == told
 
 
-def test_types_are_distinct() -> None:
-    types = [kind.type for kind in all_errors()]
-    assert len(set(types)) == len(types)
-
-
-def test_the_object() -> None:
-    error = errors.InvalidInputError("expected this, got that", param="inputs[0]")
-    assert error_object(error) == {
+def test_object_of_an_error_and_the_text_of_the_inference_protocol() -> None:
+    error = error_object(errors.InvalidInputError("expected this, got that", param="inputs[0]"))
+    assert error == {
         "code": "422",
         "message": "expected this, got that",
         "param": "inputs[0]",
         "type": "invalid_input",
     }
-
-
-@pytest.mark.parametrize("path", ["/v2", "/v2/models/nope", "/v2/"])
-def test_the_inference_protocol_has_one_text(path: str) -> None:
-    error = errors.InvalidInputError("expected this, got that", param="inputs[0]")
-    body = error_body(path, error_object(error))
-    assert body == {"error": "inputs[0]: expected this, got that"}
-    assert error_body(path, error_object(errors.NotReadyError("soon"))) == {"error": "soon"}
-
-
-@pytest.mark.parametrize("path", ["/forecast", "/v2x", "/", ""])
-def test_other_paths_have_the_object(path: str) -> None:
-    error = error_object(errors.NotReadyError("soon"))
-    assert error_body(path, error) == {"error": error}
+    soon = error_object(errors.NotReadyError("soon"))
+    for path in ("/v2", "/v2/models/nope", "/v2/"):
+        assert error_body(path, error) == {"error": "inputs[0]: expected this, got that"}
+        assert error_body(path, soon) == {"error": "soon"}
+    for path in ("/forecast", "/v2x", "/", ""):
+        assert error_body(path, error) == {"error": error}
 
 
 class Body:
@@ -162,7 +156,7 @@ def test_errors_that_cause_each_other_are_freed_once() -> None:
     assert (first.__cause__, second.__cause__) == (second, first)
 
 
-def test_a_coroutine_that_caught_an_error_continues() -> None:
+def test_coroutine_that_caught_an_error_continues() -> None:
     caught: list[ValueError] = []
 
     async def fail() -> None:
@@ -215,7 +209,7 @@ async def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -
     assert held[0]() is None
 
 
-def test_an_error_that_is_kept_has_no_frames() -> None:
+def test_kept_error_has_no_frames() -> None:
     error, held = raised()
     assert kept(error) is error
     assert (error.__traceback__, error.__context__) == (None, None)
@@ -258,7 +252,9 @@ class Outer(BaseModel):
         ({"inner": [], "text": "b"}, "", "text", "match pattern 'a', got the string 'b'"),
     ],
 )
-def test_names_the_place(value: object, place: str, param: str | None, message: str) -> None:
+def test_validation_names_the_place(
+    value: object, place: str, param: str | None, message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
         validate(Outer, value, place)
     assert error.value.param == param

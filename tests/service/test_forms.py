@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.attention import select
+from foretell.service.forecast.requests import AttentionOptions
 from tests.service.client import Client
 from tests.support.bundles import (
     Spec,
@@ -39,9 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def attention(client: Client, entry: dict[str, Any] | None = None, **options: Any) -> Any:
-    whole = {"series": HISTORY.tolist()} | (entry or {})
-    body = {"model": "tomorrow", "inputs": [whole], "options": {"attention": options or True}}
+def attention(client: Client, **options: Any) -> Any:
+    inputs = [{"series": HISTORY.tolist()}]
+    body = {"model": "tomorrow", "inputs": inputs, "options": {"attention": options or True}}
     answer = client.forecast(body).json()
     described = ForecastResponse.model_validate(answer).model_dump(exclude_unset=True)
     told, meant = (each["outputs"][0]["content"][0]["attention"] for each in (answer, described))
@@ -49,19 +51,19 @@ def attention(client: Client, entry: dict[str, Any] | None = None, **options: An
     return told
 
 
-def by_channel(history: np.ndarray) -> np.ndarray:
+def by_channel() -> np.ndarray:
     """What the dense map must be."""
-    means = history.mean(axis=0)
+    means = HISTORY.mean(axis=0)
     exponentials = np.exp(np.multiply.outer([1, 2], np.multiply.outer(means, means)))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def test_all_there_is_by_form(server: Client) -> None:
+def test_maps_are_told_by_their_forms(server: Client) -> None:
     mixing, routing, lags = attention(server)
     assert (mixing["kind"], mixing["form"]) == ("causal-mean", "dense")
     assert (mixing["axes"], mixing["shape"]) == (["head", "query", "key"], [2, 3, 3])
     assert mixing["query"] == mixing["key"] == ["a", "b", "c"]
-    np.testing.assert_allclose(mixing["weights"], by_channel(HISTORY), rtol=1e-4)
+    np.testing.assert_allclose(mixing["weights"], by_channel(), rtol=1e-4)
     assert (routing["kind"], routing["form"]) == ("router", "sparse")
     assert (routing["axes"], routing["shape"]) == (["head", "query", "kept"], [2, 8, 2])
     assert (routing["query"], routing["key"]) == (list(range(-8, 0)), [0, 1, 2, 3])
@@ -74,30 +76,7 @@ def test_all_there_is_by_form(server: Client) -> None:
     assert (lags["kind"], lags["form"], lags["shape"]) == ("autocorrelation", "circulant", [8, 8])
 
 
-def test_the_channels_of_an_axis_are_in_the_order_of_the_request(server: Client) -> None:
-    order = [2, 0, 1]
-    entry = {"series": HISTORY[:, order].tolist(), "channels": ["c", "a", "b"]}
-    (mixing,) = attention(server, entry, stages=["mixing.0"], heads=[1])
-    assert mixing["query"] == mixing["key"] == ["c", "a", "b"]
-    np.testing.assert_allclose(mixing["weights"], by_channel(HISTORY[:, order])[[1]], rtol=1e-4)
-
-
-def test_heads_of_a_sparse_map(server: Client) -> None:
-    whole = attention(server)[1]
-    (second,) = attention(server, stages=["routing.1"], heads=[1])
-    assert (second["heads"], second["shape"]) == ([1], [1, 8, 2])
-    assert second["keys"] == whole["keys"][1:]
-    (mean,) = attention(server, stages=["routing.1"], heads="mean")
-    assert (mean["form"], mean["axes"], mean["shape"]) == ("dense", ["query", "key"], [8, 4])
-    assert "keys" not in mean
-    weights = np.array(whole["weights"])
-    expected = np.zeros((8, 4))
-    expected[:, 2], expected[:, 1] = weights[0].T
-    expected[:, 0] = weights[1, :, 0]
-    np.testing.assert_allclose(mean["weights"], expected / 2, rtol=1e-5)
-
-
-def test_a_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> None:
+def test_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> None:
     (state,) = attention(server, stages=["state.2"])
     assert state == {"name": "state.2", "kind": "selective-scan", "form": "none"}
     named = attention(server, stages=["mixing.0", "state.2"], layers=[0, 2])
@@ -110,17 +89,7 @@ def test_a_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> 
     assert state["form"] == "none"
 
 
-@pytest.mark.parametrize(("heads", "values"), [("all", 64), ([0], 32), ("mean", 32)])
-def test_the_size_of_an_answer_counts_keys(server: Client, heads: object, values: int) -> None:
-    options = {"attention": {"stages": ["routing.1", "state.2"], "heads": heads}}
-    body = {"model": "tomorrow", "inputs": [{"series": HISTORY.tolist()}], "options": options}
-    with Client(server.settings.models, max_attention_values=values - 1) as small:
-        assert f"would hold {values} attention weights" in small.error(body)["message"]
-    with Client(server.settings.models, max_attention_values=values) as enough:
-        enough.first(body)
-
-
-def test_what_is_said_of_it(server: Client) -> None:
+def test_card_metadata_and_document_name_the_maps(server: Client) -> None:
     card = next(each for each in server.get("/models").json() if each["name"] == "tomorrow")
     assert card["architecture"] == "timemixer"
     assert card["attention"] == [stage.name for stage in STAGES]
@@ -141,7 +110,7 @@ def test_what_is_said_of_it(server: Client) -> None:
     assert described["required"] == ["name", "kind", "form"]
 
 
-def test_its_maps_as_tensors(server: Client) -> None:
+def test_maps_as_tensors(server: Client) -> None:
     body = {
         "inputs": [
             {
@@ -155,6 +124,12 @@ def test_its_maps_as_tensors(server: Client) -> None:
     }
     keys, weights = server.request("POST", "/v2/models/tomorrow/infer", json=body).json()["outputs"]
     assert (keys["datatype"], keys["shape"]) == ("INT64", [1, 2, 8, 2])
-    np.testing.assert_allclose(
-        np.reshape(weights["data"], (2, 3, 3)), by_channel(HISTORY), rtol=1e-4
-    )
+    np.testing.assert_allclose(np.reshape(weights["data"], (2, 3, 3)), by_channel(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "values"), [("all", 64), ([0], 32), ("mean", 32)])
+def test_size_of_an_answer_counts_keys(server: Client, heads: object, values: int) -> None:
+    given = {"stages": ["routing.1", "state.2"], "heads": heads}
+    manifest = server.repository.registry.find("tomorrow").manifest
+    selection = select(AttentionOptions.model_validate(given), manifest, "a")
+    assert selection.values(channels=3) == values

@@ -4,23 +4,19 @@ import json
 import logging
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-import httpx
 import pytest
 
 from foretell.service import logs
-from tests.support.bundles import Spec, write_bundle
-from tests.support.process import ROOT, Server
+from tests.support.process import ROOT
 from tests.support.waiting import until
 
 
@@ -43,46 +39,40 @@ def test_json_is_one_object_a_line() -> None:
         "status": 200,
         "path": "/x\ny",
     }
+    entry = json.loads(logs.JsonFormatter().format(record("no file %s", name="a\udcff")))
+    assert entry["name"] == "a\udcff"
 
 
-def test_text_is_one_line_too() -> None:
+def test_text_is_one_line() -> None:
     text = logs.TextFormatter().format(record("a\r\n%s", path="/x\n2024 ERROR \x1b[2J\u2028é\\"))
     assert text.endswith(r"a\r\nyou path=/x\n2024 ERROR \x1b[2J\u2028é" + "\\")
     assert len(text.splitlines()) == 1
 
 
-def test_the_request_id_goes_along() -> None:
+def test_request_id_and_exception_are_members() -> None:
+    made = record(a=1)
     token = logs.request_id.set("abc")
     try:
-        one, other = logs.captured(record()), logs.captured(record(a=1))
+        raise ValueError("broken")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+        captured = logs.captured(made)
     finally:
         logs.request_id.reset(token)
-    assert json.loads(logs.JsonFormatter().format(one))["request_id"] == "abc"
-    assert logs.TextFormatter().format(other).endswith("hello you request_id=abc a=1")
-
-
-def test_what_is_no_unicode_is_written_too() -> None:
-    entry = json.loads(logs.JsonFormatter().format(record("no file %s", name="a\udcff")))
-    assert entry["name"] == "a\udcff"
+    entry = json.loads(logs.JsonFormatter().format(captured))
+    assert entry["request_id"] == "abc"
+    assert "ValueError: broken" in entry["exception"]
+    text = logs.TextFormatter().format(captured)
+    assert "hello you request_id=abc a=1\n" in text
+    assert "ValueError: broken" in text
 
 
 @pytest.mark.parametrize("extra", [{"level": 5}, {"logger": "x"}, {"color_message": "\x1b[1m"}])
-def test_what_libraries_add_to_records_is_not_written(extra: dict[str, object]) -> None:
+def test_additions_of_libraries_are_not_written(extra: dict[str, object]) -> None:
     made = record(status=200)
     expected = json.loads(logs.JsonFormatter().format(made))
     vars(made).update(extra)
     assert json.loads(logs.JsonFormatter().format(made)) == expected
-
-
-def test_exceptions_are_members() -> None:
-    failed = record()
-    try:
-        raise ValueError("broken")
-    except ValueError:
-        failed.exc_info = sys.exc_info()
-    captured = logs.captured(failed)
-    assert "ValueError: broken" in json.loads(logs.JsonFormatter().format(captured))["exception"]
-    assert "ValueError: broken" in logs.TextFormatter().format(captured)
 
 
 class Pipe:
@@ -137,7 +127,7 @@ def finished(*threads: threading.Thread) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-def test_a_stuck_reader_blocks_no_thread(pipe: Pipe) -> None:
+def test_stuck_reader_blocks_no_thread(pipe: Pipe) -> None:
     logger, handler = writer(pipe)
     pipe.fill()
 
@@ -166,7 +156,7 @@ def test_a_stuck_reader_blocks_no_thread(pipe: Pipe) -> None:
         assert numbers == sorted(numbers)
 
 
-def test_an_error_does_not_wait_for_others(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_does_not_wait_for_others(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_GATHER_SECONDS", 3600.0)
     logger, _ = writer(pipe)
     for number in range(3):
@@ -184,7 +174,7 @@ def test_many_errors_leave_nothing_behind(pipe: Pipe) -> None:
     assert handler._urgent.qsize() <= 1
 
 
-def test_a_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     logger, handler = writer(pipe)
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
@@ -193,13 +183,7 @@ def test_a_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.Monke
     assert pipe.lines == ["a line of some length", ""]
 
 
-def test_what_is_no_error_waits_a_moment(pipe: Pipe) -> None:
-    logger, _ = writer(pipe)
-    logger.info("here")
-    until(lambda: "here" in pipe.lines)
-
-
-def test_the_end_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_GATHER_SECONDS", 3600.0)
     monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
     logger, handler = writer(pipe)
@@ -213,7 +197,7 @@ def test_the_end_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
-def test_a_signal_may_come_at_any_line(
+def test_signal_may_come_at_any_line(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
     monkeypatch.setattr(logs, "_GATHER_SECONDS", 0.0)
@@ -250,7 +234,7 @@ class Unprintable:
         raise ValueError
 
 
-def test_a_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
+def test_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
     logger, handler = writer(pipe)
     handler.setFormatter(logs.TextFormatter())
     logger.info("%d", "no number")
@@ -285,97 +269,33 @@ import logging, sys
 from foretell.service import logs
 logs.configure("info", "json")
 for number in range(100):
-    logging.info("%d", number)
+    logging.getLogger("any").debug("not this")
+    logging.getLogger("any").info("%d", number)
 """
 
 
 @pytest.mark.parametrize(
-    ("end", "status"), [("", 0), ("raise ValueError('unforeseen')", 1), ("sys.exit(3)", 3)]
+    ("end", "status", "is_full"),
+    [
+        ("", 0, False),
+        ("raise ValueError('unforeseen')", 1, False),
+        ("sys.exit(3)", 3, False),
+        # Nobody reads.
+        ("", 0, True),
+        ("logging.error('last'); sys.exit(3)", 3, True),
+    ],
 )
-def test_a_process_takes_no_line_with_it(end: str, status: int) -> None:
+def test_process_ends_and_takes_no_line_with_it(
+    pipe: Pipe, end: str, status: int, is_full: bool
+) -> None:
+    if is_full:
+        pipe.fill()
     program = [sys.executable, "-c", PROGRAM + end]
-    done = subprocess.run(program, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode == status
-    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    assert [line["message"] for line in lines] == [*map(str, range(100))]
-    assert ("unforeseen" in done.stderr) == (status == 1)
-
-
-@pytest.mark.parametrize(("end", "status"), [("", 0), ("logging.error('last'); sys.exit(3)", 3)])
-def test_a_process_ends_though_nobody_reads(pipe: Pipe, end: str, status: int) -> None:
-    pipe.fill()
-    program = [sys.executable, "-c", PROGRAM + end]
-    assert subprocess.run(program, cwd=ROOT, stderr=pipe.file, timeout=60).returncode == status
-
-
-# At SIGUSR1 nobody reads its log any more.
-STUCK = """
-import os, signal
-from foretell.__main__ import main
-from tests.service.test_logs import Pipe
-
-def stick(*_):
-    pipe, before = Pipe(), os.dup(2)
-    pipe.fill()
-    os.dup2(pipe.file, 2)
-    os.write(before, b"stuck")
-
-signal.signal(signal.SIGUSR1, stick)
-main()
-"""
-
-
-def test_a_server_answers_though_nobody_reads(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "models", Spec(fails=True))
-    with Server(tmp_path / "models", tmp_path / "log", code=STUCK) as server:
-        server.process.send_signal(signal.SIGUSR1)
-        until(lambda: server.log.endswith("stuck"))
-
-        def ask(last: float) -> httpx.Response:
-            body = {"inputs": [{"series": [0.5] * 7 + [last]}]}
-            return httpx.post(f"{server.url}/forecast", json=body, timeout=60)
-
-        for _ in range(5):
-            assert ask(2.0).status_code == 503
-            until(lambda: ask(0.25).status_code == 200)
-            (output,) = ask(0.25).json()["outputs"]
-            assert output["content"][0]["mean_forecast"] == [0.25] * 4
-        assert server.stop() == 0
-
-
-def test_configure_sends_everything_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers = []
-    try:
-        logs.configure("warning", "json")
-        logging.getLogger("any").info("not this")
-        logging.getLogger("any").warning("this")
-        root.handlers[0].close()
-    finally:
-        root.handlers = handlers
-        root.setLevel(level)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert json.loads(captured.err)["message"] == "this"
-
-
-_LINES = 60
-_BYTES = 3000
-
-
-_WRITER = f"""
-import logging, sys
-from foretell.service import logs
-handler = logs.BackgroundHandler(1)
-handler.setFormatter(logs.JsonFormatter())
-logger = logging.Logger("test")
-logger.addHandler(handler)
-for number in range({_LINES}):
-    logger.info("%d %s", number, sys.argv[1] * {_BYTES})
-logs._LAST_SECONDS = 60
-handler.close()
-"""
+    done = subprocess.run(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=pipe.file, timeout=60)
+    assert (done.returncode, done.stdout) == (status, b"")
+    lines = [json.loads(line) for line in pipe.lines if line.startswith("{")]
+    assert [line["message"] for line in lines] == ([] if is_full else [*map(str, range(100))])
+    assert ("unforeseen" in "".join(pipe.lines)) == (status == 1)
 
 
 # Never lets go of it.
@@ -399,7 +319,7 @@ def held(file: int) -> Iterator[None]:
         holder.kill()
 
 
-def test_a_lock_of_another_program_silences_nobody(
+def test_lock_of_another_program_silences_nobody(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger, _ = writer(pipe)
@@ -437,28 +357,10 @@ def test_lines_are_written_in_what_a_pipe_keeps_whole(
     assert all(data.endswith(b"\n") and len(data) <= select.PIPE_BUF for data in written)
 
 
-def test_a_file_on_which_another_program_turned_waiting_off_gets_all_lines(pipe: Pipe) -> None:
+def test_file_that_does_not_block_gets_all_lines(pipe: Pipe) -> None:
     logger, _ = writer(pipe)
     pipe.fill()
     os.set_blocking(pipe.file, False)
     for number in range(50):
         logger.error("%d %s", number, "x" * 5000)
     until(lambda: [line.split()[0] for line in pipe.lines if line] == [*map(str, range(50))])
-
-
-@pytest.mark.parametrize("locked", [False, True])
-def test_processes_write_whole_lines_into_one_pipe(locked: bool) -> None:
-    reader, writer = os.pipe()
-    with held(writer) if locked else nullcontext(), ExitStack() as stack:
-        for name in "ab":
-            program = [sys.executable, "-c", _WRITER, name]
-            stack.callback(subprocess.Popen(program, stdout=writer).wait, 60)
-        found = b""
-        while found.count(b"\n") < 2 * _LINES:
-            assert select.select([reader], [], [], 60)[0]
-            # Small pieces keep the pipe full, so that both wait for room.
-            found += os.read(reader, 700)
-    messages = [json.loads(line)["message"] for line in found.splitlines()]
-    assert sorted(messages) == sorted(
-        f"{number} {name * _BYTES}" for number in range(_LINES) for name in "ab"
-    )

@@ -62,7 +62,7 @@ def metric(server: Client, line: str) -> float:
     raise AssertionError(line)
 
 
-def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
+def test_many_models_are_served_and_few_are_in_memory(server: Client) -> None:
     assert resident(server) == {"m0"}
     for end in ("loaded", "expired", "refused"):
         assert metric(server, f'foretell_load_wait_seconds_count{{outcome="{end}"}}') == 0
@@ -93,7 +93,7 @@ def test_all_are_served_and_few_are_in_memory(server: Client) -> None:
     assert metric(server, 'foretell_load_wait_seconds_count{outcome="loaded"}') == 22
 
 
-def test_by_bytes(many: Path, tmp_path: Path) -> None:
+def test_models_are_limited_by_bytes(many: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_bundle(tmp_path, Spec(name=name, ballast=1))
     huge = write_bundle(tmp_path, Spec(name="huge"))
@@ -115,7 +115,7 @@ def test_by_bytes(many: Path, tmp_path: Path) -> None:
         assert said.startswith("huge/1: needs about 16384 MiB of memory; the process holds")
 
 
-def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     was = Model.open
     monkeypatch.setattr(server.repository._cache, "_wait_seconds", 0.05)
@@ -135,7 +135,7 @@ def test_a_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.Mon
 
 
 @on_loop
-async def test_through_an_http_worker(many: Path, tmp_path: Path) -> None:
+async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Path) -> None:
     halves = Halves(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
     async with halves.engine() as engine, halves.worker() as worker:
         for number in [*range(_MODELS), 0, 1]:

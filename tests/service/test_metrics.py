@@ -80,7 +80,7 @@ def test_stages_of_requests_and_batches() -> None:
     assert value(metrics, "foretell_dropped_total", reason="cancelled", **LABELS) == 2
 
 
-def test_what_intervals_held() -> None:
+def test_metrics_of_backtested_intervals() -> None:
     metrics = Metrics()
     for held in ((7, 10), (1, 2)):
         metrics.backtested("m", "1", {0.8: held, 0.123: (5, 5)})
@@ -124,9 +124,7 @@ def test_metrics_of_processes() -> None:
         assert found["foretell_process_restarts_total", key] == restarts
         for metric in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
             assert ((metric, key) in found) == (name in ("worker-0", "supervisor"))
-
-
-def test_metrics_of_one_process() -> None:
+    # One process alone.
     metrics = Metrics()
     assert value(metrics, "foretell_workers_wanted") == 1
     assert value(metrics, "foretell_workers_running") == 1
@@ -134,7 +132,7 @@ def test_metrics_of_one_process() -> None:
     assert value(metrics, "process_open_fds", process="server") > 0
 
 
-def test_a_server_has_all_of_them(client: Client) -> None:
+def test_metrics_of_a_server(client: Client) -> None:
     client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
     text = client.get("/metrics").text
     info = r'^foretell_model_info\{.*model="repeat",.*version="10"\} 1\.0$'
@@ -155,7 +153,7 @@ def test_a_server_has_all_of_them(client: Client) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_prometheus_own_tool_finds_no_fault(client: Client) -> None:
+def test_promtool_finds_no_fault(client: Client) -> None:
     client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
     text = client.get("/metrics").content
     checked = subprocess.run(
@@ -232,25 +230,20 @@ def test_only_versions_that_are_there_are_kept() -> None:
     }
 
 
-def test_many_histograms_are_read_whole() -> None:
+def test_counting_goes_on_while_histograms_are_read() -> None:
     counts = Counts(FAMILIES)
     kinds = [str(number) for number in range(1000)]
     for kind in kinds:
         counts.observe((("seconds", kind), 0.5))
-    assert dict(counts.histograms()) == {("seconds", kind): [0.5, 0.0, 1.0, 0.0] for kind in kinds}
-
-
-def test_counting_goes_on_while_histograms_are_read() -> None:
-    counts = Counts(FAMILIES)
-    for kind in range(1000):
-        counts.observe((("seconds", str(kind)), 0.5))
     reading = counts.histograms()
-    next(reading)
+    first = next(reading)
     # It would wait for ever if the lock were held.
     counter = threading.Thread(target=counts.add, args=("calls_total", "good"), daemon=True)
     counter.start()
     counter.join(30)
     assert counts.counters() == {("calls_total", "good"): 1}
+    whole = {("seconds", kind): [0.5, 0.0, 1.0, 0.0] for kind in kinds}
+    assert dict([first, *reading]) == whole
 
 
 def test_counts_of_http_workers_add_up() -> None:

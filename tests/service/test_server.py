@@ -22,9 +22,7 @@ import psutil
 import pytest
 
 from foretell.service.engine.process import HealthMonitor
-from foretell.service.errors import StartError
-from foretell.service.server import _allow_connections, _Server, run
-from foretell.service.settings import Settings
+from foretell.service.server import _allow_connections, _Server
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT, Server
@@ -72,15 +70,7 @@ def test_forecasts_and_logs_json_lines(server: Server) -> None:
     assert any("slow/1/forecast.onnx on CPUExecutionProvider" in line["message"] for line in lines)
 
 
-def test_bodies_far_over_the_limit(server: Server) -> None:
-    answer = httpx.post(f"{server.url}/forecast", content=b" " * (80 << 20))
-    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large")
-    parts = (b" " * (1 << 20) for _ in range(80))
-    assert httpx.post(f"{server.url}/forecast", content=parts).status_code == 413
-    assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
-
-
-def test_a_full_queue_a_deadline_and_a_hang_up(server: Server) -> None:
+def test_full_queue_deadline_and_hang_up(server: Server) -> None:
     large = {"inputs": BODY["inputs"] * 16}
 
     def post(body: object, timeout_ms: int = 60_000) -> httpx.Response:
@@ -116,27 +106,6 @@ def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_waits_for_no_load(slow: Path, tmp_path: Path) -> None:
-    models = tmp_path / "models"
-    write_bundle(models, Spec())
-    with (
-        Server(models, tmp_path / "log", threads=1, admin_keys="secret") as server,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        # Its self-test takes seconds.
-        write_bundle(models, Spec(name="slow", burn=3000))
-        url = f"{server.url}/v2/repository/models/slow/load"
-        loads = [
-            pool.submit(httpx.post, url, headers={"X-API-Key": "secret"}, timeout=60)
-            for _ in range(2)
-        ]
-        until(lambda: httpx.get(f"{server.url}/readyz").json()["models"].get("slow@1") == "loading")
-        assert server.stop() == 0
-        assert [load.result().status_code for load in loads] == [503] * 2
-        assert "Traceback" not in server.log
-
-
-@pytest.mark.slow
 def test_the_end_of_the_grace_period_is_told_to_clients_that_still_send(
     slow: Path, tmp_path: Path
 ) -> None:
@@ -163,9 +132,10 @@ def process(client: Client, monitor: HealthMonitor | None = None, **settings: ob
     return _Server(given, client.engine, [], monitor=monitor)
 
 
-def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
+def test_signal_makes_the_server_unready_at_once(slow: Path) -> None:
     with Client(slow) as client:
-        server = process(client)
+        # Before it answers requests, no load balancer has to notice.
+        server = process(client, drain_delay_seconds=3600)
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
@@ -175,6 +145,18 @@ def test_a_signal_says_at_once_that_the_server_is_not_ready(slow: Path) -> None:
         server._debounce.last -= 0.5
         server.handle_exit(signal.SIGTERM, None)
         assert server.force_exit
+
+
+def test_server_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path) -> None:
+    with Client(slow) as client:
+        for seconds, is_over in ((3600, False), (0.01, True)):
+            server = process(client, drain_delay_seconds=seconds)
+            server.started = True
+            server.handle_exit(signal.SIGTERM, None)
+            assert not server.should_exit
+            time.sleep(0.02)
+            asyncio.run(server.on_tick(1))
+            assert (server.should_exit, server.force_exit) == (is_over, False)
 
 
 def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path) -> None:
@@ -198,11 +180,6 @@ def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path
         assert server.force_exit
 
 
-def endless(folder: Path) -> None:
-    """A bundle with a file that it takes an hour to sum up."""
-    os.truncate(write_bundle(folder, Spec(name="endless")) / "probes.npz", 2**42)
-
-
 # What is called there never comes back to Python, and lets other threads have it meanwhile.
 LOADING = """
 import ctypes, signal
@@ -223,7 +200,7 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_while_it_loads_it_stops(tmp_path: Path, number: signal.Signals) -> None:
+def test_server_stops_while_it_loads(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", LOADING, "serve", "--models", tmp_path, "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as started:
         try:
@@ -237,60 +214,29 @@ def test_told_to_stop_while_it_loads_it_stops(tmp_path: Path, number: signal.Sig
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_path: Path) -> None:
+def test_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     shutil.copytree(slow, folder)
     settings = {"workers": processes, "admin_keys": "secret", "grace_seconds": 600}
-    with Server(folder, tmp_path / "log", **settings) as server, ThreadPoolExecutor(1) as pool:
-        endless(folder)
+    with Server(folder, tmp_path / "log", **settings) as server, ThreadPoolExecutor(2) as pool:
+        # A file that it takes an hour to sum up.
+        os.truncate(write_bundle(folder, Spec(name="endless")) / "probes.npz", 2**42)
         url = f"{server.url}/v2/repository/models/endless/load"
-        loading = pool.submit(httpx.post, url, headers={"X-API-Key": "secret"}, timeout=60)
+        loads = [
+            pool.submit(httpx.post, url, headers={"X-API-Key": "secret"}, timeout=60)
+            for _ in range(2)
+        ]
         status = f"{server.url}/readyz"
         until(lambda: httpx.get(status).json()["models"].get("endless@1") == "loading")
         assert server.stop() == 0
-        assert loading.result().status_code == 503
+        assert [load.result().status_code for load in loads] == [503] * 2
         assert "does not end" not in server.log
+        assert "Traceback" not in server.log
 
 
-def test_a_signal_while_it_starts_is_obeyed_at_once(slow: Path) -> None:
-    with Client(slow) as client:
-        server = process(client, drain_delay_seconds=3600)
-        server.handle_exit(signal.SIGTERM, None)
-        assert (server.should_exit, server.force_exit) == (True, False)
-        server = process(client, drain_delay_seconds=3600)
-        server.started = True
-        server.handle_exit(signal.SIGTERM, None)
-        assert not server.should_exit
-
-
-@pytest.mark.slow
-def test_it_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", drain_delay_seconds=0.5) as server:
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
-        # It ends by itself.
-        assert server.wait() == 0
-    with Server(slow, tmp_path / "log", drain_delay_seconds=3600) as server:
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
-        # New connections, all of them.
-        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
-        assert server.process.poll() is None
-        # Asked again, and not in the same breath, it waits no longer.
-        time.sleep(0.6)
-        assert server.stop() == 0
-
-
-def test_an_address_in_use(slow: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        settings = Settings(models=slow, port=port, device="cpu", log_level="error")
-        with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
-            run(settings)
-
-
-def test_probes_and_metrics_on_a_port_of_their_own(slow: Path, tmp_path: Path) -> None:
-    with Server(slow, tmp_path / "log", operations_port=0, maxbatch=1) as server:
+def test_port_for_operators_and_drain_delay(slow: Path, tmp_path: Path) -> None:
+    settings = {"operations_port": 0, "drain_delay_seconds": 3600, "maxbatch": 1}
+    with Server(slow, tmp_path / "log", **settings) as server:
         # A misspelt setting is named.
         assert "no setting is called FORETELL_MAXBATCH" in server.log
         until(lambda: server.log.count("http://127.0.0.1:") == 2)
@@ -304,11 +250,19 @@ def test_probes_and_metrics_on_a_port_of_their_own(slow: Path, tmp_path: Path) -
         assert (head.status_code, head.content) == (200, b"")
         assert httpx.post(f"{other}/forecast", json=BODY).status_code == 404
         assert httpx.get(f"{other}/docs").status_code == 404
-        assert httpx.post(f"{ours}/forecast", json=BODY).status_code == 200
+        url = f"{ours}/forecast"
+        assert httpx.post(url, json=BODY).status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{other}/readyz").status_code == 503)
+        # Load balancers have time to notice: new connections are answered.
+        assert httpx.post(url, json=BODY).status_code == 200
+        assert server.process.poll() is None
+        # Asked again, and not in the same breath, it waits no longer.
+        time.sleep(0.6)
         assert server.stop() == 0
 
 
-def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) -> None:
+def test_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log") as server, httpx.Client() as http:
         url = f"{server.url}/forecast"
         assert http.post(url, json=BODY).headers.get("connection") is None
@@ -319,17 +273,18 @@ def test_an_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) ->
         assert server.wait() == 0
 
 
-def test_a_lost_gpu_ends_the_process(slow: Path) -> None:
-    class Over(HealthMonitor):
-        def __init__(self) -> None:
-            self.over = False
+class Over(HealthMonitor):
+    def __init__(self) -> None:
+        self.over = False
 
-        def is_over(self, now: float) -> bool:
-            return self.over
+    def is_over(self, now: float) -> bool:
+        return self.over
 
+
+def test_lost_gpu_ends_the_process(slow: Path) -> None:
     with Client(slow) as client:
         watch = Over()
-        server = process(client, watch)
+        server, stopping = process(client, watch), process(client, watch)
         asyncio.run(server.on_tick(10))
         assert (server.should_exit, server.gave_up) == (False, False)
         watch.over = True
@@ -339,20 +294,10 @@ def test_a_lost_gpu_ends_the_process(slow: Path) -> None:
         asyncio.run(server.on_tick(20))
         assert (server.should_exit, server.gave_up, server.force_exit) == (True, True, False)
         assert client.repository.draining
-
-
-def test_a_server_that_is_stopping_anyway_does_not_ask_to_be_replaced(slow: Path) -> None:
-    class Over(HealthMonitor):
-        def __init__(self) -> None: ...
-
-        def is_over(self, now: float) -> bool:
-            return True
-
-    with Client(slow) as client:
-        server = process(client, Over())
-        server.handle_exit(signal.SIGTERM, None)
-        asyncio.run(server.on_tick(10))
-        assert not server.gave_up
+        # One that is stopping anyway does not ask to be replaced.
+        stopping.handle_exit(signal.SIGTERM, None)
+        asyncio.run(stopping.on_tick(10))
+        assert not stopping.gave_up
 
 
 @pytest.mark.parametrize(

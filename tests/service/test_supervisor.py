@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,11 +60,6 @@ def of_two() -> Processes:
     return shared_processes(["role-0", "role-1"], 2)
 
 
-def begin(act: Act) -> None:
-    """Run a supervisor that should not get far."""
-    Supervisor(two(act, of_two()), stop_seconds=30).run()
-
-
 class Scene:
     """Does something while a supervisor runs, then tells it to stop.
 
@@ -99,26 +95,38 @@ class Scene:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_stops_all_when_told_to() -> None:
+def test_all_are_stopped_in_the_order_of_their_groups() -> None:
     handler = signal.getsignal(signal.SIGTERM)
     scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
-    assert scene.run(workers.until_told_to_stop)
+    assert scene.run(workers.until_told_to_stop, together=False)
     assert told("stopped") == told("serving")
     assert signal.getsignal(signal.SIGTERM) is handler
+    first, second = (
+        next(file.stat().st_mtime_ns for file in workers.folder().glob(f"{slot}-stopped-*"))
+        for slot in range(2)
+    )
+    assert first <= second
 
 
-def test_another_takes_the_place_of_one_that_died(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    # Of a real-time signal Python knows no name.
+    [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")],
+)
+def test_another_takes_the_place_of_one_that_died(
+    number: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def kill_one() -> None:
         until(lambda: len(told("serving")) == 2)
-        os.kill(told("serving")[0], signal.SIGKILL)
+        os.kill(told("serving")[0], number)
         until(lambda: len(told("serving")) == 3)
 
     assert Scene(kill_one).run(workers.until_told_to_stop)
     assert len(told("stopped")) == 2
-    assert "(role-0) ended with SIGKILL; another one takes its place in 0 s" in caplog.text
+    assert re.search(rf"\(role-.\) ended with {said}; another one takes its place", caplog.text)
 
 
-def test_it_is_written_down_who_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serving_processes_and_restarts_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     # Who was killed twice is waited for, long enough to be seen.
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 3600)
     found: list[list[int]] = []
@@ -142,7 +150,7 @@ def test_it_is_written_down_who_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_who_dies_again_and_again_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_pause_before_a_process_that_dies_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     def kill_three() -> None:
         for count in range(2, 5):
             until(lambda count=count: len(told("serving")) == count)
@@ -154,28 +162,7 @@ def test_who_dies_again_and_again_is_waited_for(caplog: pytest.LogCaptureFixture
     assert sorted(pauses) in (["0", "0", "0.05"], ["0", "0.05", "0.1"])
 
 
-def test_what_no_signal_is_named_after_ends_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
-    def kill_one() -> None:
-        until(lambda: len(told("serving")) == 2)
-        # A real-time signal, of which Python knows no name.
-        os.kill(told("serving")[0], 40)
-        until(lambda: len(told("serving")) == 3)
-
-    assert Scene(kill_one).run(workers.until_told_to_stop)
-    assert "ended with signal 40" in caplog.text
-
-
-def test_the_last_role_is_told_to_stop_when_the_others_have() -> None:
-    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
-    assert scene.run(workers.until_told_to_stop, together=False)
-    first, second = (
-        next(file.stat().st_mtime_ns for file in workers.folder().glob(f"{slot}-stopped-*"))
-        for slot in range(2)
-    )
-    assert first <= second
-
-
-def test_it_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supervisor_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = 0
     wait = supervisor.connection.wait
 
@@ -191,25 +178,26 @@ def test_it_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> Non
     assert waits < 10_000
 
 
-def test_who_cannot_begin_ends_all() -> None:
-    with pytest.raises(StartError, match=r"^no such device$"):
-        begin(workers.never)
+@pytest.mark.parametrize(
+    ("act", "message", "last_words"),
+    [
+        (workers.never, "^no such device$", ""),
+        (workers.dies_at_once, "ended with SIGKILL before it could serve", ""),
+        (workers.fails_with_last_words, "ended with status 1 before it could serve", "last words"),
+    ],
+)
+def test_process_that_cannot_begin_ends_all(
+    act: Act, message: str, last_words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StartError, match=message):
+        Supervisor(two(act, of_two()), stop_seconds=30).run()
     assert not any(map(is_alive, told("serving")))
+    assert last_words in capfd.readouterr().err
 
 
-def test_who_dies_before_it_serves_ends_all() -> None:
-    with pytest.raises(StartError, match="ended with SIGKILL before it could serve"):
-        begin(workers.dies_at_once)
-    assert not any(map(is_alive, told("serving")))
-
-
-def test_the_last_words_of_who_fails_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(StartError, match="ended with status 1 before it could serve"):
-        begin(workers.fails_with_last_words)
-    assert '"last words"' in capfd.readouterr().err
-
-
-def test_who_cannot_return_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_process_that_cannot_return_leaves_the_others_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def kill_one() -> None:
         until(lambda: len(told("serving")) == 2)
         os.kill(told("serving")[0], signal.SIGKILL)
@@ -221,7 +209,7 @@ def test_who_cannot_return_leaves_the_others_alone(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.slow
-def test_who_does_not_stop_is_made_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_process_that_does_not_stop_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
     assert not scene.run(workers.for_ever, stop_seconds=0.2)
     assert "does not end by itself" in caplog.text
@@ -229,7 +217,7 @@ def test_who_does_not_stop_is_made_to(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.slow
-def test_who_is_stuck_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_stuck_process_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """These processes give one sign of life, and then none."""
     scene = Scene(lambda: until(lambda: len(told("serving")) >= 4))
     scene.run(workers.for_ever, stop_seconds=0.2, stuck_seconds=10)
@@ -249,13 +237,13 @@ def program(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]
             started.kill()
 
 
-def test_nobody_is_left_behind(program: subprocess.Popen[bytes]) -> None:
+def test_killed_supervisor_leaves_nobody_behind(program: subprocess.Popen[bytes]) -> None:
     program.kill()
     until(lambda: len(told("stopped")) == 2)
     until(lambda: not any(map(is_alive, told("serving"))))
 
 
-def test_a_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> None:
+def test_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> None:
     os.killpg(program.pid, signal.SIGINT)
     assert program.wait(60) == 0
     assert told("stopped") == told("serving")
@@ -263,7 +251,7 @@ def test_a_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["counting"], indirect=True)
-def test_a_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> None:
+def test_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> None:
     def times() -> int:
         return len([*workers.folder().glob("*-terminate*")])
 

@@ -43,9 +43,19 @@ def named(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in spans.get_finished_spans()}
 
 
-def test_a_request_and_its_stages(traced: Client, spans: InMemorySpanExporter) -> None:
-    assert traced.forecast(BODY, traceparent=PARENT).status_code == 200
+def test_spans_of_a_request_and_its_stages(
+    traced: Client, spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "foretell.access"):
+        assert traced.forecast(BODY, traceparent=PARENT).status_code == 200
+        traced.get("/models")
+    # The log names the trace.
+    given, made = (r.fields["trace_id"] for r in caplog.records if r.name == "foretell.access")
+    assert given == TRACE
+    assert len(made) == 32
+    assert made != given
     found = named(spans)
+    del found["GET /models"]
     root = found.pop("POST /forecast")
     assert root.kind is SpanKind.SERVER
     assert root.parent is not None
@@ -67,16 +77,6 @@ def test_a_request_and_its_stages(traced: Client, spans: InMemorySpanExporter) -
     assert found["run"].attributes["foretell.batch"] == 3
 
 
-def test_the_log_names_the_trace(traced: Client, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "foretell.access"):
-        traced.forecast(BODY, traceparent=PARENT)
-        traced.forecast(BODY)
-    first, second = (r.fields["trace_id"] for r in caplog.records if r.name == "foretell.access")
-    assert first == TRACE
-    assert len(second) == 32
-    assert second != first
-
-
 def test_failures_are_marked(
     traced: Client, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +96,7 @@ def test_failures_are_marked(
     }
 
 
-def test_what_is_not_sampled_costs_no_spans(models: Path, spans: InMemorySpanExporter) -> None:
-    provider = TracerProvider(sampler=ALWAYS_OFF)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    with Client(models, tracer=Tracer(provider)) as client:
-        assert client.forecast(BODY).status_code == 200
-    assert not spans.get_finished_spans()
-
-
-def test_the_sdk_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sdk_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
@@ -115,7 +107,7 @@ def test_the_sdk_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> Non
     tracer.close()
 
 
-def test_a_collector_that_is_gone_does_not_hold_up_the_end(
+def test_missing_collector_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tracing, "_LAST_SECONDS", 0.01)
@@ -126,7 +118,7 @@ def test_a_collector_that_is_gone_does_not_hold_up_the_end(
     gate.set()
 
 
-def test_the_extra_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(StartError, match="install foretell with the extra otel"):
         open_tracer()
@@ -141,3 +133,13 @@ def test_nothing_of_it_is_imported_unless_it_is_on() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_requests_that_are_not_sampled_have_no_spans(
+    models: Path, spans: InMemorySpanExporter
+) -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    with Client(models, tracer=Tracer(provider)) as client:
+        assert client.forecast(BODY).status_code == 200
+    assert not spans.get_finished_spans()

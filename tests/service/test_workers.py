@@ -18,7 +18,6 @@ import pytest
 from foretell.service.errors import StartError
 from foretell.service.settings import Settings
 from foretell.service.start import serve
-from foretell.service.workers import _status
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 from tests.support.waiting import until
@@ -44,8 +43,8 @@ def engine(server: Server) -> int:
     return int(json.loads(loads[-1])["process"])
 
 
-def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], list[threading.Thread]]:
-    """Clients that ask until the server is gone or the function is called that is returned."""
+def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], None]:
+    """Clients that ask until the function is called that is returned."""
     stopped = threading.Event()
 
     def ask() -> None:
@@ -61,11 +60,10 @@ def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], list[t
     for thread in threads:
         thread.start()
 
-    def stop() -> list[threading.Thread]:
+    def stop() -> None:
         stopped.set()
         for thread in threads:
             thread.join(60)
-        return threads
 
     return stop
 
@@ -85,56 +83,63 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_workers_count_and_report_as_one(
-    server: Server, slow: Path, monkeypatch: pytest.MonkeyPatch
+def test_workers_are_one_server(
+    slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(20):
-        # Each connection goes to one of them.
-        assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
-    until(lambda: server.metric(ANSWERED) == 20)
-    assert server.metric(WINDOWS) == 20
-    assert server.metric("foretell_ready") == 1
-    assert (
-        server.metric('foretell_model_loads_total{model="slow",outcome="loaded",version="1"}') == 1
-    )
-    answer = httpx.get(f"{server.url}/readyz").json()
-    both = {"wanted": 2, "running": 2}
-    assert answer == {"ready": True, "workers": both, "models": {"slow@1": "ready"}}
-    # Another server does not get the port.
-    monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
-    port = httpx.URL(server.url).port
-    settings = Settings(models=slow, port=port, workers=2, device="cpu")
-    with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
-        serve(settings)
-    assert server.stop() == 0
+    """Each connection goes to one of them, and all know what there is to know."""
+    models, keys = tmp_path / "models", tmp_path / "keys"
+    shutil.copytree(slow, models)
+    keys.write_text("one\n")
+    settings = {"workers": 2, "threads": 1, "api_keys_file": keys, "admin_keys": "secret"}
+    admin = {"X-API-Key": "secret"}
+    with Server(models, tmp_path / "log", **settings) as server:
 
+        def statuses(key: str) -> set[int]:
+            headers = {"X-API-Key": key}
+            asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
+            return {answer.status_code for answer in asked}
 
-@pytest.mark.slow
-def test_killed_processes_are_replaced(server: Server) -> None:
-    statuses: list[int] = []
-    stop = ask_all_the_time(server, statuses)
-    until(lambda: len(statuses) > 20)
-    os.kill(workers(server)[0], signal.SIGKILL)
-    until(lambda: len(workers(server)) == 3)
-    until(lambda: everyone(server))
-    before = len(statuses)
-    until(lambda: len(statuses) > before + 20)
-    # Its own connections are lost; new ones wait until somebody takes them.
-    assert set(statuses) == {200}
-    assert server.metric(WINDOWS) >= before
-    # Without the engine everybody is told so.
-    killed = engine(server)
-    os.kill(killed, signal.SIGKILL)
-    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
-    until(lambda: engine(server) != killed)
-    until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
-    before = len(statuses)
-    until(lambda: 200 in statuses[before:])
-    stop()
-    assert set(statuses) == {200, 503}
-    assert len(workers(server)) == 3
-    assert server.stop() == 0
+        def forecasts() -> list[dict[str, Any]]:
+            url = f"{server.url}/forecast"
+            return [httpx.post(url, json=BODY, headers=admin).json() for _ in range(20)]
+
+        until(lambda: everyone(server))
+        forecasts()
+        until(lambda: server.metric(ANSWERED) == 20)
+        assert server.metric(WINDOWS) == 20
+        assert server.metric("foretell_ready") == 1
+        loads = 'foretell_model_loads_total{model="slow",outcome="loaded",version="1"}'
+        assert server.metric(loads) == 1
+        answer = httpx.get(f"{server.url}/readyz").json()
+        both = {"wanted": 2, "running": 2}
+        assert answer == {"ready": True, "workers": both, "models": {"slow@1": "ready"}}
+        # Models come and go for all.
+        write_bundle(models, Spec(name="slow", version="2", horizon=6))
+        load = f"{server.url}/v2/repository/models/slow/load"
+        assert httpx.post(load, headers=admin).status_code == 200
+        assert {answer["model_version"] for answer in forecasts()} == {"2"}
+        stats = httpx.get(f"{server.url}/v2/models/slow/stats", headers=admin).json()
+        assert [each["execution_count"] for each in stats["model_stats"]] == [20, 20]
+        # All follow the file of keys.
+        assert (statuses("one"), statuses("two")) == ({200}, {401})
+        keys.write_text("two\n")
+        until(lambda: (statuses("one"), statuses("two")) == ({401}, {200}))
+        keys.unlink()
+        until(lambda: server.log.count("the keys stay as they are") == 2)
+        assert (statuses("one"), statuses("two")) == ({401}, {200})
+        # All logs call a key the same.
+        lines = [json.loads(line) for line in server.log.splitlines()]
+        named = {(line["process"], line["key"]) for line in lines if line.get("key")}
+        assert len({process for process, _ in named}) == 2
+        assert len({key for _, key in named}) == 3
+        # Another server does not get the port.
+        monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
+        port = httpx.URL(server.url).port
+        taken = Settings(models=models, port=port, workers=2, device="cpu")
+        message = f"cannot listen on 127.0.0.1:{port}: Address already"
+        with pytest.raises(StartError, match=message):
+            serve(taken)
+        assert server.stop() == 0
 
 
 @pytest.fixture
@@ -147,14 +152,16 @@ def connections(server: Server) -> Iterator[list[HTTPConnection]]:
 
 
 @pytest.mark.slow
-def test_readyz_counts_the_processes_that_run(
+def test_killed_processes_are_replaced_and_counted(
     server: Server, connections: list[HTTPConnection]
 ) -> None:
+    statuses: list[int] = []
 
-    def status(connection: HTTPConnection) -> tuple[int, dict[str, Any]]:
+    def ready(connection: HTTPConnection) -> tuple[int, bool, dict[str, int]]:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        told = json.loads(answer.read())
+        return answer.status, told["ready"], told["workers"]
 
     def kill(victim: int) -> None:
         noted = server.log.count("another one takes its place")
@@ -162,62 +169,57 @@ def test_readyz_counts_the_processes_that_run(
         # The process itself is gone a moment before it is written down.
         until(lambda: server.log.count("another one takes its place") > noted)
 
-    def restarts(name: str) -> float:
-        return server.metric(f'foretell_process_restarts_total{{process="{name}"}}')
+    def restarts(*names: str) -> float:
+        return sum(
+            server.metric(f'foretell_process_restarts_total{{process="{name}"}}') for name in names
+        )
 
     for connection in connections:
-        status(connection)
+        ready(connection)
+    stop = ask_all_the_time(server, statuses)
+    until(lambda: len(statuses) > 20)
     kill(workers(server)[0])
-    others = []
+    left = []
     for connection in connections:
         with suppress(ConnectionError):
-            told = status(connection)
-            others.append(connection)
-            # Who is left answers: no load balancer should turn away.
-            assert (told[0], told[1]["ready"]) == (200, True)
-            assert told[1]["workers"]["wanted"] == 2
-            # The first one is asked long before another worker can have begun.
-            assert told[1]["workers"]["running"] == 1 or connection is not others[0]
-    until(lambda: status(others[0])[1]["workers"]["running"] == 2)
+            told = ready(connection)
+            # Who is left answers: no load balancer should turn away. The first one is asked long
+            # before another worker can have begun.
+            assert told[:2] == (200, True)
+            assert left or told[2] == {"wanted": 2, "running": 1}
+            left.append(connection)
+    until(lambda: len(workers(server)) == 3)
+    until(lambda: everyone(server))
+    before = len(statuses)
+    until(lambda: len(statuses) > before + 20)
+    # Its own connections are lost; new ones wait until somebody takes them.
+    assert set(statuses) == {200}
+    assert server.metric(WINDOWS) >= before
     assert server.metric("foretell_workers_wanted") == 2
     assert server.metric("foretell_workers_running") == 2
-    assert restarts("worker-0") + restarts("worker-1") == 1
-    kill(engine(server))
-    code, answer = status(others[0])
-    assert (code, answer["ready"]) == (503, False)
-    assert answer["workers"] == {"wanted": 2, "running": 2}
-    until(lambda: status(others[0])[0] == 200)
+    assert restarts("worker-0", "worker-1") == 1
+    # Without the engine everybody is told so.
+    killed = engine(server)
+    kill(killed)
+    assert ready(left[0]) == (503, False, {"wanted": 2, "running": 2})
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    until(lambda: engine(server) != killed)
+    until(lambda: ready(left[0])[0] == 200)
+    before = len(statuses)
+    until(lambda: 200 in statuses[before:])
+    stop()
+    assert set(statuses) == {200, 503}
+    assert len(workers(server)) == 3
     # What the one before has counted is lost, but not how often there was another one.
     assert restarts("engine") == 1
-    assert restarts("worker-0") + restarts("worker-1") == 1
+    assert restarts("worker-0", "worker-1") == 1
     for name in ("worker-0", "worker-1", "engine", "supervisor"):
         assert server.metric(f'process_resident_memory_bytes{{process="{name}"}}') > 0
     assert server.stop() == 0
 
 
-def test_all_workers_follow_the_file_of_keys(slow: Path, tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("one\n")
-    with Server(slow, tmp_path / "log", workers=2, threads=1, api_keys_file=keys) as server:
-
-        def statuses(key: str) -> set[int]:
-            headers = {"X-API-Key": key}
-            # Each connection goes to one of the workers.
-            asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
-            return {answer.status_code for answer in asked}
-
-        until(lambda: everyone(server))
-        assert (statuses("one"), statuses("two")) == ({200}, {401})
-        keys.write_text("two\n")
-        until(lambda: (statuses("one"), statuses("two")) == ({401}, {200}))
-        keys.unlink()
-        until(lambda: server.log.count("the keys stay as they are") == 2)
-        assert (statuses("one"), statuses("two")) == ({401}, {200})
-        assert server.stop() == 0
-
-
 @pytest.mark.slow
-def test_a_stuck_engine_is_replaced(server: Server) -> None:
+def test_stuck_engine_is_replaced(server: Server) -> None:
     stuck = engine(server)
     os.kill(stuck, signal.SIGSTOP)
     # It takes a quarter of a minute to be sure.
@@ -263,28 +265,6 @@ def addresses(server: Server) -> list[str]:
     return re.findall(r"http://127\.0\.0\.1:\d+", server.log)
 
 
-def test_models_come_and_go_for_all_workers(tmp_path: Path) -> None:
-    models = tmp_path / "models"
-    write_bundle(models, Spec())
-    with Server(models, tmp_path / "log", workers=2, threads=1, admin_keys="secret") as server:
-        until(lambda: everyone(server))
-        write_bundle(models, Spec(version="2", horizon=6))
-        key = {"X-API-Key": "secret"}
-        load = f"{server.url}/v2/repository/models/repeat/load"
-        assert httpx.post(load, headers=key).status_code == 200
-        for _ in range(20):
-            # Each connection goes to one of the workers, and both know.
-            answer = httpx.post(f"{server.url}/forecast", json=BODY).json()
-            assert answer["model_version"] == "2"
-        index = httpx.post(f"{server.url}/v2/repository/index", json={"ready": True}).json()
-        assert [entry["version"] for entry in index] == ["1", "2"]
-        stats = httpx.get(f"{server.url}/v2/models/repeat/stats").json()["model_stats"]
-        assert [each["execution_count"] for each in stats] == [0, 20]
-        refused = httpx.post(f"{server.url}/v2/repository/models/other/load", headers=key)
-        assert refused.status_code == 404
-        assert server.stop() == 0
-
-
 @pytest.mark.slow
 def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
     statuses: list[int] = []
@@ -307,20 +287,6 @@ def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
     assert set(statuses) == {200}
 
 
-def test_a_killed_watcher_leaves_nobody_behind(server: Server) -> None:
-    server.process.kill()
-    server.process.wait()
-
-    def gone() -> bool:
-        try:
-            httpx.get(f"{server.url}/healthz")
-        except httpx.TransportError:
-            return True
-        return False
-
-    until(gone)
-
-
 def test_bad_keys_are_told_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,17 +294,3 @@ def test_bad_keys_are_told_before_anything_is_loaded(
     settings = Settings(models=tmp_path / "nowhere", port=0, api_keys_file=tmp_path / "no-keys")
     with pytest.raises(StartError, match="FORETELL_API_KEYS_FILE"):
         serve(settings)
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (0, "status 0"),
-        (75, "status 75"),
-        (-9, "SIGKILL"),
-        (-40, "signal 40"),
-        (None, "status None"),
-    ],
-)
-def test_how_a_process_ended(status: int | None, said: str) -> None:
-    assert _status(status) == said

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,62 +21,32 @@ def moments() -> Timestamps:
     return np.concatenate([turns, turns + last_second, leap, random.astype("M8[s]")])
 
 
-ALL: tuple[Feature, ...] = (
-    "second",
-    "minute",
-    "quarter_hour",
-    "hour",
-    "day_of_week",
-    "day_of_month",
-    "day_of_year",
-    "week",
-    "month",
-)
+# What pandas says of each, and the first value and the span that published code scales by.
+KNOWN: dict[Feature, tuple[Callable[[pd.DatetimeIndex], Any], int, int]] = {
+    "second": (lambda index: index.second, 0, 59),
+    "minute": (lambda index: index.minute, 0, 59),
+    "hour": (lambda index: index.hour, 0, 23),
+    "day_of_week": (lambda index: index.day_of_week, 0, 6),
+    "day_of_month": (lambda index: index.day, 1, 30),
+    "day_of_year": (lambda index: index.day_of_year, 1, 365),
+    "week": (lambda index: index.isocalendar().week, 1, 52),
+    "month": (lambda index: index.month, 1, 11),
+}
 
 
-def by_pandas(timestamps: Timestamps) -> dict[Feature, np.ndarray]:
+def test_features_are_those_of_pandas_and_of_the_published_code() -> None:
+    timestamps = moments()
     index = pd.DatetimeIndex(timestamps)
-    return {
-        "second": index.second.to_numpy(),
-        "minute": index.minute.to_numpy(),
-        "quarter_hour": index.minute.to_numpy() // 15,
-        "hour": index.hour.to_numpy(),
-        "day_of_week": index.day_of_week.to_numpy(),
-        "day_of_month": index.day.to_numpy(),
-        "day_of_year": index.day_of_year.to_numpy(),
-        "week": index.isocalendar().week.to_numpy(dtype=np.int64),
-        "month": index.month.to_numpy(),
-    }
-
-
-def test_integers_are_those_of_pandas() -> None:
-    timestamps = moments()
-    encoded = Calendar(encoding="integer", features=ALL).encode(timestamps)
-    assert encoded.dtype == np.float32
-    for column, (name, values) in enumerate(by_pandas(timestamps).items()):
-        assert ALL[column] == name
-        np.testing.assert_array_equal(encoded[:, column], values)
-    weeks = encoded[:, ALL.index("week")]
-    assert {1, 52, 53} <= set(weeks.tolist())
-
-
-def test_scaling_is_that_of_the_published_code() -> None:
-    timestamps = moments()
-    known = by_pandas(timestamps)
-    formulas: dict[Feature, np.ndarray] = {
-        "second": known["second"] / 59 - 0.5,
-        "minute": known["minute"] / 59 - 0.5,
-        "hour": known["hour"] / 23 - 0.5,
-        "day_of_week": known["day_of_week"] / 6 - 0.5,
-        "day_of_month": (known["day_of_month"] - 1) / 30 - 0.5,
-        "day_of_year": (known["day_of_year"] - 1) / 365 - 0.5,
-        "week": (known["week"] - 1) / 52 - 0.5,
-        "month": (known["month"] - 1) / 11 - 0.5,
-    }
-    encoded = Calendar(encoding="scaled", features=tuple(formulas)).encode(timestamps)
-    np.testing.assert_allclose(encoded, np.column_stack(list(formulas.values())), atol=1e-7)
-    assert encoded.min() == -0.5
-    assert encoded.max() == 0.5
+    integers = Calendar(encoding="integer", features=(*KNOWN, "quarter_hour")).encode(timestamps)
+    scaled = Calendar(encoding="scaled", features=tuple(KNOWN)).encode(timestamps)
+    assert integers.dtype == scaled.dtype == np.float32
+    for column, (read, first, span) in enumerate(KNOWN.values()):
+        values = np.asarray(read(index), np.int64)
+        np.testing.assert_array_equal(integers[:, column], values)
+        np.testing.assert_allclose(scaled[:, column], (values - first) / span - 0.5, atol=1e-7)
+    np.testing.assert_array_equal(integers[:, -1], index.minute // 15)
+    assert {1, 52, 53} <= set(integers[:, [*KNOWN].index("week")].tolist())
+    assert (scaled.min(), scaled.max()) == (-0.5, 0.5)
 
 
 @pytest.mark.parametrize(

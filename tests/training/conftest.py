@@ -5,6 +5,36 @@ from foretell.data.panel import Panel
 from foretell.data.table import Table
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
+from foretell.training.progress import EpochReport, Progress
+
+
+class Recorder(Progress):
+    """What a training tells; it is interrupted before an epoch is over, as by a lost machine.
+
+    Args:
+        last: That epoch, if any.
+    """
+
+    def __init__(self, last: int | None = None) -> None:
+        self.last = last
+        self.warnings: list[str] = []
+        self.steps: list[int] = []
+        self.reports: list[EpochReport] = []
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
+
+    def stepped(self, step: int, loss: float) -> None:
+        self.steps.append(step)
+
+    def finished_epoch(self, report: EpochReport) -> None:
+        if report.epoch == self.last:
+            raise KeyboardInterrupt
+        self.reports.append(report)
+
+    @property
+    def epochs(self) -> list[int]:
+        return [report.epoch for report in self.reports]
 
 
 @pytest.fixture
@@ -24,14 +54,7 @@ def settings() -> TrainingConfig:
         arch="patchtst",
         context=16,
         horizon=2,
-        model={
-            "d_model": 8,
-            "heads": 2,
-            "d_ff": 8,
-            "encoder_layers": 1,
-            "patch": 4,
-            "stride": 4,
-        },
+        model={"d_model": 8, "heads": 2, "d_ff": 8, "encoder_layers": 1, "patch": 4, "stride": 4},
         epochs=4,
         batch_size=16,
         learning_rate=0.01,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,8 +8,6 @@ from foretell.bundle.bounds import Bound
 from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
-from foretell.data.table import Table
-from foretell.timeaxis.frequency import Frequency
 from foretell.training.accuracy import (
     against_baselines,
     bounded,
@@ -16,16 +16,13 @@ from foretell.training.accuracy import (
     seasonal_naive,
 )
 from foretell.training.windows import Windows
-
-HOUR = Frequency.parse("h")
+from tests.data.panels import HOUR, table
 
 
 def windows_of(values: np.ndarray, context: int, horizon: int) -> Windows:
-    timestamps = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), len(values))
-    channels = tuple(f"c{i}" for i in range(values.shape[1]))
-    scaler = Scaler(mean=(0.0,) * len(channels), std=(1.0,) * len(channels))
-    table = Table(timestamps, values, channels, HOUR)
-    return Windows(Panel((table,)), [Span(0, 0, len(values))], context, horizon, scaler)
+    rows, channels = values.shape
+    panel = Panel((replace(table(rows, channels=channels), values=values),))
+    return Windows(panel, [Span(0, 0, rows)], context, horizon, Scaler.identity(channels))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
@@ -65,12 +62,9 @@ def test_no_seasonal_baseline_without_a_season() -> None:
     assert result.seasonal_naive is None
 
 
-def test_last_value_repeats() -> None:
+def test_baselines_repeat_the_last_value_and_the_last_season() -> None:
     history = torch.tensor([[[1.0, 10.0], [2.0, 20.0]]])
     assert last_value(history, 3).tolist() == [[[2, 20]] * 3]
-
-
-def test_seasonal_naive_repeats_the_last_season() -> None:
     history = torch.arange(5.0).reshape(1, 5, 1)
     assert seasonal_naive(history, 7, 3).flatten().tolist() == [2, 3, 4, 2, 3, 4, 2]
     assert seasonal_naive(history, 2, 3).flatten().tolist() == [2, 3]

@@ -119,7 +119,7 @@ def test_targets_that_are_no_counts_are_refused(head: str, value: float, message
     prepare(settings("student-t"), panel)
 
 
-def test_what_is_read_alone_may_be_no_count() -> None:
+def test_channels_that_are_not_forecast_may_be_no_counts() -> None:
     sold = counts().tables[0].values
     both = panel_of(np.column_stack([sold - 0.5, sold]), ("temperature", "sales"))
     given = settings("poisson").model_copy(update={"target": ("sales",)})
@@ -128,7 +128,7 @@ def test_what_is_read_alone_may_be_no_count() -> None:
         prepare(settings("poisson"), both)
 
 
-def test_what_arithmetic_leaves_of_whole_numbers_is_a_count() -> None:
+def test_counts_may_be_rounded_in_their_last_digit() -> None:
     panel = counts()
     panel.tables[0].values[:] = panel.tables[0].values / 49 * 49
     prepare(settings("negative-binomial"), panel)

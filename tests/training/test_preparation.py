@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from foretell.data.panel import Panel
-from foretell.models.architectures.transformer import TransformerConfig
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import TrainingError
@@ -14,8 +13,9 @@ HOUR = Frequency.parse("h")
 CHANNELS = ("wind", "load", "sun")
 
 
-def of(arch: str, **values: object) -> TrainingConfig:
-    return TrainingConfig(arch=arch, context=48, horizon=12, model=values)
+def of(arch: str, calendar: object = "auto", **model: object) -> TrainingConfig:
+    given = {"arch": arch, "context": 48, "horizon": 12, "calendar": calendar, "model": model}
+    return TrainingConfig.model_validate(given)
 
 
 def test_windows_are_standardised_by_the_training_rows(
@@ -30,28 +30,36 @@ def test_windows_are_standardised_by_the_training_rows(
     assert len(prepared.test) == 48 - 2 + 1
 
 
-def test_patchtst_reads_no_calendar() -> None:
-    config = forecaster_config(of("patchtst", patch=8), CHANNELS, HOUR)
-    assert config.calendar is None
-    assert (config.channels, config.context, config.horizon) == (3, 48, 12)
+HOURS = ("hour", "day_of_week", "day_of_month", "day_of_year")
+ENCODED = ("month", "day_of_month", "day_of_week", "hour")
 
 
 @pytest.mark.parametrize(
-    ("embedding", "encoding"), [(None, "scaled"), ("timeF", "scaled"), ("learned", "integer")]
+    ("settings", "frequency", "days", "features"),
+    [
+        (of("patchtst", patch=8), "h", None, None),
+        (of("autoformer", label=12), "YS", None, None),
+        (of("transformer"), "h", None, HOURS),
+        (of("transformer", embedding="timeF"), "h", None, HOURS),
+        (of("transformer", embedding="learned"), "h", None, ENCODED),
+        (of("transformer"), "h", 260, ("hour", "day_of_week")),
+        (of("transformer"), "h", 1, None),
+        (of("transformer", "all"), "h", 1, HOURS),
+        (of("transformer", "none"), "h", 999, None),
+        (of("transformer", "month,hour"), "h", 1, ("month", "hour")),
+    ],
 )
-def test_the_embedding_decides_the_calendar(embedding: str | None, encoding: str) -> None:
-    config = forecaster_config(
-        of("transformer", **{"embedding": embedding} if embedding else {}), CHANNELS, HOUR
-    )
-    assert isinstance(config, TransformerConfig)
-    assert config.calendar is not None
-    assert config.calendar.encoding == encoding
-    assert config.label == 24
-
-
-def test_yearly_data_has_no_calendar() -> None:
-    config = forecaster_config(of("autoformer", label=12), CHANNELS, Frequency.parse("YS"))
-    assert config.calendar is None
+def test_the_calendar_suits_model_and_data(
+    settings: TrainingConfig, frequency: str, days: int | None, features: tuple[str, ...] | None
+) -> None:
+    covered = () if days is None else (timedelta(days=days),)
+    config = forecaster_config(settings, CHANNELS, Frequency.parse(frequency), *covered)
+    assert (config.channels, config.context, config.horizon) == (3, 48, 12)
+    assert (config.calendar and config.calendar.features) == features
+    if config.calendar is not None:
+        encoding = "integer" if features == ENCODED else "scaled"
+        assert config.calendar.encoding == encoding
+        assert config.label == 24
 
 
 @pytest.mark.parametrize(
@@ -64,40 +72,15 @@ def test_yearly_data_has_no_calendar() -> None:
         (of("patchtst", heads=5), "^heads: 5 heads do not divide"),
         (of("patchtst", patch=57), "^patch: 57 steps are more than the context 48 and a stride"),
         (of("autoformer", moving_average=4), "^moving_average: expected an odd number"),
+        (of("patchtst", "hour"), "^calendar: patchtst reads none"),
+        (
+            of("transformer", "week", embedding="learned"),
+            "calendar: embedding learned has no table of week",
+        ),
     ],
 )
 def test_a_wrong_hyper_parameter_is_named(settings: TrainingConfig, message: str) -> None:
     with pytest.raises(TrainingError, match=message):
-        forecaster_config(settings, CHANNELS, HOUR)
-
-
-@pytest.mark.parametrize(
-    ("calendar", "days", "features"),
-    [
-        ("auto", 260, ("hour", "day_of_week")),
-        ("auto", 1, None),
-        ("all", 1, ("hour", "day_of_week", "day_of_month", "day_of_year")),
-        ("none", 999, None),
-        ("month,hour", 1, ("month", "hour")),
-    ],
-)
-def test_the_calendar_is_chosen(calendar: str, days: int, features: tuple[str, ...] | None) -> None:
-    settings = TrainingConfig.model_validate(
-        {"arch": "transformer", "context": 48, "horizon": 12, "calendar": calendar}
-    )
-    config = forecaster_config(settings, CHANNELS, HOUR, timedelta(days=days))
-    assert (config.calendar and config.calendar.features) == features
-
-
-def test_a_calendar_for_what_reads_none() -> None:
-    settings = of("patchtst").model_copy(update={"calendar": ("hour",)})
-    with pytest.raises(TrainingError, match=r"^calendar: patchtst reads none"):
-        forecaster_config(settings, CHANNELS, HOUR)
-
-
-def test_a_feature_without_a_table() -> None:
-    settings = of("transformer", embedding="learned").model_copy(update={"calendar": ("week",)})
-    with pytest.raises(TrainingError, match="calendar: embedding learned has no table of week"):
         forecaster_config(settings, CHANNELS, HOUR)
 
 

@@ -1,12 +1,24 @@
-from io import StringIO
+"""What is told of a training: on a terminal, in a CSV file, to TensorBoard, and kept with it."""
 
+import csv
+from io import StringIO
+from pathlib import Path
+
+import pytest
 from rich.console import Console
 
 from foretell.bundle.manifest import Accuracy
-from foretell.training.progress import ConsoleProgress, EpochReport
+from foretell.data.panel import Panel
+from foretell.models.checkpoint import LOG, CheckpointError
+from foretell.training.config import TrainingConfig
+from foretell.training.logs import CsvLog, TensorBoardLog, Together
+from foretell.training.progress import ConsoleProgress, EpochReport, Progress
+from foretell.training.train import train
+from tests.training.conftest import Recorder
 
 ERRORS = Accuracy(mse=0.5, mae=0.75)
 REPORT = EpochReport(3, 0.25, 0.5, ERRORS, best_epoch=3, learning_rate=0.01, seconds=1.5)
+BASELINES = {"the last value": Accuracy(mse=2, mae=1), "the last day": Accuracy(mse=1.5, mae=0.5)}
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:
@@ -65,3 +77,96 @@ def test_one_progress_can_follow_two_trainings() -> None:
         progress.started(epochs=2, steps_per_epoch=4, epochs_done=0)
         progress.finished_epoch(REPORT._replace(epoch=1))
     assert "epoch 1/2" in text.getvalue()
+
+
+def report(epoch: int) -> EpochReport:
+    errors = Accuracy(mse=0.5 / epoch, mae=0.25)
+    return EpochReport(epoch, 0.75, 0.25, errors, best_epoch=1, learning_rate=0.01, seconds=1.5)
+
+
+def run(progress: Progress, first: int, last: int, epochs: int = 4) -> None:
+    """Train from one epoch to another, as a trainer would."""
+    progress.compared(9, BASELINES)
+    progress.started(epochs, steps_per_epoch=2, epochs_done=first - 1)
+    for epoch in range(first, last + 1):
+        progress.finished_epoch(report(epoch))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_an_epoch(tmp_path: Path) -> None:
+    run(CsvLog(tmp_path / "log.csv"), 1, 2)
+    first, second = rows(tmp_path / "log.csv")
+    assert first == {
+        "epoch": "1",
+        "learning_rate": "0.01",
+        "train_loss": "0.75",
+        "validation_loss": "0.25",
+        "validation_mse": "0.5",
+        "validation_mae": "0.25",
+        "seconds": "1.5",
+    }
+    assert (second["epoch"], second["validation_mse"]) == ("2", "0.25")
+
+
+def test_a_training_that_goes_on_keeps_the_rows_of_the_epochs_that_are_done(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.csv"
+    run(CsvLog(path), 1, 3)
+    # The state of the third epoch was lost.
+    run(CsvLog(path), 3, 4)
+    assert [row["epoch"] for row in rows(path)] == ["1", "2", "3", "4"]
+    run(CsvLog(path), 1, 1)
+    assert [row["epoch"] for row in rows(path)] == ["1"]
+
+
+def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    for first, last in ((1, 3), (3, 4)):
+        with TensorBoardLog(tmp_path) as log:
+            run(log, first, last)
+    events = event_accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    found = {
+        name: [(event.step, pytest.approx(event.value)) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
+    assert found["validation/mse"] == [(step, 0.5 / step) for step in (1, 2, 3, 4)]
+    assert found["validation/mse_of_the_last_day"] == [(step, 1.5) for step in (1, 2, 3, 4)]
+    assert found["validation/mae_of_the_last_value"] == [(step, 1) for step in (1, 2, 3, 4)]
+    assert {"learning_rate", "train_loss", "validation/mae", "seconds"} <= found.keys()
+
+
+def test_several_listeners_hear_the_same() -> None:
+    one, other = Recorder(), Recorder()
+    together = Together((one, other))
+    together.warned("careful")
+    together.stepped(2, 0.5)
+    run(together, 1, 2)
+    for each in (one, other):
+        assert (each.warnings, each.steps, each.epochs) == (["careful"], [2], [1, 2])
+
+
+def test_a_checkpoint_holds_the_log_of_its_training(
+    settings: TrainingConfig, panel: Panel, tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, panel, out, progress=Recorder(last=3))
+    trained = train(settings, panel, out)
+    found = rows(out / LOG)
+    assert [row["epoch"] for row in found] == ["1", "2", "3", "4"]
+    assert trained.info.training is not None
+    best = found[trained.info.training.best_epoch - 1]
+    assert float(best["validation_loss"]) == trained.info.training.validation_loss
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    train(settings, panel, out, overwrite=True)
+    (out / "mine.txt").touch()
+    with pytest.raises(CheckpointError, match="holds more than a checkpoint"):
+        train(settings, panel, out, overwrite=True)

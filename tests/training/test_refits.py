@@ -16,11 +16,11 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.training import refits
 from foretell.training.config import TrainingConfig
 from foretell.training.preparation import prepare
-from foretell.training.progress import Progress
 from foretell.training.refits import refit_errors
 from foretell.training.train import train
 from foretell.training.trainer import Trainer
 from foretell.training.windows import Windows
+from tests.training.conftest import Recorder
 
 CONTEXT, HORIZON = 12, 6
 MONTHLY = Frequency.parse("MS")
@@ -33,14 +33,6 @@ SETTINGS = TrainingConfig(
     learning_rate=0.02,
     device="cpu",
 )
-
-
-class Listener(Progress):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warned(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 def months(rows: int, seed: int = 0, **changes: Any) -> Panel:
@@ -157,7 +149,7 @@ def test_rows_of_the_test_split_do_not_count() -> None:
 
 
 def test_short_data_end_with_intervals(tmp_path: Path) -> None:
-    listener = Listener()
+    listener = Recorder()
     out = tmp_path / "sales"
     train(SETTINGS, months(120), out, progress=listener)
     assert "holds 7 windows, too few for prediction intervals" in listener.warnings[0]
@@ -190,12 +182,8 @@ def test_intervals_of_short_data_hold_about_what_they_say(tmp_path: Path) -> Non
 
 
 def test_long_data_are_not_refitted(tmp_path: Path) -> None:
-    listener = Listener()
-    train(
-        SETTINGS.model_copy(update={"epochs": 1}),
-        months(300),
-        tmp_path / "sales",
-        progress=listener,
-    )
+    listener = Recorder()
+    short = SETTINGS.model_copy(update={"epochs": 1})
+    train(short, months(300), tmp_path / "sales", progress=listener)
     assert listener.warnings == []
     assert load_refits(tmp_path / "sales") is None

@@ -1,5 +1,10 @@
+"""Whole trainings: their checkpoints, how they go on, and what they take."""
+
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -15,37 +20,12 @@ from foretell.data.splits import Splits
 from foretell.models import batches
 from foretell.models.architectures.patchtst import PatchTST
 from foretell.models.checkpoint import WEIGHTS, CheckpointError, load, load_info
+from foretell.training import resume
 from foretell.training.config import TrainingConfig
-from foretell.training.errors import TrainingError
-from foretell.training.progress import EpochReport, Progress
+from foretell.training.errors import ResumeError, TrainingError
+from foretell.training.resume import PartialRun
 from foretell.training.train import train
-
-
-class Interruption(Progress):
-    """Stops a training, as a lost machine would, before an epoch is over."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def finished_epoch(self, report: EpochReport) -> None:
-        if report.epoch == self.epoch:
-            raise KeyboardInterrupt
-
-
-class Counter(Progress):
-    def __init__(self) -> None:
-        self.epochs: list[int] = []
-
-    def finished_epoch(self, report: EpochReport) -> None:
-        self.epochs.append(report.epoch)
-
-
-class Listener(Progress):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warned(self, message: str) -> None:
-        self.warnings.append(message)
+from tests.training.conftest import Recorder
 
 
 @pytest.fixture
@@ -55,7 +35,7 @@ def out(tmp_path: Path) -> Path:
 
 def interrupt(settings: TrainingConfig, panel: Panel, out: Path, epoch: int) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train(settings, panel, out, progress=Interruption(epoch))
+        train(settings, panel, out, progress=Recorder(last=epoch))
 
 
 def with_values(panel: Panel, values: NDArray[np.float64]) -> Panel:
@@ -69,7 +49,7 @@ def test_settings_may_be_written_otherwise_when_it_goes_on(
     interrupt(settings, panel, out, epoch=2)
     texts = {name: str(value) for name, value in settings.model.items()}
     same = settings.model_copy(update={"model": texts | {"attention": "softmax"}})
-    counter = Counter()
+    counter = Recorder()
     train(same, panel, out, progress=counter)
     assert counter.epochs == [2, 3, 4]
 
@@ -88,6 +68,7 @@ def test_writes_a_checkpoint(settings: TrainingConfig, panel: Panel, out: Path) 
     assert info.test is not None
     assert info.test.windows == 47
     assert info.test.model.mse < info.test.last_value.mse
+    assert (settings.precision, info.training.precision) == ("auto", "float32")
 
 
 def test_records_the_file(settings: TrainingConfig, panel: Panel, out: Path) -> None:
@@ -118,7 +99,7 @@ def test_an_interrupted_training_ends_the_same(
     train(settings, panel, whole)
     interrupt(settings, panel, out, epoch=3)
     assert not out.exists()
-    counter = Counter()
+    counter = Recorder()
     train(settings, panel, out, progress=counter)
     assert counter.epochs == [3, 4]
     assert (out / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
@@ -135,7 +116,7 @@ def test_a_training_lost_after_its_last_epoch_is_only_written(
         patch.setattr("foretell.training.train.save", fail)
         with pytest.raises(OSError, match="disk full"):
             train(settings, panel, out)
-    counter = Counter()
+    counter = Recorder()
     train(settings, panel, out, progress=counter)
     assert counter.epochs == []
     assert load(out).info.training is not None
@@ -150,7 +131,7 @@ def test_changed_data_or_settings_are_refused(
     faster = settings.model_copy(update={"learning_rate": 0.02})
     with pytest.raises(TrainingError, match=r"learning_rate was 0\.01 and is 0\.02; start afresh"):
         train(faster, panel, out)
-    counter = Counter()
+    counter = Recorder()
     train(faster, panel, out, restart=True, progress=counter)
     assert counter.epochs == [1, 2, 3, 4]
 
@@ -159,19 +140,10 @@ def test_a_place_that_cannot_be_written_is_found_before_training(
     settings: TrainingConfig, panel: Panel, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    counter = Counter()
+    counter = Recorder()
     with pytest.raises(NotADirectoryError, match=r"model\.partial"):
         train(settings, panel, tmp_path / "file" / "model", progress=counter)
     assert counter.epochs == []
-
-
-def test_records_the_precision_that_was_chosen(
-    settings: TrainingConfig, panel: Panel, out: Path
-) -> None:
-    assert settings.precision == "auto"
-    training = train(settings, panel, out).info.training
-    assert training is not None
-    assert training.precision == "float32"
 
 
 def test_an_existing_checkpoint_is_kept(settings: TrainingConfig, panel: Panel, out: Path) -> None:
@@ -196,7 +168,7 @@ def test_bad_settings_write_nothing(settings: TrainingConfig, panel: Panel, out:
 def test_warns_of_an_offset_that_float32_cannot_carry(
     settings: TrainingConfig, panel: Panel, out: Path
 ) -> None:
-    listener = Listener()
+    listener = Recorder()
     short = settings.model_copy(update={"epochs": 1})
     train(short, panel, out, progress=listener)
     assert listener.warnings == []
@@ -235,7 +207,7 @@ def test_one_model_of_several_series_of_different_length(
         for name, rows in cut.items()
     ]
     several = Panel((replace(table, series="a"), shifted, *others))
-    listener = Listener()
+    listener = Recorder()
     info = train(settings, several, out, progress=listener).info
     assert listener.warnings == [
         "too short to be tested on, trained on alone: 1 series: c",
@@ -247,3 +219,100 @@ def test_one_model_of_several_series_of_different_length(
     assert info.test.windows == 2 * 47 + 23
     trained_on = [table.values[:168], shifted.values[:168], table.values[:19], table.values[:84]]
     np.testing.assert_allclose(info.scaler.mean, np.concatenate(trained_on).mean(axis=0))
+
+
+CPU = torch.device("cpu")
+STATE = {"epoch": 3, "model": {"weight": torch.ones(2)}}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PartialRun:
+    return PartialRun(tmp_path / "model", {"seed": 0, "splits": [0.7, 0.1, 0.2]})
+
+
+def test_a_state_is_replaced_as_a_whole(run: PartialRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run.load(CPU) is None
+    assert not run.folder.exists()
+    run.save({"epoch": 2})
+    run.save(STATE)
+
+    def cut_short(content: object, file: BinaryIO) -> None:
+        file.write(b"PK")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", cut_short)
+    with pytest.raises(OSError, match="disk full"):
+        run.save({"epoch": 4})
+    loaded = run.load(CPU)
+    assert loaded is not None
+    assert loaded["epoch"] == 3
+    assert torch.equal(loaded["model"]["weight"], torch.ones(2))
+    assert "state.pt" in [entry.name for entry in run.folder.iterdir()]
+    run.remove()
+    run.remove()
+    assert not run.folder.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a state"])
+def test_a_damaged_state_is_refused(run: PartialRun, content: bytes) -> None:
+    run.save(STATE)
+    (run.folder / "state.pt").write_bytes(content)
+    with pytest.raises(ResumeError, match=r"state\.pt: damaged, .* --restart"):
+        run.load(CPU)
+
+
+def test_other_versions_are_told(run: PartialRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.save(STATE)
+    told: list[str] = []
+    assert run.load(CPU, told.append) is not None
+    assert told == []
+    monkeypatch.setattr(resume, "library_versions", lambda: {"torch": "9.1"})
+    assert run.load(CPU, told.append) is not None
+    (said,) = told
+    assert f"torch {torch.__version__.partition('+')[0]}" in said
+    assert "here is 9.1" in said
+
+
+# In a process of its own, whose peak is that of the training alone.
+_PROGRAM = """
+import resource, sys, tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from foretell.timeaxis.frequency import Frequency
+from foretell.data.panel import Panel
+from foretell.data.table import Table
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+def panel(series, rows):
+    random, hour = np.random.default_rng(0), Frequency.parse("h")
+    times = hour.steps_from(np.datetime64("2024-01-01"), rows)
+    return Panel(tuple(
+        Table(times, random.normal(size=(rows, 1)), ("y",), hour, series=str(name))
+        for name in range(series)
+    ))
+
+settings = TrainingConfig(
+    arch="dlinear", context=168, horizon=24, epochs=1, batch_size=1024, device="cpu"
+)
+torch.set_num_threads(1)
+with tempfile.TemporaryDirectory() as folder:
+    train(settings, panel(3, 1000), Path(folder) / "few")
+    before = peak()
+    info = train(settings, panel(300, 800), Path(folder) / "many").info
+print(peak() - before, info.test.windows)
+"""
+
+
+def test_many_series_take_the_memory_of_their_rows() -> None:
+    found = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True)
+    grown, windows = found.stdout.split()
+    assert int(windows) == 300 * 137
+    # The training windows alone would take 81 MiB, the rows are 1.8 MiB as they come.
+    assert float(grown) < 40

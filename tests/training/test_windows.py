@@ -23,17 +23,26 @@ def panel() -> Panel:
     return Panel((table(40),))
 
 
-def test_a_window_is_a_slice_of_the_standardised_table(panel: Panel) -> None:
-    windows = Windows(panel, span(10, 30), 6, 3, SCALER, CALENDAR)
-    window = windows[4]
-    scaled = ((panel.tables[0].values - [1, 2]) / [2, 4]).astype(np.float32)
-    calendar = CALENDAR.encode(panel.tables[0].timestamps)
-    assert window.history_calendar is not None
-    assert window.future_calendar is not None
-    np.testing.assert_array_equal(window.history, scaled[14:20])
-    np.testing.assert_array_equal(window.target, scaled[20:23])
-    np.testing.assert_array_equal(window.history_calendar, calendar[14:20])
-    np.testing.assert_array_equal(window.future_calendar, calendar[20:23])
+def test_windows_are_slices_of_standardised_spans() -> None:
+    panel = Panel((table(20, "x"), table(11, "x", "2024-03-01"), table(8, "y"), table(12, "z")))
+    # The third is too short for a window.
+    spans = [Span(0, 2, 20), Span(1, 0, 11), Span(2, 0, 8), Span(3, 1, 10)]
+    windows = Windows(panel, spans, 6, 3, SCALER, CALENDAR)
+    expected = [(0, first) for first in range(2, 12)]
+    expected += [(1, 0), (1, 1), (1, 2), (3, 1)]
+    assert len(windows) == len(expected)
+    (batch,) = windows.batches(100)
+    assert batch.history_calendar is not None
+    assert batch.future_calendar is not None
+    for index, (place, first) in enumerate(expected):
+        assert windows.span(index) == Span(place, first, first + 9)
+        one = panel.tables[place]
+        scaled = ((one.values - [1, 2]) / [2, 4]).astype(np.float32)
+        np.testing.assert_array_equal(batch.history[index], scaled[first : first + 6])
+        np.testing.assert_array_equal(batch.target[index], scaled[first + 6 : first + 9])
+        times = CALENDAR.encode(one.timestamps[first : first + 9])
+        np.testing.assert_array_equal(batch.history_calendar[index], times[:6])
+        np.testing.assert_array_equal(batch.future_calendar[index], times[6:])
 
 
 def test_a_batch_stacks_windows(panel: Panel) -> None:
@@ -53,26 +62,6 @@ def test_batches_drop_no_window(panel: Panel) -> None:
     np.testing.assert_allclose(batches[-1].target[-1, -1], (last - [1, 2]) / [2, 4], rtol=1e-6)
 
 
-def test_no_window_lies_across_two_spans() -> None:
-    panel = Panel((table(20, "x"), table(11, "x", "2024-03-01"), table(8, "y"), table(12, "z")))
-    # The third is too short for a window.
-    spans = [Span(0, 2, 20), Span(1, 0, 11), Span(2, 0, 8), Span(3, 1, 10)]
-    windows = Windows(panel, spans, 6, 3, SCALER, CALENDAR)
-    expected = [(0, first) for first in range(2, 12)]
-    expected += [(1, 0), (1, 1), (1, 2), (3, 1)]
-    assert len(windows) == len(expected)
-    (batch,) = windows.batches(100)
-    assert batch.future_calendar is not None
-    for index, (place, first) in enumerate(expected):
-        assert windows.span(index) == Span(place, first, first + 9)
-        one = panel.tables[place]
-        scaled = ((one.values - [1, 2]) / [2, 4]).astype(np.float32)
-        np.testing.assert_array_equal(batch.history[index], scaled[first : first + 6])
-        np.testing.assert_array_equal(batch.target[index], scaled[first + 6 : first + 9])
-        times = CALENDAR.encode(one.timestamps[first + 6 : first + 9])
-        np.testing.assert_array_equal(batch.future_calendar[index], times)
-
-
 def test_targets_of_all_that_followed(panel: Panel) -> None:
     whole = Windows(panel, span(0, 40), 6, 3, SCALER)
     some = Windows(panel, span(0, 40), 6, 3, SCALER, targets=(1,))
@@ -89,19 +78,11 @@ def test_memory_is_that_of_the_rows() -> None:
     assert windows.values.shape == (90, 2)
 
 
-def test_without_a_calendar_there_is_none(panel: Panel) -> None:
-    window = Windows(panel, span(0, 9), 6, 3, SCALER)[0]
-    assert window.history_calendar is None
-    assert window.future_calendar is None
-
-
-def test_index_out_of_range(panel: Panel) -> None:
+def test_windows_without_a_calendar_end_with_the_rows(panel: Panel) -> None:
     windows = Windows(panel, span(0, 10), 6, 3, SCALER)
     assert len(windows) == 2
+    assert windows[1].history_calendar is windows[1].future_calendar is None
     with pytest.raises(IndexError, match="window 2 of 2"):
         windows[2]
-
-
-def test_refuses_rows_without_a_window(panel: Panel) -> None:
     with pytest.raises(DataError, match="no window of context 6 and horizon 3"):
         Windows(panel, span(0, 8), 6, 3, SCALER)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import pytest
 import yaml
 
 from tests.deploy.kubernetes.manifests import FOLDER
@@ -20,11 +16,8 @@ from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT, Server
 from tests.support.waiting import until
 
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
-# Slow enough for requests to be in all stages at any time.
-SPEC = Spec(burn=3)
-# So many requests go to it, over new connections, before nodes have noticed.
-LATE = 5
 
 # As in a container whose root is read-only: the folder for temporary files is the only one.
 READ_ONLY = """
@@ -61,109 +54,36 @@ def variables() -> dict[str, str]:
     return {name: value for name, value in own.items() if name not in places}
 
 
-class Pod:
-    """A server with the ports that probes and callers ask."""
+def test_no_request_is_lost_when_a_pod_goes(tmp_path: Path) -> None:
+    """Callers come over new connections until nodes have noticed."""
+    # Slow enough for requests to be in all stages at any time.
+    write_bundle(tmp_path / "models", Spec(burn=3))
+    environment = {**os.environ, **variables(), "PYTHONDONTWRITEBYTECODE": "1"}
+    with Server(
+        tmp_path / "models",
+        tmp_path / "log",
+        code=READ_ONLY,
+        environment={**environment, "PYTHONPATH": str(ROOT)},
+        operations_port=0,
+    ) as server:
+        until(lambda: len(ADDRESS.findall(server.log)) == 2)
+        url, operations = ADDRESS.findall(server.log)
+        deployment = yaml.safe_load((FOLDER / "base" / "deployment.yaml").read_text())
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        ready = operations + container["readinessProbe"]["httpGet"]["path"]
 
-    def __init__(self, models: Path, folder: Path) -> None:
-        folder.mkdir()
-        environment = {**os.environ, **variables(), "PYTHONDONTWRITEBYTECODE": "1"}
-        self.server = Server(
-            models,
-            folder / "log",
-            code=READ_ONLY,
-            environment={**environment, "PYTHONPATH": str(ROOT)},
-            operations_port=0,
-        )
-        pattern = r"http://127\.0\.0\.1:\d+"
-        until(lambda: len(re.findall(pattern, self.server.log)) == 2)
-        self.url, self.operations = re.findall(pattern, self.server.log)
+        def ask(number: int) -> int:
+            return httpx.post(f"{url}/forecast", json=BODY, timeout=60).status_code
 
-    @property
-    def ready(self) -> bool:
-        [container] = yaml.safe_load((FOLDER / "base" / "deployment.yaml").read_text())["spec"][
-            "template"
-        ]["spec"]["containers"]
-        path = container["readinessProbe"]["httpGet"]["path"]
-        return httpx.get(self.operations + path, verify=False).status_code == 200
-
-
-class Callers:
-    """Callers who keep connections, and ask whichever Pods are on the Service's list.
-
-    Attributes:
-        pods: The list.
-        answers: By address and status, or what else came.
-    """
-
-    def __init__(self, pods: list[Pod]) -> None:
-        self.pods = pods
-        self.answers: Counter[tuple[str, object]] = Counter()
-        self._done = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(own,)) for own in range(4)]
-
-    def _ask(self, own: int) -> None:
-        with httpx.Client(timeout=60, verify=False) as client:
-            while not self._done.is_set():
-                own += 1
-                pod = self.pods[own % len(self.pods)]
-                self.answers[pod.url, ask(client, pod)] += 1
-
-    def __enter__(self) -> Callers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join(60)
-
-
-def ask(client: httpx.Client, pod: Pod) -> object:
-    """The status of a forecast, or what went wrong on the way."""
-    try:
-        status: int = client.post(f"{pod.url}/forecast", json=BODY).status_code
-    except httpx.TransportError as error:
-        return repr(error)
-    return status
-
-
-@pytest.fixture
-def pods(tmp_path: Path) -> Iterator[list[Pod]]:
-    write_bundle(tmp_path / "models", SPEC)
-    with ExitStack() as stack:
-        started: list[Pod] = []
-        for name in ("one", "two"):
-            started.append(Pod(tmp_path / "models", tmp_path / name))
-            stack.enter_context(started[-1].server)
-        yield started
-
-
-def end(pod: Pod, callers: Callers) -> list[object]:
-    """End a Pod as Kubernetes does: it is told to, and callers hear of it late.
-
-    Returns:
-        What those got who came meanwhile.
-    """
-    pod.server.process.send_signal(signal.SIGTERM)
-    until(lambda: not pod.ready)
-    late = []
-    for _ in range(LATE):
-        with httpx.Client(timeout=60, verify=False) as client:
-            late.append(ask(client, pod))
-    callers.pods = [other for other in callers.pods if other is not pod]
-    return late
-
-
-def test_no_request_is_lost_when_a_pod_goes(pods: list[Pod]) -> None:
-    going, staying = pods
-    with Callers(pods) as callers:
-        until(lambda: all(callers.answers[pod.url, 200] > 3 for pod in pods))
-        assert end(going, callers) == [200] * LATE
-        assert going.server.wait() == 0
-        before = callers.answers[staying.url, 200]
-        until(lambda: callers.answers[staying.url, 200] > before + 3)
-    assert set(callers.answers) == {(pod.url, 200) for pod in pods}, callers.answers
-    assert staying.ready
-    # In a container it would have been refused.
-    assert not [line for pod in pods for line in pod.server.log.splitlines() if "wrote" in line]
+        with ThreadPoolExecutor(4) as callers, httpx.Client(timeout=60) as kept:
+            assert kept.post(f"{url}/forecast", json=BODY).status_code == 200
+            assert httpx.get(ready).status_code == 200
+            before = callers.map(ask, range(20))
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: httpx.get(ready).status_code == 503)
+            late = callers.map(ask, range(20))
+            assert kept.post(f"{url}/forecast", json=BODY).status_code == 200
+            assert {*before, *late} == {200}
+        assert server.wait() == 0
+        # In a container it would have been refused.
+        assert not [line for line in server.log.splitlines() if "wrote" in line]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,8 @@ from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-OVERLAYS = ("cpu", "gpu")
 PREFIX = "FORETELL_"
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 Ask = Callable[[Literal["http", "operations"], str], int]
 
@@ -38,33 +39,48 @@ RUNTIME = read("kserve/runtime.yaml")["spec"]
 SERVICE = read("kserve/service.yaml")["spec"]["predictor"]
 
 
-@pytest.fixture(scope="module", params=OVERLAYS)
-def overlay(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@dataclass
+class Deployed:
+    """What kustomize makes of an overlay.
+
+    Attributes:
+        overlay: Its name.
+        resources: All there is.
+    """
+
+    overlay: str
+    resources: list[Resource]
+
+    def spec(self, kind: str) -> dict[str, Any]:
+        """Of the one resource of a kind."""
+        spec: dict[str, Any] = only(kind, self.resources)["spec"]
+        return spec
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        template = self.spec("Deployment")["template"]
+        assert template["metadata"]["labels"] == self.spec("Service")["selector"]
+        spec: dict[str, Any] = template["spec"]
+        return spec
+
+    @property
+    def container(self) -> dict[str, Any]:
+        [container] = self.pod["containers"]
+        return dict(container)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        configuration = only("ConfigMap", self.resources)
+        name = {"configMapRef": {"name": configuration["metadata"]["name"]}}
+        assert self.container["envFrom"][0] == name
+        return dict(configuration["data"])
 
 
-@pytest.fixture(scope="module")
-def found(overlay: str, tmp_path_factory: pytest.TempPathFactory) -> list[Resource]:
+@pytest.fixture(scope="module", params=["cpu", "gpu"])
+def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
     folder = tmp_path_factory.mktemp("kustomization")
-    return put_together(folder, overlay, ["keda", "keys", "monitoring"])
-
-
-@pytest.fixture(scope="module")
-def pod(found: list[Resource]) -> dict[str, Any]:
-    template = only("Deployment", found)["spec"]["template"]
-    assert template["metadata"]["labels"] == only("Service", found)["spec"]["selector"]
-    spec: dict[str, Any] = template["spec"]
-    return spec
-
-
-@pytest.fixture(scope="module")
-def settings(found: list[Resource], pod: dict[str, Any]) -> dict[str, str]:
-    """The variables of the container."""
-    configuration = only("ConfigMap", found)
-    [container] = pod["containers"]
-    assert container["envFrom"] == [{"configMapRef": {"name": configuration["metadata"]["name"]}}]
-    data: dict[str, str] = configuration["data"]
-    return data
+    components = ["keda", "keys", "monitoring"]
+    return Deployed(request.param, put_together(folder, request.param, components))
 
 
 @pytest.fixture(scope="module")
@@ -101,230 +117,176 @@ def kserve_variables() -> dict[str, str]:
 
 
 def test_accepted_requests_are_answered_before_it_is_killed(
-    settings: dict[str, str], pod: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = as_settings(settings, monkeypatch)
-    own = read.drain_delay_seconds + read.grace_seconds
-    assert read.drain_delay_seconds > 0
-    assert pod["terminationGracePeriodSeconds"] >= own + END_SECONDS
+    for pod, variables in ((deployed.pod, deployed.variables), (SERVICE, kserve_variables())):
+        own = as_settings(variables, monkeypatch)
+        assert own.drain_delay_seconds > 0
+        needed = own.drain_delay_seconds + own.grace_seconds + END_SECONDS
+        assert pod["terminationGracePeriodSeconds"] >= needed
+        # No Service sets what looks like a setting.
+        assert pod["enableServiceLinks"] is False
 
 
-def test_kserve_gives_as_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = as_settings(kserve_variables(), monkeypatch)
-    own = read.drain_delay_seconds + read.grace_seconds
-    assert read.drain_delay_seconds > 0
-    assert SERVICE["terminationGracePeriodSeconds"] >= own + END_SECONDS
-
-
-def test_ports_are_those_it_listens_on(
-    found: list[Resource],
-    settings: dict[str, str],
-    pod: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read = as_settings(settings, monkeypatch)
-    [container] = pod["containers"]
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    assert ports == {"http": read.port, "operations": read.operations_port}
-    assert read.host == "::"
-    published = {one["name"]: one["targetPort"] for one in only("Service", found)["spec"]["ports"]}
+def test_ports_are_those_it_listens_on(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = as_settings(deployed.variables, monkeypatch)
+    ports = {one["name"]: one["containerPort"] for one in deployed.container["ports"]}
+    assert ports == {"http": own.port, "operations": own.operations_port}
+    assert own.host == "::"
+    published = {one["name"]: one["targetPort"] for one in deployed.spec("Service")["ports"]}
     assert published == {"http": "http", "operations": "operations"}
-    assert f"FORETELL_PORT={read.port} " in DOCKERFILE
+    assert f"FORETELL_PORT={own.port} " in DOCKERFILE
 
 
 def test_kserve_asks_the_port_it_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = as_settings(kserve_variables(), monkeypatch)
+    own = as_settings(kserve_variables(), monkeypatch)
     [container] = RUNTIME["containers"]
-    assert [one["containerPort"] for one in container["ports"]] == [read.port]
-    assert (read.operations_port, read.host) == (None, "::")
-    assert RUNTIME["annotations"]["prometheus.kserve.io/port"] == str(read.port)
+    assert [one["containerPort"] for one in container["ports"]] == [own.port]
+    assert (own.operations_port, own.host) == (None, "::")
+    assert RUNTIME["annotations"]["prometheus.kserve.io/port"] == str(own.port)
 
 
-def test_probes_ask_for_what_there_is(pod: dict[str, Any], ask: Ask) -> None:
-    [container] = pod["containers"]
-    probes = {name: container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
-    asked = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
-    assert {ask("operations", path) for path in asked.values()} == {200}
-    # Who fails the first two is killed: a model that is refused is no reason.
-    assert asked == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+def test_probes_ask_for_what_there_is(deployed: Deployed, ask: Ask) -> None:
+    probes = {name: deployed.container[name] for name in PROBES}
+    asked = [probe["httpGet"]["path"] for probe in probes.values()]
+    assert {ask("operations", path) for path in asked} == {200}
+    # Without the first two it is killed: a model that is refused is no reason.
+    assert asked == ["/healthz", "/healthz", "/readyz"]
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {"operations"}
-    patience = probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"]
+    startup = probes["startupProbe"]
     [period] = re.findall(r"--start-period=(\w+)", DOCKERFILE)
-    assert patience == seconds(period)
-
-
-def test_kserve_probes_in_the_same_way(ask: Ask) -> None:
+    assert startup["periodSeconds"] * startup["failureThreshold"] == seconds(period)
+    # KServe asks the same, at the port of the service.
     [container] = RUNTIME["containers"]
-    [deployed] = read("base/deployment.yaml")["spec"]["template"]["spec"]["containers"]
-    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
-        probe = {**container[name], "httpGet": {**container[name]["httpGet"], "port": "operations"}}
-        assert probe == deployed[name]
+    for name, probe in probes.items():
+        asked_there = {**container[name]["httpGet"], "port": "operations"}
+        assert {**container[name], "httpGet": asked_there} == probe
     assert ask("http", RUNTIME["annotations"]["prometheus.kserve.io/path"]) == 200
     # KServe's first protocol has a model's description at its name, ours at its list.
     paths = {"v1": "/v1/timeseries/models", "v2": "/v2"}
     assert {ask("http", paths[one]) for one in RUNTIME["protocolVersions"]} == {200}
 
 
-def test_policies_let_in_whom_the_ports_are_for(found: list[Resource], pod: dict[str, Any]) -> None:
-    policy = only("NetworkPolicy", found)["spec"]
-    [container] = pod["containers"]
-    let_in = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
-    assert let_in == {one["name"] for one in container["ports"]}
-    [operators] = [rule for rule in policy["ingress"] if rule["ports"][0]["port"] == "operations"]
+def test_policies_let_in_whom_the_ports_are_for(deployed: Deployed) -> None:
+    ingress = deployed.spec("NetworkPolicy")["ingress"]
+    let_in = {port["port"] for rule in ingress for port in rule["ports"]}
+    assert let_in == {one["name"] for one in deployed.container["ports"]}
+    [operators] = [rule for rule in ingress if rule["ports"][0]["port"] == "operations"]
     [source] = operators["from"]
     namespace = source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
     # Prometheus is there, and KEDA asks it there.
-    trigger = only("ScaledObject", found)["spec"]["triggers"][0]
+    trigger = deployed.spec("ScaledObject")["triggers"][0]
     assert f".{namespace}:" in trigger["metadata"]["serverAddress"]
     for kind in ("NetworkPolicy", "PodDisruptionBudget"):
-        spec = only(kind, found)["spec"]
-        selector = spec.get("podSelector") or spec["selector"]
-        assert selector["matchLabels"] == only("Service", found)["spec"]["selector"]
+        selector = deployed.spec(kind).get("podSelector") or deployed.spec(kind)["selector"]
+        assert selector["matchLabels"] == deployed.spec("Service")["selector"]
 
 
-def test_pods_may_do_no_more_than_they_have_to(pod: dict[str, Any]) -> None:
-    [container] = pod["containers"]
+def test_pods_may_do_no_more_than_they_have_to(deployed: Deployed) -> None:
     [uid] = re.findall(r"useradd .*--uid (\d+)", DOCKERFILE)
-    assert pod["securityContext"] == {
-        "runAsNonRoot": True,
-        **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), int(uid)),
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    assert container["securityContext"] == {
+    pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    users = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), int(uid))
+    assert deployed.pod["securityContext"] == pod | users
+    container = {
         "readOnlyRootFilesystem": True,
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert pod["automountServiceAccountToken"] is False
+    assert deployed.container["securityContext"] == container
+    assert deployed.pod["automountServiceAccountToken"] is False
     [own] = RUNTIME["containers"]
-    assert own["securityContext"] == {
-        "runAsNonRoot": True,
-        "runAsUser": int(uid),
-        "seccompProfile": {"type": "RuntimeDefault"},
-        **container["securityContext"],
-    }
+    assert own["securityContext"] == pod | container | {"runAsUser": int(uid)}
 
 
-def test_no_service_sets_what_looks_like_a_setting(pod: dict[str, Any]) -> None:
-    assert pod["enableServiceLinks"] is False
-    assert SERVICE["enableServiceLinks"] is False
-
-
-def test_what_is_mounted_is_there(settings: dict[str, str], pod: dict[str, Any]) -> None:
-    [container] = pod["containers"]
-    mounts = {one["mountPath"]: one for one in container["volumeMounts"]}
-    assert {one["name"] for one in mounts.values()} == {one["name"] for one in pod["volumes"]}
+def test_what_is_mounted_is_there(deployed: Deployed) -> None:
+    mounts = {one["mountPath"]: one for one in deployed.container["volumeMounts"]}
+    volumes = deployed.pod["volumes"]
+    assert {one["name"] for one in mounts.values()} == {one["name"] for one in volumes}
     assert {path for path, one in mounts.items() if not one.get("readOnly")} == {"/tmp"}
+    settings = deployed.variables
     assert settings["FORETELL_MODELS"] in mounts
-    files = {name: value for name, value in settings.items() if name.endswith("_KEYS_FILE")}
-    assert {str(Path(value).parent) for value in files.values()} <= set(mounts)
-    [command] = re.findall(
-        r"kubectl create secret .*", (FOLDER / "components/keys/kustomization.yaml").read_text()
-    )
+    files = [Path(value) for name, value in settings.items() if name.endswith("_KEYS_FILE")]
+    assert {str(file.parent) for file in files} <= set(mounts)
+    keys = (FOLDER / "components/keys/kustomization.yaml").read_text()
+    [command] = re.findall(r"kubectl create secret .*", keys)
     entries = re.findall(r"--from-file=(\w+)", command)
-    assert set(entries) == {Path(value).name for value in files.values()}
-    [secret] = [one["secret"] for one in pod["volumes"] if "secret" in one]
+    assert set(entries) == {file.name for file in files}
+    [secret] = [one["secret"] for one in volumes if "secret" in one]
     assert f" {secret['secretName']} --namespace foretell " in command
 
 
 def test_models_may_come_from_a_bucket(
-    overlay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = "FORETELL_MODELS=s3://bucket/forecasts"
-    found = put_together(tmp_path, overlay, ["object-storage"], [models])
-    pod = only("Deployment", found)["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-    variables = only("ConfigMap", found)["data"]
-    read = as_settings(variables, monkeypatch)
-    assert read.models == "s3://bucket/forecasts"
-    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
-    assert {one["name"] for one in pod["volumes"]} == set(mounts.values()) == {"cache", "tmp"}
-    assert str(read.cache) in mounts
-    # Nothing else has changed of where the variables come from.
-    assert container["envFrom"] == [
-        {"configMapRef": {"name": only("ConfigMap", found)["metadata"]["name"]}},
-        {"secretRef": {"name": "foretell-storage", "optional": True}},
-    ]
-    egress = only("NetworkPolicy", found)["spec"]["egress"]
+    models = "s3://bucket/forecasts"
+    given = [f"FORETELL_MODELS={models}"]
+    resources = put_together(tmp_path, deployed.overlay, ["object-storage"], given)
+    other = Deployed(deployed.overlay, resources)
+    own = as_settings(other.variables, monkeypatch)
+    assert own.models == models
+    mounts = {one["mountPath"]: one["name"] for one in other.container["volumeMounts"]}
+    assert {one["name"] for one in other.pod["volumes"]} == set(mounts.values()) == {"cache", "tmp"}
+    assert str(own.cache) in mounts
+    secret = {"secretRef": {"name": "foretell-storage", "optional": True}}
+    assert other.container["envFrom"][1:] == [secret]
+    egress = other.spec("NetworkPolicy")["egress"]
     [roles] = [rule for rule in egress if "ipBlock" in rule.get("to", [{}])[0]]
     assert {port["port"] for port in roles["ports"]} == {80, 987, 988, 8080}
     others = [port["port"] for rule in egress if rule is not roles for port in rule["ports"]]
     assert set(others) == {53, 443}
-    assert len(only("NetworkPolicy", found)["spec"]["ingress"]) == 2
+    assert len(other.spec("NetworkPolicy")["ingress"]) == 2
 
 
-def test_one_is_always_left(found: list[Resource]) -> None:
-    scaled = only("ScaledObject", found)["spec"]
+def test_one_is_always_left_and_the_autoscaler_alone_says_how_many(deployed: Deployed) -> None:
+    deployment, scaled = deployed.spec("Deployment"), deployed.spec("ScaledObject")
     hpa = read("components/hpa/autoscaler.yaml")["spec"]
     replicas = read("base/deployment.yaml")["spec"]["replicas"]
     [least] = {scaled["minReplicaCount"], hpa["minReplicas"], replicas, SERVICE["minReplicas"]}
-    assert only("PodDisruptionBudget", found)["spec"]["maxUnavailable"] < least
-    assert only("Deployment", found)["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] < least
+    assert deployed.spec("PodDisruptionBudget")["maxUnavailable"] < least
+    rolling = deployment["strategy"]["rollingUpdate"]
+    assert rolling["maxUnavailable"] < least
+    # There is no GPU to spare.
+    surge = int(deployed.overlay == "cpu")
+    assert rolling == {"maxSurge": surge, "maxUnavailable": 1 - surge}
+    assert "replicas" not in deployment
+    name = only("Deployment", deployed.resources)["metadata"]["name"]
+    assert scaled["scaleTargetRef"]["name"] == name
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    assert hpa["scaleTargetRef"] == target
 
 
-def test_an_autoscaler_is_the_only_one_who_says_how_many(found: list[Resource]) -> None:
-    deployment = only("Deployment", found)
-    assert "replicas" not in deployment["spec"]
-    name = deployment["metadata"]["name"]
-    assert only("ScaledObject", found)["spec"]["scaleTargetRef"]["name"] == name
-    target = read("components/hpa/autoscaler.yaml")["spec"]["scaleTargetRef"]
-    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-
-
-def test_it_scales_by_what_is_measured(found: list[Resource]) -> None:
+def test_pods_are_scaled_by_metrics_that_there_are(deployed: Deployed) -> None:
     text = Metrics().render(gauges([], 1, ready=True)).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    [query] = [
-        trigger["metadata"]["query"]
-        for trigger in only("ScaledObject", found)["spec"]["triggers"]
-        if trigger["type"] == "prometheus"
-    ]
-    assert set(re.findall(r"\bforetell_\w+", query)) == {
-        "foretell_queue_depth",
-        "foretell_batch_limit",
-    }
+    triggers = deployed.spec("ScaledObject")["triggers"]
+    [query] = [one["metadata"]["query"] for one in triggers if one["type"] == "prometheus"]
     assert set(re.findall(r"\bforetell_\w+", query)) <= known
-    [namespace] = {one["metadata"]["namespace"] for one in found if one["kind"] != "Namespace"}
-    assert namespace == only("Namespace", found)["metadata"]["name"]
+    resources = [one for one in deployed.resources if one["kind"] != "Namespace"]
+    [namespace] = {one["metadata"]["namespace"] for one in resources}
+    assert namespace == only("Namespace", deployed.resources)["metadata"]["name"]
     assert set(re.findall(r'namespace="(\w+)"', query)) == {namespace}
 
 
-def test_what_prometheus_finds_has_the_job_of_the_alerts(found: list[Resource], ask: Ask) -> None:
-    monitor, service = only("ServiceMonitor", found)["spec"], only("Service", found)
-    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    job = service["metadata"]["labels"][monitor["jobLabel"]]
-    assert f'job="{job}"' in (DEPLOY / "alerts.yml").read_text()
+def test_prometheus_gives_pods_the_job_of_the_alerts(deployed: Deployed, ask: Ask) -> None:
+    monitor = deployed.spec("ServiceMonitor")
+    labels = only("Service", deployed.resources)["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert f'job="{labels[monitor["jobLabel"]]}"' in (DEPLOY / "alerts.yml").read_text()
     [endpoint] = monitor["endpoints"]
-    assert endpoint["port"] in {one["name"] for one in service["spec"]["ports"]}
+    assert endpoint["port"] in {one["name"] for one in deployed.spec("Service")["ports"]}
     assert ask(endpoint["port"], endpoint["path"]) == 200
 
 
-def test_the_image_is_the_one_for_the_device(overlay: str, pod: dict[str, Any]) -> None:
-    [container] = pod["containers"]
-    name, _, target = container["image"].partition(":")
-    assert (name, target) == ("foretell", overlay)
+def test_image_and_resources_are_those_for_the_device(deployed: Deployed) -> None:
+    name, _, target = deployed.container["image"].partition(":")
+    assert (name, target) == ("foretell", deployed.overlay)
     assert f"\nFROM serving AS {target}\n" in DOCKERFILE
-
-
-def test_it_counts_what_it_has(overlay: str, settings: dict[str, str], pod: dict[str, Any]) -> None:
-    [container] = pod["containers"]
-    limits = container["resources"]["limits"]
-    assert limits == container["resources"]["requests"]
+    limits = deployed.container["resources"]["limits"]
+    assert limits == deployed.container["resources"]["requests"]
     assert {"cpu", "memory"} <= set(limits)
-    assert ("nvidia.com/gpu" in limits) == (overlay == "gpu")
+    assert ("nvidia.com/gpu" in limits) == (deployed.overlay == "gpu")
     # A CPU for each process.
-    assert int(settings.get("FORETELL_WORKERS", 1)) < int(limits["cpu"])
-
-
-def test_a_pod_is_replaced_with_what_there_is(overlay: str, found: list[Resource]) -> None:
-    rolling = only("Deployment", found)["spec"]["strategy"]["rollingUpdate"]
-    # There is no GPU to spare.
-    expected = (
-        {"maxSurge": 0, "maxUnavailable": 1}
-        if overlay == "gpu"
-        else {"maxSurge": 1, "maxUnavailable": 0}
-    )
-    assert rolling == expected
+    assert int(deployed.variables.get("FORETELL_WORKERS", 1)) < int(limits["cpu"])
 
 
 def test_kserve_serves_what_it_has_fetched() -> None:

@@ -5,14 +5,20 @@ import torch
 from torch import nn
 
 from foretell.export.rewrites import inference_form
+from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.forecaster import ForecasterConfig
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.window_norms import InstanceNorm
-from tests.checkpoints import randomised
-from tests.support.variants import VARIANTS
+from tests.checkpoints import SMALL, randomised
+from tests.support.variants import VARIANTS, Size
 
-CONFIGS = [variant.config for variant in VARIANTS]
-NAMES = [variant.name for variant in VARIANTS]
+# Besides the models that are exported one whose decoder is told nothing.
+SIZES = [
+    *VARIANTS,
+    Size("Autoformer, no label", AutoformerConfig(**SMALL | {"horizon": 24}, label=0)),
+]
+CONFIGS = [size.config for size in SIZES]
+NAMES = [size.name for size in SIZES]
 
 
 def inputs(config: ForecasterConfig, batch: int = 5):

@@ -1,43 +1,49 @@
+"""`foretell batch`, and its tables, forecasts and models in a bucket of S3 on this machine."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
-from click.testing import CliRunner, Result
-from pyarrow import parquet
+from pyarrow import csv, dataset, parquet
 
 from foretell.batch import workers
-from foretell.commands.batch import command
-from tests.foretell.batch.tables import forecasts, here, many
+from foretell.batch.errors import BatchError
+from foretell.batch.places import place_of
+from foretell.batch.prepare import Task
+from foretell.batch.run import forecast_table
+from foretell.storage.location import open_location
+from foretell.storage.repository import publish
+from tests.foretell.batch.tables import forecasts, here, many, run
+from tests.foretell.storage.conftest import bucket, environment, s3
+from tests.support import command
+from tests.support.bundles import Spec, write_bundle
+
+__all__ = ["bucket", "environment", "s3"]
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table, which the command forecasts in this process."""
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Of a table, which the command forecasts in this process into `out`."""
     monkeypatch.setattr(workers, "run_parts", lambda work, parts, workers: here(work, parts))
-    parquet.write_table(many(20), tmp_path / "given.parquet", row_group_size=64)
-    return tmp_path / "given.parquet"
+    path = tmp_path / "given.parquet"
+    parquet.write_table(many(20), path, row_group_size=64)
+    return ["batch", path, tmp_path / "out", "--device", "cpu"]
 
 
-def invoke(path: Path, *options: object) -> Result:
-    arguments = [path, path.parent / "out", "--device", "cpu", *options]
-    return CliRunner().invoke(command, list(map(str, arguments)))
-
-
-def test_a_table_is_forecast(path: Path, models: Path) -> None:
-    options = ("--model", models / "calibrated", "--horizon", 3, "--quantiles", "0.1,0.9")
-    done = invoke(path, *options)
-    assert done.exit_code == 0
-    assert done.output.startswith(f"20 series forecast in {path.parent}/out; 20 in ")
-    assert done.output.endswith(" series/s\n")
-    found = forecasts(path.parent)
+def test_table_is_forecast(words: list[object], models: Path, tmp_path: Path) -> None:
+    words += ["--model", models / "calibrated", "--horizon", 3, "--quantiles", "0.1,0.9"]
+    said = command.done(*words).output
+    assert said.startswith(f"20 series forecast in {tmp_path}/out; 20 in ")
+    assert said.endswith(" series/s\n")
+    found = forecasts(tmp_path)
     assert found.column_names[3:6] == ["forecast", "q0.1", "q0.9"]
     assert len(found) == 60
-    assert invoke(path, *options).output == (
-        f"20 series forecast in {path.parent}/out; 20 of them before\n"
-    )
+    again = command.done(*words).output
+    assert again == f"20 series forecast in {tmp_path}/out; 20 of them before\n"
 
 
 @pytest.mark.parametrize(
@@ -46,29 +52,88 @@ def test_a_table_is_forecast(path: Path, models: Path) -> None:
         (("--model", "nowhere"), "foretell batch: nowhere: there is no bundle"),
         (("--horizon", "99"), "foretell batch: --horizon: expected at most"),
         (("--id-column", "x"), "expected one column 'x'"),
+        ((), "{out}"),
     ],
 )
-def test_bad_input_ends_with_2(path: Path, models: Path, options: Any, told: str) -> None:
-    done = invoke(path, "--model", models / "repeat", *options)
-    assert done.exit_code == 2
-    assert told in done.output
+def test_bad_input_ends_with_2(
+    words: list[object], models: Path, tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    if not options:
+        # A place that cannot be written.
+        (tmp_path / "out").touch()
+    said = command.refused(*words, "--model", models / "repeat", *options)
+    assert told.format(out=tmp_path / "out") in said
 
 
-def test_a_place_that_cannot_be_written_ends_with_2(path: Path, models: Path) -> None:
-    (path.parent / "out").touch()
-    done = invoke(path, "--model", models / "repeat")
-    assert done.exit_code == 2
-    assert f"{path.parent}/out" in done.output
-
-
-def test_who_interrupts_is_told_how_to_go_on(
-    path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+def test_interruption_names_how_to_go_on(
+    words: list[object], models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(work: Any, parts: Any, workers: int | None) -> Iterator[Any]:
         yield from here(work, parts[:1])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(workers, "run_parts", interrupted)
-    done = invoke(path, "--model", models / "repeat", "--part-rows", 64)
+    done = command.run(*words, "--model", models / "repeat", "--part-rows", 64)
     assert done.exit_code == 130
     assert "the same command goes on with what is left" in done.output
+
+
+def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) -> None:
+    store = open_location(bucket).store
+    parquet.write_table(many(40), tmp_path / "a.parquet", row_group_size=64)
+    csv.write_csv(many(40), tmp_path / "a.csv")
+    for name in ("a.parquet", "a.csv"):
+        obstore.put(store, f"{name[2:]}/given/{name}", tmp_path / name)
+    obstore.put(store, "parquet/given/_note.csv", b"not read")
+    bundle = models / "repeat" / "1"
+    run(many(40), bundle, tmp_path / "other")
+    expected = forecasts(tmp_path / "other")
+    for number, source in enumerate(
+        ("parquet/given", "parquet/given/a.parquet", "csv/given/a.csv")
+    ):
+        out = f"{bucket}/out-{number}"
+        task = Task(f"{bucket}/{source}", out, bundle, device="cpu")
+        for before in (0, 40):
+            summary = forecast_table(task, here, part_rows=100)
+            assert (summary.counts, summary.before) == ((40, 0), before)
+        place = place_of(f"{out}/forecasts")
+        found = dataset.dataset(place.path(""), filesystem=place.system).to_table()
+        assert found["forecast"].equals(expected["forecast"])
+        names = {entry["path"] for entry in obstore.list(open_location(out).store).collect()}
+        assert {"_SUCCESS", "_foretell.json"} <= names
+        assert not any("/." in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "variables"),
+    [
+        ("s3://nowhere/table", "", {}),
+        ("s3://nowhere/table", ".*expected an address", {"AWS_ENDPOINT_URL": "minio:9000"}),
+        ("az://container/table", "AZURE_STORAGE_ACCOUNT_NAME is not set", {}),
+        ("ftp://host/table", "expected s3://", {}),
+    ],
+)
+def test_table_that_cannot_be_read(
+    url: str,
+    told: str,
+    variables: dict[str, str],
+    environment: pytest.MonkeyPatch,
+    models: Path,
+    tmp_path: Path,
+) -> None:
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    with pytest.raises(BatchError, match=f"^{url}: {told}"):
+        forecast_table(Task(url, str(tmp_path), models / "repeat" / "1", device="cpu"), here)
+
+
+def test_model_of_a_bucket(
+    words: list[object], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(write_bundle(tmp_path / "models", Spec()), open_location(bucket), version="10")
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    command.done(*words, "--model", f"{bucket}/repeat")
+    assert set(forecasts(tmp_path)["version"].to_pylist()) == {"10"}
+    assert list((tmp_path / "cache").rglob("manifest.json"))
+    said = command.refused(*words, "--model", f"{bucket}/nothing")
+    assert "/nothing: there is no bundle" in said

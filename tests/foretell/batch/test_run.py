@@ -214,56 +214,68 @@ def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("model", "asked", "told"),
     [
-        ({"horizon": 17}, "--horizon: expected at most 16 steps"),
-        ({"quantiles": (0.5,)}, "--quantiles: repeat has no quantiles"),
-        ({"quantiles": (0.1, 0.1)}, "--quantiles: 0.1 is asked for twice"),
-        ({"id_column": "name"}, "expected one column 'name'; the table has unique_id, ds, load"),
-        ({"id_column": "load"}, "column 'load': expected strings or integers, got double"),
-        ({"time_column": "unique_id"}, "column 'unique_id': expected timestamps or dates"),
-        ({"missing": "mask"}, "--missing: repeat reads no missing values"),
+        ("repeat", {"horizon": 17}, "--horizon: expected at most 16 steps"),
+        ("repeat", {"quantiles": (0.5,)}, "--quantiles: repeat has no quantiles"),
+        ("repeat", {"quantiles": (0.1, 0.1)}, "--quantiles: 0.1 is asked for twice"),
+        ("repeat", {"id_column": "name"}, "expected one column 'name'; the table has unique_id,"),
+        ("repeat", {"id_column": "load"}, "column 'load': expected strings or integers, got dou"),
+        ("repeat", {"time_column": "unique_id"}, "column 'unique_id': expected timestamps or da"),
+        ("repeat", {"missing": "mask"}, "--missing: repeat reads no missing values"),
+        ("calendar", {"given": many(3).drop_columns(["ds"])}, "a column of times is required"),
+        (
+            "repeat",
+            {"given": pa.table({"unique_id": ["a"], "ds": ["x"], "load": ["y"]})},
+            "column 'ds': expected timestamps",
+        ),
+        (
+            "repeat",
+            {"given": many(3).rename_columns(["model", "ds", "load"]), "id_column": "model"},
+            "have a column 'model' of their own",
+        ),
     ],
 )
-def test_options_that_do_not_fit_are_refused_before_anything_is_written(
-    models: Path, tmp_path: Path, asked: dict[str, Any], told: str
+def test_options_and_tables_that_do_not_fit_are_refused_before_anything_is_written(
+    models: Path, tmp_path: Path, model: str, asked: dict[str, Any], told: str
 ) -> None:
+    asked = dict(asked)
+    given = asked.pop("given", many(3))
     with pytest.raises(BatchError, match=told):
-        run(many(3), models / "repeat" / "1", tmp_path, **asked)
+        run(given, models / model / "1", tmp_path, **asked)
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_that_do_not_fit(models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ([], "there is no file that ends with"),
+        ([many(3).slice(0, 0)], "there are no rows"),
+        (
+            [many(3), many(3).set_column(1, "ds", many(3)["ds"].cast("date32"))],
+            r"1.parquet: its columns are .*ds date32",
+        ),
+        ([many(3), b"no table"], "1.parquet: Parquet magic bytes not found"),
+        ([many(300), "broken off"], "0.parquet: "),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    models: Path, tmp_path: Path, tables: list[Any], told: str
+) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
-    with pytest.raises(BatchError, match="there is no file that ends with"):
+    for number, one in enumerate(tables):
+        path = folder / f"{number}.parquet"
+        if isinstance(one, bytes):
+            path.write_bytes(one)
+        elif isinstance(one, pa.Table):
+            parquet.write_table(one, path, compression="none", use_dictionary=False)
+    if "broken off" in tables:
+        content = bytearray((folder / "0.parquet").read_bytes())
+        content[4:40] = bytes(36)
+        (folder / "0.parquet").write_bytes(content)
+    with pytest.raises(BatchError, match=told):
         run(folder, models / "repeat" / "1", tmp_path)
-    parquet.write_table(many(3).slice(0, 0), folder / "a.parquet")
-    with pytest.raises(BatchError, match="there are no rows"):
-        run(folder, models / "repeat" / "1", tmp_path)
-    with pytest.raises(BatchError, match="a column of times is required"):
-        run(many(3).drop_columns(["ds"]), models / "calendar" / "1", tmp_path)
-    text = pa.table({"unique_id": ["a"], "ds": ["x"], "load": ["y"]})
-    with pytest.raises(BatchError, match="column 'ds': expected timestamps"):
-        run(text, models / "repeat" / "1", tmp_path)
-    whole = many(3).cast(pa.schema([("unique_id", "string"), ("ds", "date32"), ("load", "float")]))
-    parquet.write_table(whole, folder / "b.parquet")
-    with pytest.raises(BatchError, match=r"b.parquet: its columns are .*ds date32"):
-        run(folder, models / "repeat" / "1", tmp_path)
-    (folder / "c.parquet").write_bytes(b"no table")
-    (folder / "b.parquet").unlink()
-    with pytest.raises(BatchError, match=r"c.parquet: Parquet magic bytes not found"):
-        run(folder, models / "repeat" / "1", tmp_path)
-
-
-def test_table_that_breaks_off(models: Path, tmp_path: Path) -> None:
-    path = tmp_path / "given.parquet"
-    parquet.write_table(many(300), path, compression="none", use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    content[4:40] = bytes(36)
-    path.write_bytes(content)
-    with pytest.raises(BatchError, match=r"given.parquet: "):
-        run(path, models / "repeat" / "1", tmp_path)
 
 
 def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path: Path) -> None:
@@ -327,9 +339,6 @@ def test_columns_by_other_names(models: Path, tmp_path: Path) -> None:
     assert found.column_names[:4] == ["store", "hour", "step", "forecast"]
     assert set(found["model"].to_pylist()) == {"repeat"}
     assert set(found["version"].to_pylist()) == {"1"}
-    given = given.rename_columns(["model", "hour", "y", "note"])
-    with pytest.raises(BatchError, match="have a column 'model' of their own"):
-        run(given, models / "repeat" / "1", tmp_path, id_column="model", time_column="hour")
 
 
 def test_csv_files_zipped_or_not(models: Path, tmp_path: Path) -> None:
@@ -342,10 +351,10 @@ def test_csv_files_zipped_or_not(models: Path, tmp_path: Path) -> None:
     with pa.CompressedOutputStream(str(folder / "b.csv.gz"), "gzip") as file:
         csv.write_csv(given.slice(100), file)
     assert run(folder, models / "calendar" / "1", tmp_path).counts == (40, 0)
-    text = forecasts(tmp_path).sort_by([("unique_id", "ascending"), ("step", "ascending")])
     run(given, models / "calendar" / "1", tmp_path / "other")
-    same = forecasts(tmp_path / "other").sort_by(
-        [("unique_id", "ascending"), ("step", "ascending")]
+    text, same = (
+        forecasts(each).sort_by([("unique_id", "ascending"), ("step", "ascending")])
+        for each in (tmp_path, tmp_path / "other")
     )
     assert text["forecast"].to_pylist() == same["forecast"].to_pylist()
     assert text["unique_id"].to_pylist()[::4] == [f"{number:04d}" for number in range(40)]
@@ -357,12 +366,6 @@ def test_names_that_are_numbers(models: Path, tmp_path: Path) -> None:
     found = forecasts(tmp_path)["unique_id"]
     assert found.type == pa.int64()
     assert found.to_pylist()[::4] == list(range(9))
-
-
-def test_only_the_latest_rows_are_read(models: Path, tmp_path: Path) -> None:
-    values = wave(0, 20)
-    values[2] = np.nan
-    assert run(table({"a": values}), models / "repeat" / "1", tmp_path).counts == (1, 0)
 
 
 def test_series_with_which_a_sound_model_fails_is_rejected(tmp_path: Path) -> None:
@@ -377,13 +380,6 @@ def test_ill_conditioned_series_are_marked(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(margin_bound=0.5))
     run(table({"a": np.full(8, 0.4), "b": np.full(8, 0.6)}), bundle, tmp_path)
     assert forecasts(tmp_path)["ill_conditioned"].to_pylist() == [True] * 4 + [False] * 4
-
-
-def test_forecast_that_is_not_finite_is_rejected(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path, Spec(calibrated=1))
-    series = {"a": np.ones(8), "b": np.append(np.full(7, -3e38), 3e38), "c": np.ones(8)}
-    assert run(table(series), bundle, tmp_path, quantiles=(0.9,)).counts == (2, 1)
-    assert "is not finite" in rejected(tmp_path)["b"]["reason"]
 
 
 def test_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,8 @@ def written(folder: Path, text: str, name: str = "given.csv") -> Path:
 
 def values(folder: Path) -> dict[str, list[tuple[Any, float]]]:
     """Forecasts by series."""
-    found: dict[str, list[tuple[Any, float]]] = {}
-    for row in forecasts(folder).to_pylist():
-        found.setdefault(row["unique_id"], []).append((row["ds"], row["forecast"]))
-    return found
+    rows = groupby(forecasts(folder).to_pylist(), itemgetter("unique_id"))
+    return {name: [(row["ds"], row["forecast"]) for row in own] for name, own in rows}
 
 
 @pytest.fixture

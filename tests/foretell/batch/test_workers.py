@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,16 +24,9 @@ from foretell.batch.plan import Part
 from foretell.batch.work import Done
 from tests.foretell.batch.tables import forecasts, many, rejected, run, table, wave
 from tests.support.bundles import Spec, write_bundle
+from tests.support.waiting import until
 
 PARTS = 16
-
-
-def until(condition: Callable[[], Any], patience: float = 90) -> Any:
-    end = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 def test_killed_and_run_again_it_forecasts_every_series_once(tmp_path: Path) -> None:
@@ -86,7 +78,7 @@ def test_terminated_it_tidies_up_and_reads_no_modules_of_its_folder(tmp_path: Pa
     (here / "pyarrow.py").write_text("raise ValueError('not this one')")
     folder = tmp_path / "out" / "forecasts"
     first = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=here, text=True)
-    until(lambda: list(folder.glob("part-*")) or first.poll() is not None)
+    until(lambda: bool([*folder.glob("part-*")]) or first.poll() is not None)
     children = psutil.Process(first.pid).children(recursive=True)
     first.terminate()
     assert "the same command goes on with what is left" in first.communicate(timeout=90)[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import httpx
@@ -24,7 +23,7 @@ from foretell.client import (
     ServerError,
     UnauthorizedError,
 )
-from tests.support.process import Server
+from tests.support.process import Server, free_port
 
 HOURS = pd.date_range("2024-03-01", periods=8, freq="h")
 
@@ -39,15 +38,7 @@ def long(*names: object, rows: int = 8, **columns: Any) -> pd.DataFrame:
     )
 
 
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def test_the_numbers_of_curl(client: Client, server: Server) -> None:
+def test_numbers_are_those_of_json(client: Client, server: Server) -> None:
     history = np.random.default_rng(0).normal(3, 2, 8)
     body = {"model": "load", "inputs": [{"series": history.tolist()}]}
     answer = httpx.post(
@@ -86,7 +77,7 @@ def test_a_hundred_calls_at_a_time(server: Server) -> None:
     ]
 
 
-def test_some_series_fail(client: Client) -> None:
+def test_series_that_fail_are_named(client: Client) -> None:
     frame = pd.concat([long("a"), long("b", rows=3), long("c")], ignore_index=True)
     with pytest.raises(
         PartialForecastError, match=r"^unique_id\[8\]: series 'b' .* at least 8 rows"
@@ -111,7 +102,7 @@ def test_places_are_those_of_the_callers_frame(client: Client) -> None:
     assert len(found.frame) == 599 * 4
 
 
-def test_warnings_are_pythons(client: Client) -> None:
+def test_warnings_point_at_the_caller(client: Client) -> None:
     frame = long("a", note=1)
     with pytest.warns(ForetellWarning, match="columns that are not read: note") as warned:
         client.forecast(frame, model="load")
@@ -163,7 +154,7 @@ def test_models(client: Client) -> None:
         ),
     ],
 )
-def test_input_that_does_not_fit(
+def test_input_that_does_not_fit_is_refused(
     client: Client, frame: pd.DataFrame, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
@@ -173,19 +164,19 @@ def test_input_that_does_not_fit(
 @pytest.mark.parametrize(
     ("key", "message"), [("", "set FORETELL_KEY"), ("wrong", r"not one of this server's$")]
 )
-def test_a_wrong_key(server: Server, key: str, message: str) -> None:
+def test_wrong_keys_are_refused(server: Server, key: str, message: str) -> None:
     frame = pa.table({"load": np.arange(8.0)})
     with Client(server.url, key=key) as client, pytest.raises(UnauthorizedError, match=message):
         client.forecast(frame, model="load")
 
 
-def test_nobody_there(unused_port: int) -> None:
-    url = f"localhost:{unused_port}"
+def test_no_server_there() -> None:
+    url = f"localhost:{free_port()}"
     with Client(url, retry_for=0) as client, pytest.raises(ConnectionFailedError, match=url):
         client.models()
 
 
-def test_all_of_it_in_coroutines(server: Server, client: Client) -> None:
+def test_coroutines_answer_the_same(server: Server, client: Client) -> None:
     frame = pd.DataFrame(
         {"load": np.sin(np.arange(20))}, pd.date_range("2024", periods=20, freq="h")
     )
@@ -213,36 +204,30 @@ def test_months(client: Client) -> None:
     assert found.index.equals(pd.period_range("2024-02", periods=4, freq="M", name="month"))
 
 
-class Faltering:
+def faltering() -> httpx.MockTransport:
     """A server that cannot be reached at first, then is busy, and then answers."""
+    answers = [
+        httpx.ConnectError("refused"),
+        httpx.Response(503, headers={"Retry-After": "0"}),
+        httpx.Response(200, json=[]),
+    ]
 
-    def __init__(self) -> None:
-        self.answers = [
-            httpx.ConnectError("refused"),
-            httpx.Response(503, headers={"Retry-After": "0"}),
-            httpx.Response(200, json=[]),
-        ]
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = answers.pop(0)
+        if isinstance(found, httpx.Response):
+            return found
+        raise found
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        answer = self.answers.pop(0)
-        if isinstance(answer, httpx.Response):
-            return answer
-        raise answer
+    return httpx.MockTransport(answer)
 
 
-def test_a_server_that_falters_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = httpx.MockTransport(Faltering())
-    with Client("server") as client:
-        monkeypatch.setattr(client, "_http", httpx.Client(transport=transport, base_url="http://a"))
+def test_server_that_falters_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client("server", transport=faltering()) as client:
         assert client.models() == []
-
-
-def test_so_it_is_in_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = httpx.MockTransport(Faltering())
 
     async def ask() -> list[Any]:
         async with AsyncClient("server") as client:
-            http = httpx.AsyncClient(transport=transport, base_url="http://a")
+            http = httpx.AsyncClient(transport=faltering(), base_url="http://a")
             monkeypatch.setattr(client, "_http", http)
             return await client.models()
 
@@ -250,15 +235,16 @@ def test_so_it_is_in_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff" * 64, b"{" * 100])
-def test_an_answer_that_is_none(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_answer_of_another_form_is_an_error(content: bytes) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-    with Client("server") as client:
-        monkeypatch.setattr(client, "_http", httpx.Client(transport=transport, base_url="http://a"))
-        with pytest.raises(ServerError, match="http://a/forecast: not an answer of foretell: "):
-            client.forecast(long("a"))
+    with (
+        Client("a", transport=transport) as client,
+        pytest.raises(ServerError, match="http://a/forecast: not an answer of foretell: "),
+    ):
+        client.forecast(long("a"))
 
 
-def test_a_request_of_ones_own(client: Client) -> None:
+def test_request_of_ones_own(client: Client) -> None:
     body = {"model": "load", "inputs": [{"series": [*range(8)]}], "options": {"horizon": 1}}
     answer = client.request("forecast", body, TypeAdapter(dict[str, Any]))
     assert answer["outputs"][0]["content"][0]["mean_forecast"] == [7]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,10 +32,9 @@ HOURS = pd.date_range("2024-03-01", periods=40, freq="h", name="at")
 FRAME = pd.DataFrame({"load": np.sin(np.arange(40))}, HOURS)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("before")
-    code = folder / "code"
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    code = tmp_path / "code"
     packed = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
         pytest.skip(f"this clone has not the history back to {BEFORE}")
@@ -42,23 +42,21 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         archive.extractall(code, filter="tar")
     environment = {**os.environ, "PYTHONPATH": str(code)}
     subprocess.run(
-        [sys.executable, "-c", BUNDLES, folder / "models"], cwd=code, env=environment, check=True
+        [sys.executable, "-c", BUNDLES, tmp_path / "models"], cwd=code, env=environment, check=True
     )
     with (
-        Server(folder / "models", folder / "log", environment=environment, folder=code) as server,
+        Server(
+            tmp_path / "models", tmp_path / "log", environment=environment, folder=code
+        ) as server,
         Client(server.url) as client,
     ):
         yield client
 
 
-def test_cards(client: Client) -> None:
+def test_client_understands_an_earlier_server(client: Client) -> None:
     assert [card.name for card in client.models()] == ["load", "two"]
     card = client.model("two")
-    assert card.targets == ("load", "wind")
-    assert card.verdict is None
-
-
-def test_forecasts(client: Client) -> None:
+    assert (card.targets, card.verdict) == (("load", "wind"), None)
     found = client.forecast(FRAME, model="load", quantiles=[0.9], horizon=2)
     assert found["load"].tolist() == [np.float32(FRAME["load"].iloc[-1])] * 2
     assert found.index[0] == HOURS[-1] + pd.Timedelta(hours=1)
@@ -67,10 +65,7 @@ def test_forecasts(client: Client) -> None:
         client.forecast(series, model="load")
     with pytest.raises(InvalidInputError, match=r"^horizon: expected at most 16"):
         client.forecast(FRAME, model="load", horizon=17)
-
-
-def test_backtests_and_attention(client: Client) -> None:
-    found = client.backtest(FRAME, model="load", quantiles=[0.1, 0.9])
-    assert found.frame["origins"].tolist() == [8]
+    backtest = client.backtest(FRAME, model="load", quantiles=[0.1, 0.9])
+    assert backtest.frame["origins"].tolist() == [8]
     explanation = client.explain(FRAME, model="load", heads="mean")
     assert [stage.form for stage in explanation.stages] == ["dense", "circulant"]

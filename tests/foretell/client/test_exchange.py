@@ -51,23 +51,20 @@ def driven(*outcomes: Outcome, retry_for: float = 60.0) -> tuple[httpx.Response,
 GOOD = httpx.Response(200, request=REQUEST)
 
 
-def test_an_answer_is_the_end() -> None:
-    assert driven(GOOD) == (GOOD, [])
-
-
 @pytest.mark.parametrize("status", [429, 503])
-def test_who_is_told_to_come_later_does(status: int) -> None:
+def test_client_honours_retry_after(status: int) -> None:
     found, pauses = driven(said(status, retry_after="3"), said(status, retry_after="7"), GOOD)
     assert found is GOOD
     assert [3 <= pauses[0] <= 3.6, 7 <= pauses[1] <= 8.4] == [True, True]
 
 
-def test_who_is_not_told_when_waits_longer_each_time() -> None:
+def test_client_waits_longer_each_time_without_retry_after() -> None:
+    assert driven(GOOD) == (GOOD, [])
     _, pauses = driven(*[said(503)] * 3, GOOD)
     assert [round(pause / 1.1) for pause in pauses] == [1, 2, 4]
 
 
-def test_longer_than_the_client_may_wait() -> None:
+def test_client_waits_no_longer_than_it_may() -> None:
     with pytest.raises(OverloadedError, match="told") as raised:
         driven(said(429, retry_after="11"), retry_for=10)
     assert raised.value.retry_after == 11
@@ -77,7 +74,7 @@ def test_longer_than_the_client_may_wait() -> None:
 @pytest.mark.parametrize(
     "error", [httpx.ConnectError("refused"), httpx.RemoteProtocolError("gone"), httpx.ReadError("")]
 )
-def test_a_connection_that_fails_is_made_again(error: httpx.TransportError) -> None:
+def test_failed_connection_is_made_again(error: httpx.TransportError) -> None:
     found, pauses = driven(error, error, error, GOOD)
     assert found is GOOD
     assert sum(pauses) < 1
@@ -85,7 +82,7 @@ def test_a_connection_that_fails_is_made_again(error: httpx.TransportError) -> N
         driven(*[error] * 4)
 
 
-def test_what_took_too_long_is_not_asked_again() -> None:
+def test_request_that_timed_out_is_not_repeated() -> None:
     error = httpx.ReadTimeout("late", request=REQUEST)
     with pytest.raises(TimedOutError, match="http://server/models: no answer in time") as raised:
         driven(error)
@@ -108,16 +105,12 @@ def test_what_took_too_long_is_not_asked_again() -> None:
         (504, TimedOutError),
     ],
 )
-def test_what_an_answer_means(status: int, kind: type[ForetellError]) -> None:
+def test_status_is_a_kind_of_error(status: int, kind: type[ForetellError]) -> None:
     with pytest.raises(kind, match=r"^model: told") as raised:
         driven(said(status, x_request_id="7"))
     error = raised.value
-    assert (error.place, error.kind, error.status, error.request_id) == (
-        "model",
-        "some",
-        status,
-        "7",
-    )
+    found = (error.place, error.kind, error.status, error.request_id)
+    assert found == ("model", "some", status, "7")
 
 
 def test_without_a_key_the_error_says_where_it_goes() -> None:
@@ -142,7 +135,7 @@ def test_without_a_key_the_error_says_where_it_goes() -> None:
         ),
     ],
 )
-def test_another_server(response: httpx.Response, message: str) -> None:
+def test_answers_of_other_servers_are_errors(response: httpx.Response, message: str) -> None:
     with pytest.raises(ServerError, match=message):
         driven(response)
 
@@ -160,7 +153,7 @@ def test_addresses(given: str, found: str) -> None:
     assert address(given) == (httpx.URL(found), None)
 
 
-def test_a_password_for_a_proxy_is_sent_and_never_shown() -> None:
+def test_password_for_a_proxy_is_sent_and_never_shown() -> None:
     url, auth = address("https://me:geheim@host/prefix")
     assert str(url) == "https://host/prefix"
     assert auth is not None
@@ -179,7 +172,7 @@ def test_a_password_for_a_proxy_is_sent_and_never_shown() -> None:
         *(f"{'a' * 64}.test:8000", "http://a..test", "https://.test"),
     ],
 )
-def test_no_address(given: str) -> None:
+def test_wrong_addresses_are_refused(given: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^url: "):
         address(given)
 
@@ -191,13 +184,13 @@ def test_the_key_comes_from_the_variable(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Authorization" not in headers("", 1)
 
 
-def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
+def test_key_that_cannot_be_sent_is_not_shown() -> None:
     with pytest.raises(InvalidInputError, match=r"^key: expected visible ASCII") as raised:
         headers("geheim ß", 1)
     assert "geheim" not in str(raised.value)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
-def test_no_time(seconds: float) -> None:
+def test_wrong_timeouts_are_refused(seconds: float) -> None:
     with pytest.raises(InvalidInputError, match=r"^timeout: "):
         headers(None, seconds)

@@ -78,13 +78,11 @@ def test_one_series_of_pandas_by_its_index(unit: str, zone: str | None, name: st
     assert found.index.freq == index.freq
 
 
-def test_periods_as_index() -> None:
+def test_other_indices_of_pandas() -> None:
     index = pd.period_range("2024-01", periods=3, freq="M", name="month")
     frame = pd.DataFrame({"load": [1.0, 2.0, 3.0]}, index)
     assert_frame_equal(answered(read(frame, None, None)), expected(frame))
-
-
-def test_an_index_that_says_nothing_is_left_out() -> None:
+    # One that says nothing is left out.
     frame = pd.DataFrame({"load": [1, 2, 3]}, index=[5, 6, 7])
     given = read(frame, None, None)
     assert given.table.column_names == ["load", "unique_id"]
@@ -156,12 +154,10 @@ def test_what_cannot_be_sent(frame: Any, options: dict[str, str], message: str) 
         read(frame, **arguments)
 
 
-def test_times_of_another_type_are_found_by_their_name() -> None:
+def test_times_are_found_by_their_type_or_name() -> None:
     frame = LONG.astype({"date": str}).rename(columns={"date": "Timestamp"})
     assert read(frame, "sku", None).time_column == "Timestamp"
-
-
-def test_durations_are_no_times() -> None:
+    # Durations are no times.
     frame = LONG.assign(after=HOURS - HOURS[0])
     assert read(frame, "sku", None).time_column == "date"
 

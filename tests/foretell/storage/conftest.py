@@ -1,8 +1,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event
+from typing import Literal
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -10,7 +16,90 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from foretell.storage import location as places
-from tests.foretell.storage.proxy import Proxy
+from tests.support.in_thread import InThread
+
+Kind = Literal["silent", "500", "denied", "cut", "wrong", "pages"]
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
+def _spoilt(kinds: set[Kind], status: int, content: bytes) -> tuple[int, bytes]:
+    if "500" in kinds:
+        return 500, b""
+    if "denied" in kinds:
+        return 403, _DENIED
+    if "wrong" in kinds:
+        return status, bytes([content[0] ^ 1]) + content[1:]
+    return status, content
+
+
+class Proxy(InThread):
+    """Passes on what it is asked, and spoils some of the answers, while it is entered.
+
+    Attributes:
+        faults: What happens to a request whose method and path have this pattern: it is not
+            answered, or with an error, with half of the bytes or with a wrong one; a listing comes
+            two entries at a time.
+        asked: Methods and paths.
+        before: Is called with each of them before it is passed on, which waits for it.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.faults: dict[str, Kind] = {}
+        self.asked: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
+        self._ended = Event()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target)))
+
+    def gets(self) -> list[str]:
+        """Objects that were read, by the ends of their paths: version and file."""
+        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", asked) for asked in self.asked]
+        return [match[1] for match in found if match]
+
+    def _handler(self, target: str) -> type[BaseHTTPRequestHandler]:
+        proxy, host = self, urlsplit(target).netloc
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                asked = f"{self.command} {self.path}"
+                proxy.asked.append(asked)
+                proxy.before(asked)
+                kinds = {kind for known, kind in proxy.faults.items() if re.search(known, asked)}
+                path = self.path + ("&max-keys=2" if "pages" in kinds else "")
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                connection = HTTPConnection(host)
+                connection.request(self.command, path, body, dict(self.headers))
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
+                connection.close()
+                if "silent" in kinds:
+                    proxy._ended.wait()
+                    return
+                status, content = _spoilt(kinds, status, content)
+                self.send_response(status)
+                for name in ("etag", "last-modified", "content-type"):
+                    if value := answer.getheader(name):
+                        self.send_header(name, value)
+                length = answer.getheader("content-length") if self.command == "HEAD" else None
+                self.send_header("content-length", length or str(len(content)))
+                self.end_headers()
+                if "cut" in kinds:
+                    content = content[: len(content) // 2]
+                    self.close_connection = True
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        super().__exit__()
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,23 @@
+"""Places in object storage, and the bundles that a command line names there or in a folder."""
+
 from __future__ import annotations
 
 import re
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import obstore
 import pytest
 
+from foretell.bundle import layout, manifest
+from foretell.bundle.errors import BundleError
 from foretell.storage import location as place
 from foretell.storage.errors import StorageError
-from foretell.storage.location import open_location
+from foretell.storage.location import Location, open_location
+from foretell.storage.repository import publish
+from foretell.storage.sources import find_bundle, pinned
+from tests.support.bundles import Spec, write_bundle
+from tests.support.process import free_port
 
 
 def test_paths_are_relative_to_the_prefix(bucket: str) -> None:
@@ -71,51 +79,113 @@ def test_other_clouds(environment: pytest.MonkeyPatch) -> None:
     assert str(open_location("gs://bucket")) == "gs://bucket"
 
 
-def ask(url: str) -> None:
-    location = open_location(url)
-    with location.naming():
-        obstore.list(location.store).collect()
+def listing(location: Location) -> object:
+    return obstore.list(location.store).collect()
 
 
-def failure(url: str) -> str:
+def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "") -> str:
+    """What is said where storage refuses what it is asked."""
+
+    def asked() -> None:
+        location = open_location(url)
+        with location.naming(path):
+            ask(location)
+
     with pytest.raises(StorageError) as raised:
-        ask(url)
+        asked()
     # A line, without the answer's XML and the client's state.
     assert "\n" not in str(raised.value)
     assert raised.value.__suppress_context__
     return str(raised.value)
 
 
-def test_bucket_that_is_missing(environment: pytest.MonkeyPatch) -> None:
+def test_missing_buckets_and_objects_are_named(bucket: str) -> None:
     said = failure("s3://nowhere/models")
     assert said == "s3://nowhere/models: NoSuchBucket: The specified bucket does not exist"
+    said = failure(bucket, lambda location: obstore.get(location.store, "a/b"), "a/b")
+    assert said.startswith(f"{bucket}/a/b: NoSuchKey: The")
 
 
-def test_object_that_is_missing(bucket: str) -> None:
-    location = open_location(bucket)
-    with (
-        pytest.raises(StorageError, match=rf"^{bucket}/a/b: NoSuchKey: The"),
-        location.naming("a/b"),
-    ):
-        obstore.get(location.store, "a/b")
-
-
-def test_credentials_that_are_incomplete(environment: pytest.MonkeyPatch) -> None:
+def test_credentials_that_are_incomplete_are_named(environment: pytest.MonkeyPatch) -> None:
     environment.delenv("AWS_ACCESS_KEY_ID")
     said = failure("s3://bucket")
     assert said.startswith("s3://bucket: Generic S3 error: Missing AccessKeyId; credentials are")
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
 
 
-@pytest.fixture
-def closed() -> Iterator[str]:
-    """An address at which no server listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{held.getsockname()[1]}"
-
-
-def test_server_that_does_not_listen(closed: str, environment: pytest.MonkeyPatch) -> None:
+def test_server_that_does_not_listen(environment: pytest.MonkeyPatch) -> None:
     environment.setitem(place._RETRY, "max_retries", 1)
-    environment.setenv("AWS_ENDPOINT_URL", closed)
+    environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     assert failure("s3://bucket") == "s3://bucket: error sending request (Connection refused)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository with versions 9 and 10 of a model, below a folder with an @ in its name."""
+    folder = tmp_path / "of@me"
+    for version in ("9", "10"):
+        write_bundle(folder, Spec(version=version))
+    return folder
+
+
+@pytest.fixture
+def url(bucket: str, folder: Path) -> str:
+    """The same in object storage, with another model."""
+    location = open_location(f"{bucket}/models")
+    for name, version in (("repeat", "9"), ("repeat", "10"), ("other", "1")):
+        publish(folder / "repeat" / "10", location, name=name, version=version)
+    return location.url
+
+
+def test_bundle_of_a_folder(folder: Path) -> None:
+    for text, version in (("repeat", "10"), ("repeat@9", "9"), ("repeat/9", "9")):
+        found = find_bundle(f"{folder}/{text}")
+        assert found == folder / "repeat" / version
+        assert pinned(text, found) is None
+    for text, said in (
+        ("repeat@2", "there is no bundle"),
+        ("other", "there is no bundle"),
+        ("repeat@x", "expected a whole number"),
+    ):
+        with pytest.raises(BundleError, match=said):
+            find_bundle(f"{folder}/{text}")
+
+
+def test_bundle_of_a_url(url: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    newest = find_bundle(f"{url}/repeat", cache)
+    about = manifest.read(newest)
+    assert (about.name, about.version) == ("repeat", "10")
+    # Nothing else is fetched.
+    assert [path.parent for path in cache.rglob("manifest.json")] == [newest]
+    for text in ("repeat/9", "repeat/9/", "repeat@9", "repeat@9/"):
+        assert manifest.read(find_bundle(f"{url}/{text}", cache)).version == "9"
+    assert newest.is_dir()
+    for text in ("repeat", "repeat/10", "repeat@10"):
+        there = pinned(f"{url}/{text}", newest)
+        assert there == f"{url}/repeat@10"
+        assert find_bundle(there, cache) == newest
+
+
+def test_bundles_that_cannot_be_fetched_are_refused(
+    url: str, bucket: str, folder: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    for text, said in (
+        (f"{url}/nothing", "models/nothing: there is no bundle"),
+        (f"{url}/repeat/8", "models/repeat/8: there is no bundle"),
+        # Names may be numbers.
+        (f"{bucket}/7", f"{bucket}/7: there is no bundle"),
+        (f"{url}/repeat@x", "expected a whole number"),
+        (f"{url}/no name", "model name 'no name'"),
+        (bucket, "expected the URL of a model"),
+    ):
+        with pytest.raises(BundleError, match=said):
+            find_bundle(text, cache)
+    for text in ("s3://nowhere/repeat", "ftp://host/repeat"):
+        with pytest.raises(StorageError, match=text.rpartition("/")[0]):
+            find_bundle(text, cache)
+    wanted = manifest.read(folder / "repeat" / "10").files[layout.WEIGHTS]
+    obstore.put(open_location(url).store, f"blobs/{wanted}", b"damaged")
+    with pytest.raises(BundleError, match=r"models: repeat/10/weights\.bin: "):
+        find_bundle(f"{url}/repeat", cache)

@@ -24,7 +24,7 @@ from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror, default_cache
 from foretell.storage.repository import collect, publish
-from tests.foretell.storage.proxy import Kind, Proxy
+from tests.foretell.storage.conftest import Kind, Proxy
 from tests.support.bundles import Spec, write_bundle
 
 
@@ -84,11 +84,11 @@ def remove(location: Location, reference: str) -> None:
 
 
 def test_bundle_comes_as_it_is_and_then_looks_are_listings(
-    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
+    mirror: Mirror, bundle: Path, proxy: Proxy
 ) -> None:
     for file in manifest.read(bundle).files:
         assert (mirror.folder / "repeat" / "1" / file).read_bytes() == (bundle / file).read_bytes()
-    assert str(mirror) == str(location)
+    assert str(mirror) == str(mirror.location)
     assert mirror.folder.parent.name == "cache"
     assert not mirror.failures
     mirror.refresh()
@@ -97,9 +97,9 @@ def test_bundle_comes_as_it_is_and_then_looks_are_listings(
 
 
 def test_read_at_is_the_time_of_the_last_answer(
-    mirror: Mirror, other: Path, location: Location, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, other: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Mirror(location, mirror.folder.parent).read_at == 0
+    assert Mirror(mirror.location, mirror.folder.parent).read_at == 0
     now = [100.0]
     clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
     monkeypatch.setattr(module, "time", clock)
@@ -112,7 +112,7 @@ def test_read_at_is_the_time_of_the_last_answer(
     assert mirror.read_at == 100
     proxy.faults.clear()
     # A large bundle comes for longer than any listing.
-    publish(other, location, name="sea")
+    publish(other, mirror.location, name="sea")
 
     def later(asked: str) -> None:
         now[0] += 1000
@@ -123,32 +123,28 @@ def test_read_at_is_the_time_of_the_last_answer(
     assert mirror.read_at == now[0]
 
 
-def test_versions_come_and_go(mirror: Mirror, bundle: Path, location: Location) -> None:
-    publish(bundle, location)
-    publish(bundle, location, name="sea")
+def test_versions_come_and_go(mirror: Mirror, bundle: Path) -> None:
+    publish(bundle, mirror.location)
+    publish(bundle, mirror.location, name="sea")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
-    remove(location, "repeat/1")
-    remove(location, "sea/1")
+    remove(mirror.location, "repeat/1")
+    remove(mirror.location, "sea/1")
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
     assert not (mirror.folder / "sea").exists()
-
-
-def test_manifest_that_was_written_again_is_fetched(mirror: Mirror, location: Location) -> None:
-    rewrite(location, "repeat/1", parameters=77)
+    # One that was written again.
+    rewrite(mirror.location, "repeat/2", parameters=77)
     mirror.refresh()
-    assert here(mirror) == ["repeat/1"]
-    assert manifest.read(mirror.folder / "repeat" / "1").parameters == 77
+    assert here(mirror) == ["repeat/2"]
+    assert manifest.read(mirror.folder / "repeat" / "2").parameters == 77
 
 
-def test_objects_that_are_no_version_are_passed_over(
-    mirror: Mirror, bundle: Path, location: Location
-) -> None:
+def test_objects_that_are_no_version_are_passed_over(mirror: Mirror, bundle: Path) -> None:
     for file in manifest.read(bundle).files:
-        obstore.put(location.store, f"repeat/2/{file}", bundle / file)
+        obstore.put(mirror.location.store, f"repeat/2/{file}", bundle / file)
     for path in ("loose.txt", ".hidden/1/manifest.json", "repeat/x/manifest.json"):
-        obstore.put(location.store, path, b"{}")
+        obstore.put(mirror.location.store, path, b"{}")
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
     assert not mirror.failures
@@ -158,7 +154,6 @@ def test_objects_that_are_no_version_are_passed_over(
 def test_files_in_common_are_fetched_and_kept_once(
     mirror: Mirror,
     bundle: Path,
-    location: Location,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -169,7 +164,7 @@ def test_files_in_common_are_fetched_and_kept_once(
 
     if not links:
         monkeypatch.setattr("os.link", fail)
-    publish(bundle, location)
+    publish(bundle, mirror.location)
     proxy.asked.clear()
     mirror.refresh()
     assert proxy.gets() == ["2/manifest.json"]
@@ -177,9 +172,9 @@ def test_files_in_common_are_fetched_and_kept_once(
     one, two = (mirror.folder / "repeat" / own / layout.WEIGHTS for own in "12")
     assert one.samefile(two) == links
     # Also by a server that has only just started.
-    publish(bundle, location)
+    publish(bundle, mirror.location)
     proxy.asked.clear()
-    Mirror(location, mirror.folder.parent).refresh()
+    Mirror(mirror.location, mirror.folder.parent).refresh()
     assert "3/manifest.json" in proxy.gets()
     assert not links or proxy.gets() == ["3/manifest.json"]
 
@@ -207,11 +202,11 @@ def test_four_versions_are_fetched_at_a_time(
 
 
 def test_version_that_replaces_another_shares_its_files(
-    mirror: Mirror, bundle: Path, other: Path, location: Location
+    mirror: Mirror, bundle: Path, other: Path
 ) -> None:
-    publish(bundle, location, name="sea")
-    publish(other, location, name="sky")
-    rewrite(location, "repeat/1", files=manifest.read(other).files)
+    publish(bundle, mirror.location, name="sea")
+    publish(other, mirror.location, name="sky")
+    rewrite(mirror.location, "repeat/1", files=manifest.read(other).files)
     mirror.refresh()
     assert not mirror.failures
     assert here(mirror) == ["repeat/1", "sea/1", "sky/1"]
@@ -220,73 +215,51 @@ def test_version_that_replaces_another_shares_its_files(
 
 
 def test_file_in_the_trash_is_fetched_from_there(
-    mirror: Mirror, other: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(other, location, name="sea")
+    publish(other, mirror.location, name="sea")
     monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
-    remove(location, "sea/1")
-    assert collect(location).moved > 0
-    obstore.put(location.store, "repeat/2/manifest.json", (other / "manifest.json").read_bytes())
-    rewrite(location, "repeat/2", version="2")
+    remove(mirror.location, "sea/1")
+    assert collect(mirror.location).moved > 0
+    obstore.put(
+        mirror.location.store, "repeat/2/manifest.json", (other / "manifest.json").read_bytes()
+    )
+    rewrite(mirror.location, "repeat/2", version="2")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
-    assert collect(location).restored > 0
-    Mirror(location, mirror.folder.parent.parent / "another").refresh()
+    assert collect(mirror.location).restored > 0
+    Mirror(mirror.location, mirror.folder.parent.parent / "another").refresh()
 
 
 # What is asked, what happens, and what is said: of the repository, or of a version.
-LISTING = {
+FAULTS: dict[str, tuple[str, Kind, str]] = {
     "500": ("list-type", "500", "models: 500 Internal Server Error"),
     "denied": ("list-type", "denied", "models: AccessDenied: Access Denied; credentials are"),
     "cut off": ("list-type", "cut", "models: Generic S3 error: .*body"),
-}
-FETCHING = {
-    "500": ("weights", "500", "repeat/2/weights.bin: 500 Internal Server Error"),
-    "denied": ("2/manifest", "denied", "repeat/2/manifest.json: AccessDenied"),
-    "cut off": ("weights", "cut", "repeat/2/weights.bin: "),
-    "cut manifest": ("2/manifest", "cut", "repeat/2/manifest.json: "),
-    "wrong": ("weights", "wrong", "repeat/2/weights.bin: sha256 differs"),
-    "no JSON": ("2/manifest", "wrong", "repeat/2/manifest.json: manifest: Invalid JSON"),
+    "file 500": ("weights", "500", "repeat/2/weights.bin: 500 Internal Server Error"),
+    "manifest denied": ("2/manifest", "denied", "repeat/2/manifest.json: AccessDenied"),
+    "file cut off": ("weights", "cut", "repeat/2/weights.bin: "),
+    "manifest cut off": ("2/manifest", "cut", "repeat/2/manifest.json: "),
+    "wrong file": ("weights", "wrong", "repeat/2/weights.bin: sha256 differs"),
+    "wrong manifest": ("2/manifest", "wrong", "repeat/2/manifest.json: manifest: Invalid JSON"),
 }
 
 
-@pytest.mark.parametrize(("asked", "kind", "said"), LISTING.values(), ids=LISTING)
-def test_listing_that_fails_changes_nothing(
-    mirror: Mirror,
-    bundle: Path,
-    location: Location,
-    proxy: Proxy,
-    asked: str,
-    kind: Kind,
-    said: str,
+@pytest.mark.parametrize(("asked", "kind", "said"), FAULTS.values(), ids=FAULTS)
+def test_fault_of_storage_changes_nothing(
+    mirror: Mirror, bundle: Path, other: Path, proxy: Proxy, asked: str, kind: Kind, said: str
 ) -> None:
-    publish(bundle, location)
-    proxy.faults[asked] = kind
-    with pytest.raises(StorageError, match=said):
-        mirror.refresh()
-    assert here(mirror) == ["repeat/1"]
-    proxy.faults.clear()
-    mirror.refresh()
-    assert here(mirror) == ["repeat/1", "repeat/2"]
-
-
-@pytest.mark.parametrize(("asked", "kind", "said"), FETCHING.values(), ids=FETCHING)
-def test_version_that_cannot_be_fetched_changes_nothing(
-    mirror: Mirror,
-    bundle: Path,
-    other: Path,
-    location: Location,
-    proxy: Proxy,
-    asked: str,
-    kind: Kind,
-    said: str,
-) -> None:
-    publish(other, location, version="2")
-    publish(bundle, location, name="sea")
+    publish(other, mirror.location, version="2")
+    publish(bundle, mirror.location, name="sea")
     proxy.faults[f"GET .*{asked.replace('weights', stored(other))}"] = kind
-    mirror.refresh()
-    assert mirror.failures["repeat", "2"].startswith(said)
-    assert here(mirror) == ["repeat/1", "sea/1"]
+    if asked == "list-type":
+        with pytest.raises(StorageError, match=said):
+            mirror.refresh()
+        assert here(mirror) == ["repeat/1"]
+    else:
+        mirror.refresh()
+        assert mirror.failures["repeat", "2"].startswith(said)
+        assert here(mirror) == ["repeat/1", "sea/1"]
     proxy.faults.clear()
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
@@ -294,13 +267,13 @@ def test_version_that_cannot_be_fetched_changes_nothing(
 
 
 def test_version_without_a_file_or_its_sum_changes_nothing(
-    mirror: Mirror, bundle: Path, other: Path, location: Location
+    mirror: Mirror, bundle: Path, other: Path
 ) -> None:
-    publish(other, location)
-    obstore.delete(location.store, stored(other))
+    publish(other, mirror.location)
+    obstore.delete(mirror.location.store, stored(other))
     files = dict(manifest.read(bundle).files)
     del files[layout.WEIGHTS]
-    rewrite(location, "repeat/1", files=files)
+    rewrite(mirror.location, "repeat/1", files=files)
     mirror.refresh()
     assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
     said = mirror.failures["repeat", "2"]
@@ -311,13 +284,12 @@ def test_version_without_a_file_or_its_sum_changes_nothing(
 def test_version_that_fails_again_and_again_is_fetched_less_often(
     mirror: Mirror,
     other: Path,
-    location: Location,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    publish(other, location)
+    publish(other, mirror.location)
     proxy.faults[f"GET .*{stored(other)}"] = "wrong"
 
     def tried() -> bool:
@@ -337,7 +309,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
     proxy.asked.clear()
     mirror.refresh("repeat", "2")
     assert proxy.gets().count(stored(other)) == 1
-    rewrite(location, "repeat/2", parameters=77)
+    rewrite(mirror.location, "repeat/2", parameters=77)
     assert tried()
     proxy.faults.clear()
     mirror.refresh()
@@ -345,14 +317,20 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
 
 
 def test_listing_that_breaks_off_between_its_pages_removes_nothing(
-    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
+    mirror: Mirror, bundle: Path, proxy: Proxy
 ) -> None:
-    publish(bundle, location)
+    publish(bundle, mirror.location)
     proxy.faults |= {"list-type": "pages"}
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
     proxy.faults |= {"continuation-token": "500"}
     with pytest.raises(StorageError, match="500 Internal"):
+        mirror.refresh()
+    # Nor does one of a bucket that is empty all of a sudden.
+    proxy.faults.clear()
+    for version in ("1", "2"):
+        remove(mirror.location, f"repeat/{version}")
+    with pytest.raises(StorageError, match="is empty; what was fetched stays"):
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
@@ -367,15 +345,6 @@ def test_storage_that_does_not_answer_is_given_up(
     assert here(mirror) == ["repeat/1"]
     # It was asked again, as after an error.
     assert len(proxy.asked) == 2
-
-
-def test_bucket_that_is_empty_all_of_a_sudden_removes_nothing(
-    mirror: Mirror, location: Location
-) -> None:
-    remove(location, "repeat/1")
-    with pytest.raises(StorageError, match="is empty; what was fetched stays"):
-        mirror.refresh()
-    assert here(mirror) == ["repeat/1"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "no tag"])
@@ -396,14 +365,14 @@ def test_bundle_that_was_damaged_here_is_mended(
 
 
 def test_files_that_a_killed_server_has_left_are_used_or_removed(
-    mirror: Mirror, bundle: Path, location: Location, proxy: Proxy
+    mirror: Mirror, bundle: Path, proxy: Proxy
 ) -> None:
     work, blobs = (mirror.folder / own for own in (module._WORK, module._BLOBS))
     (work / "half").mkdir(parents=True)
     (work / "half" / layout.WEIGHTS).write_bytes(b"half")
     (blobs / ("0" * 64)).write_bytes(b"of no version")
     other = write_bundle(bundle.parent.parent, Spec(version="2", channels=("load", "wind")))
-    publish(other, location)
+    publish(other, mirror.location)
     (mirror.folder / stored(other).replace("blobs", module._BLOBS)).write_bytes(
         (other / layout.WEIGHTS).read_bytes()
     )
@@ -425,9 +394,9 @@ def test_servers_that_share_a_folder_take_turns(
 
 
 def test_another_server_is_waited_for_as_long_as_it_gets_on(
-    mirror: Mirror, other: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(other, location, name="sea")
+    publish(other, mirror.location, name="sea")
     clock, pause = [0.0], mirror._stopped.wait
     path = mirror.folder / module._LOCK
     with monkeypatch.context() as patch, path.open("a") as lock:
@@ -457,10 +426,8 @@ def test_another_server_is_waited_for_as_long_as_it_gets_on(
             mirror.refresh()
 
 
-def test_server_that_stops_fetches_nothing_more(
-    mirror: Mirror, other: Path, location: Location, proxy: Proxy
-) -> None:
-    publish(other, location)
+def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, proxy: Proxy) -> None:
+    publish(other, mirror.location)
     proxy.asked.clear()
     proxy.before = lambda asked: mirror.stop() if "manifest" in asked else None
     mirror.refresh()
@@ -495,22 +462,24 @@ def test_interrupt_breaks_off_what_is_fetched(
 
 
 def test_versions_that_were_chosen_are_fetched(
-    mirror: Mirror, bundle: Path, location: Location, tmp_path: Path
+    mirror: Mirror, bundle: Path, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        publish(bundle, location)
-    newest = Mirror(location, tmp_path / "other", lambda _, found: [max(found)])
+        publish(bundle, mirror.location)
+    newest = Mirror(mirror.location, tmp_path / "other", lambda _, found: [max(found)])
     newest.refresh()
     assert here(newest) == ["repeat/3"]
     for version in ("1", "9", None):
         newest.refresh("repeat", version)
     # What is in storage still stays, as it may be served.
-    publish(bundle, location)
+    publish(bundle, mirror.location)
     newest.refresh()
     assert here(newest) == ["repeat/1", "repeat/3", "repeat/4"]
 
 
-def test_where_it_is(monkeypatch: pytest.MonkeyPatch, location: Location, tmp_path: Path) -> None:
+def test_cache_has_a_folder_for_each_location(
+    monkeypatch: pytest.MonkeyPatch, location: Location, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache")
     assert default_cache() == Path("/var/cache/foretell")
     monkeypatch.delenv("XDG_CACHE_HOME")

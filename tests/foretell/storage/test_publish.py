@@ -8,20 +8,16 @@ from pathlib import Path
 import httpx
 import obstore
 import pytest
-from click.testing import CliRunner, Result
 
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
-from foretell.commands.gc import command as gc
-from foretell.commands.list import command as list_
-from foretell.commands.publish import command
-from foretell.commands.verify import command as verify
 from foretell.storage import repository
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.repository import list_contents, publish, read_blob, read_manifest
-from tests.foretell.storage.proxy import Proxy
+from tests.foretell.storage.conftest import Proxy
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused, run
 from tests.support.process import Server
 from tests.support.waiting import until
 
@@ -45,15 +41,9 @@ def keys(location: Location) -> list[str]:
     return sorted(entry["path"] for some in obstore.list(location.store) for entry in some)
 
 
-def run(used: object, *words: object) -> Result:
-    return CliRunner().invoke(used, [str(word) for word in words])  # type: ignore[arg-type]
-
-
 def listed(place: object) -> list[list[str]]:
     """Cells of the table that `foretell list` prints."""
-    result = run(list_, place)
-    assert result.exit_code == 0, result.stderr
-    rows = [line for line in result.stdout.splitlines() if "│" in line]
+    rows = [line for line in done("list", place).stdout.splitlines() if "│" in line]
     return [[word for word in row.split() if word != "│"] for row in rows]
 
 
@@ -64,21 +54,16 @@ def test_bundle_becomes_the_next_version(bundle: Path, destination: str) -> None
         (["--name=sea", "--model-version=10"], "sea/10"),
         (["--name=sea"], "sea/11"),
     ):
-        result = run(command, bundle, destination, *words)
-        assert (result.exit_code, result.stdout) == (0, f"written to {destination}/{written}\n")
+        said = done("publish", bundle, destination, *words).stdout
+        assert said == f"written to {destination}/{written}\n"
     expected = [["repeat", "1"], ["repeat", "2"], ["sea", "10"], ["sea", "11"]]
     assert [row[:2] for row in listed(destination)] == expected
 
 
-def test_published_folder_is_verified(bundle: Path, tmp_path: Path) -> None:
-    assert run(command, bundle, tmp_path / "models").exit_code == 0
-    verified = run(verify, tmp_path / "models" / "repeat" / "1")
-    assert verified.stdout.endswith("repeat@1: verified\n")
-    assert "no server" not in verified.stdout
-
-
-def test_what_is_refused(bundle: Path, destination: str, tmp_path: Path) -> None:
-    assert run(command, bundle, destination, "--name=sea", "--model-version=2").exit_code == 0
+def test_wrong_names_and_bundles_are_refused(
+    bundle: Path, destination: str, tmp_path: Path
+) -> None:
+    done("publish", bundle, destination, "--name=sea", "--model-version=2")
     before = listed(destination)
     (tmp_path / "empty").mkdir()
     for words, message in (
@@ -88,35 +73,33 @@ def test_what_is_refused(bundle: Path, destination: str, tmp_path: Path) -> None
         ([bundle, "s3://nowhere"], "s3://nowhere: NoSuchBucket"),
         ([bundle, "ftp://host"], "ftp://host: expected s3://bucket/prefix"),
     ):
-        result = run(command, *words)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith("foretell publish: ")
-        assert message in result.stderr
+        assert message in refused("publish", *words)
     (bundle / layout.WEIGHTS).write_bytes(b"damaged")
-    assert "weights.bin: sha256 differs" in run(command, bundle, destination).stderr
+    assert "weights.bin: sha256 differs" in refused("publish", bundle, destination)
     assert listed(destination) == before
 
 
 def test_bundles_are_copied_between_repositories(bundle: Path, bucket: str, tmp_path: Path) -> None:
     source, cache = f"{bucket}/staging", ("--cache", tmp_path / "cache")
     for _ in range(2):
-        assert run(command, bundle, source).exit_code == 0
+        done("publish", bundle, source)
     for text, destination, written in (
         (f"{source}/repeat", f"{bucket}/production", "repeat/1"),
         (f"{source}/repeat@1", tmp_path / "models", "repeat/1"),
         (tmp_path / "models" / "repeat", f"{bucket}/production", "repeat/2"),
     ):
-        result = run(command, text, destination, *cache)
-        assert result.stdout == f"written to {destination}/{written}\n", result.stderr
-    found = manifest.read(tmp_path / "models" / "repeat" / "1")
-    checksums.check(tmp_path / "models" / "repeat" / "1", found.files)
-    assert found.files == read_manifest(open_location(f"{bucket}/production"), "repeat", "2").files
+        said = done("publish", text, destination, *cache).stdout
+        assert said == f"written to {destination}/{written}\n"
+    folder = tmp_path / "models" / "repeat" / "1"
+    assert done("verify", folder).stdout.endswith("repeat@1: verified\n")
+    stored = read_manifest(open_location(f"{bucket}/production"), "repeat", "2")
+    assert manifest.read(folder).files == stored.files
 
 
 def test_server_that_watches_takes_it(bundle: Path, tmp_path: Path) -> None:
     models = write_bundle(tmp_path / "models", Spec()).parent.parent
     with Server(models, tmp_path / "log", watch_seconds=0.01) as server:
-        assert run(command, bundle, models).exit_code == 0
+        done("publish", bundle, models)
         until(lambda: httpx.get(f"{server.url}/models").json()[0]["version"] == "2")
         assert "refused" not in server.log
 
@@ -218,19 +201,20 @@ def test_gc_removes_what_no_version_names(
     publish(write_bundle(tmp_path / "other", Spec(name="wide", channels=("a", "b"))), location)
     obstore.delete(location.store, "wide/1/manifest.json")
     named = {f"blobs/{own}" for own in read_manifest(location, "repeat", "1").files.values()}
-    young = run(gc, location)
-    assert young.output == "0 files removed, 0 moved to trash, 0 restored\n"
+    # Of young files none.
+    assert done("gc", location).output == "0 files removed, 0 moved to trash, 0 restored\n"
     monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
     unnamed = len(list_contents(location).blobs) - len(named)
     assert unnamed > 0
-    assert run(gc, location).output == f"0 files removed, {unnamed} moved to trash, 0 restored\n"
-    assert run(gc, location).output == f"{unnamed} files removed, 0 moved to trash, 0 restored\n"
+    for removed, moved in ((0, unnamed), (unnamed, 0)):
+        said = f"{removed} files removed, {moved} moved to trash, 0 restored\n"
+        assert done("gc", location).output == said
     assert keys(location) == sorted({*named, "repeat/1/manifest.json"})
     obstore.put(location.store, "new/1/manifest.json", b"{}")
-    refused = run(gc, location)
-    assert refused.exit_code == 2
-    assert "foretell gc: " in refused.stderr
-    assert "new/1/manifest.json: " in refused.stderr
+    result = run("gc", location)
+    assert result.exit_code == 2
+    assert "foretell gc: " in result.stderr
+    assert "new/1/manifest.json: " in result.stderr
 
 
 def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
@@ -249,7 +233,7 @@ def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
     assert [row[:2] for row in cells] == [["broken", "1"], ["wide", "9"], ["wide", "10"]]
     assert cells[1][3:9] == ["1", "of", "3", "8", "4", "15min"]
     assert "UTC" in cells[1]
-    assert "broken/1/manifest.json: name: Field required" in run(list_, location).stdout
+    assert "broken/1/manifest.json: name: Field required" in done("list", location).stdout
     # It weighs as much in a folder, where the number of the version is longer.
     assert listed(tmp_path / "models")[0][9:11] == cells[1][9:11]
 
@@ -258,10 +242,10 @@ def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
     ("place", "message"),
     [("nowhere", "nowhere: no such folder"), ("s3://nowhere", "s3://nowhere: NoSuchBucket")],
 )
-def test_nothing_to_list(place: str, message: str, environment: pytest.MonkeyPatch) -> None:
-    result = run(list_, place)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"foretell list: {message}")
+def test_missing_repositories_are_refused(
+    place: str, message: str, environment: pytest.MonkeyPatch
+) -> None:
+    assert refused("list", place).startswith(f"foretell list: {message}")
 
 
 def test_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +254,4 @@ def test_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(Path, "iterdir", denied)
-    result = run(list_, tmp_path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"foretell list: {tmp_path}: Permission denied\n"
+    assert refused("list", tmp_path) == f"foretell list: {tmp_path}: Permission denied\n"

@@ -3,7 +3,6 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.architectures.autoformer import Autoformer, AutoformerConfig
-from foretell.models.attention.evidence import Circulant
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 
@@ -21,10 +20,6 @@ SIZES = {
     "attention": {"mechanism": "autocorrelation", "factor": 2.0},
     "calendar": CALENDAR,
 }
-
-
-def mechanism(**settings: object) -> dict[str, object]:
-    return {"attention": {"mechanism": "autocorrelation", "factor": 2.0, **settings}}
 
 
 def make(**changes: object) -> Autoformer:
@@ -46,15 +41,6 @@ def test_an_offset_goes_through_to_the_forecast() -> None:
     torch.testing.assert_close(shifted, torch.full_like(shifted, 100), atol=1e-3, rtol=0)
 
 
-def test_published_training_lets_the_batch_choose_lags() -> None:
-    model, parts = make(dropout=0.0), batch(4)
-    found = model.train().explain(*parts).attention["encoder.0.self"]
-    assert isinstance(found, Circulant)
-    assert all(torch.equal(lags, found.lags[0]) for lags in found.lags)
-    single = make(dropout=0.0, **mechanism(training_lags="sample")).train()
-    torch.testing.assert_close(single(*parts), make()(*parts))
-
-
 def test_every_parameter_but_the_norms_biases_learns() -> None:
     model = make(dropout=0.0).train()
     model(*batch()).square().sum().backward()
@@ -70,20 +56,10 @@ def test_every_parameter_but_the_norms_biases_learns() -> None:
     ("changes", "message"),
     [
         ({"moving_average": 4}, "moving_average: expected an odd number, got 4"),
-        (mechanism(factor=0.1), "factor: 0.1 keeps 0 of the 24 lags"),
-        (mechanism(factor=9), "factor: 9 keeps 28 of the 24 lags"),
+        ({"attention": {"mechanism": "autocorrelation", "factor": 9}}, "factor: 9 keeps 28 of"),
         ({"factor": 2.0}, "factor"),
-        ({"heads": 3}, "heads: 3 heads do not divide"),
     ],
 )
 def test_refuses(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make(**changes)
-
-
-def test_it_attends_by_any_mechanism() -> None:
-    model = make(attention="softmax")
-    explained = model.explain(*batch())
-    assert {stage.form for stage in model.stages} == {"dense"}
-    assert explained.attention["decoder.0.self"].weights.shape == (2, 2, 18, 18)
-    torch.testing.assert_close(model(*batch()), explained.forecast)

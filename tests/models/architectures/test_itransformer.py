@@ -52,15 +52,6 @@ def test_the_calendar_counts() -> None:
     assert not torch.allclose(model(history, times), model(history, times + 1))
 
 
-@pytest.mark.parametrize("centre", ["mean", "last"])
-def test_level_and_scale_of_a_window_go_through(centre: str) -> None:
-    model, (history, times) = make(window_norm=centre), batch()
-    moved = model(history * 3 + 50, times)
-    torch.testing.assert_close(moved, model(history, times) * 3 + 50, atol=1e-3, rtol=0)
-    plain = make(window_norm=None)
-    assert not torch.allclose(plain(history + 5, times), plain(history, times) + 5, atol=0.1)
-
-
 def test_yearly_data_has_no_calendar() -> None:
     assert ITransformerConfig.calendar_for(Frequency.parse("h"), {}) == HOURLY
     assert ITransformerConfig.calendar_for(Frequency.parse("YS"), {}) is None

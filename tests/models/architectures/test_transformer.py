@@ -53,11 +53,6 @@ def test_a_step_of_the_horizon_does_not_see_later_ones() -> None:
     assert not torch.allclose(before[:, 6:], after[:, 6:])
 
 
-def test_positions_matter() -> None:
-    model, parts = make(calendar=None), batch()
-    assert not torch.allclose(model(parts[0]), model(parts[0].roll(1, dims=1)))
-
-
 CHUNKED = {"decoding": "autoregressive", "decoding_chunk": 4}
 
 

@@ -15,7 +15,8 @@ Array = NDArray[np.float64]
 
 
 def linear(layer: nn.Linear, array: Array) -> Array:
-    return array @ numbers(layer.weight).T + numbers(layer.bias)
+    bias = 0 if layer.bias is None else numbers(layer.bias)
+    return array @ numbers(layer.weight).T + bias
 
 
 def numbers(tensor: Tensor) -> Array:
@@ -29,8 +30,9 @@ def heads_of(layer: nn.Linear, tokens: Array, heads: int) -> Array:
 
 
 def projected(module: HeadedAttention, tokens: Tensor, source: Tensor) -> tuple[Array, ...]:
-    """Query, key and value."""
-    pairs = ((module.query, tokens), (module.key, source), (module.value, source))
+    """Query, key and value; one vector may be both query and key."""
+    key = getattr(module, "key", module.query)
+    pairs = ((module.query, tokens), (key, source), (module.value, source))
     return tuple(heads_of(layer, numbers(each), module.heads) for layer, each in pairs)
 
 
@@ -40,13 +42,13 @@ def merged(module: HeadedAttention, mixed: Array) -> Array:
     return linear(module.out, mixed.swapaxes(1, 2).reshape(batch, time, -1))
 
 
-def dense(
+def assert_map(
     module: HeadedAttention,
     tokens: Tensor,
     source: Tensor,
     weights: Callable[[Array, Array, int], Array],
-) -> tuple[Array, Array]:
-    """What a layer should give, and its map.
+) -> Array:
+    """A layer gives what it should, whether its map is asked for or not; returns that map.
 
     Args:
         module: Its projections are taken, nothing else.
@@ -58,7 +60,18 @@ def dense(
     maps = np.empty((*query.shape[:3], key.shape[2]))
     for at in np.ndindex(maps.shape[:2]):
         maps[at] = weights(query[at], key[at], at[1])
-    return merged(module, maps @ value), maps
+    assert_gives(module, tokens, source, merged(module, maps @ value), maps)
+    return maps
+
+
+def assert_gives(
+    module: nn.Module, tokens: Tensor, source: Tensor, output: Array, maps: Array
+) -> None:
+    """A layer gives this output, with and without this map."""
+    shown = module(tokens, source, explain=True)
+    equal(module(tokens, source).output, output)
+    equal(shown.output, output)
+    equal(shown.evidence.weights, maps)
 
 
 def quotient(products: Array, *, causal: bool) -> Array:
@@ -69,7 +82,9 @@ def quotient(products: Array, *, causal: bool) -> Array:
     return normalised
 
 
-def softmax(scores: Array) -> Array:
+def softmax(scores: Array, *, causal: bool = False) -> Array:
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
 

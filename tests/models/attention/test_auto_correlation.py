@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from foretell.models.attention.auto_correlation import (
     fit_length,
 )
 from foretell.models.attention.evidence import Circulant
-from foretell.models.attention.mechanism import MECHANISMS, Site
+from foretell.models.attention.mechanism import Site
 
 LENGTHS = (4, 7, 12, 13, 96, 97)
 
@@ -71,16 +69,6 @@ def test_circulant_is_a_weighted_sum_of_rolled_values(length: int) -> None:
     attention = circulant(lags, weights, length)
     torch.testing.assert_close(attention @ values, expected)
     torch.testing.assert_close(attention.sum(-1), torch.ones(3, length))
-
-
-def test_finds_the_period_of_a_wave() -> None:
-    layer = AutoCorrelation(1, AutoCorrelationConfig(factor=1)).eval()
-    for part in (layer.query, layer.key, layer.value, layer.out):
-        torch.nn.init.ones_(part.weight)
-        torch.nn.init.zeros_(part.bias)
-    wave = torch.sin(torch.arange(48) * 2 * math.pi / 12)[None, :, None]
-    assert set(seen(layer, wave, wave).lags[0].tolist()) <= {0, 12, 24, 36}
-    torch.testing.assert_close(layer(wave, wave).output, wave, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("length", [13, 96])
@@ -169,23 +157,3 @@ def test_keys_are_described_as_cut_or_padded(query: int, key: int, padding: int)
     assert (stage.key.length, stage.key.start, stage.key.padding) == (query, -12, padding)
     kept = AutoCorrelationConfig(factor=2).kept(query)
     assert [output.shape for output in stage.outputs] == [(kept,), (kept,), (query,)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "place", "message"),
-    [
-        ({"factor": 0.1}, {}, "factor: 0.1 keeps 0 of the 24 lags at length 24"),
-        ({"factor": 9}, {}, "factor: 9 keeps 28 of the 24 lags"),
-        ({}, {"causal": True}, "autocorrelation has no causal form"),
-        ({}, {"channels": 3}, "autocorrelation cannot be within channels"),
-        ({}, {"key": Axis(of="channels", length=24)}, "autocorrelation is between steps alone"),
-        ({}, {"key": Axis(length=24, start=-48, stride=2)}, "is between steps alone"),
-        ({}, {"heads": 3}, "heads: 3 heads do not divide d_model 8"),
-    ],
-)
-def test_where_it_cannot_be(
-    fields: dict[str, object], place: dict[str, object], message: str
-) -> None:
-    config = MECHANISMS.read({"mechanism": "autocorrelation", **fields})
-    with pytest.raises(ValueError, match=message):
-        config.check(site(24, 24, **place))

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
+from foretell.bundle.attention import Axis
 from foretell.models.attention.evidence import Evidence, Parts
-from foretell.models.attention.mechanism import MECHANISMS, Site
-from tests.models.attention.places import D_MODEL, PLACES, allowed, default, placed, site_of
+from foretell.models.attention.heads import HeadedAttention
+from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, Site
+from tests.models.attention.places import (
+    D_MODEL,
+    FUTURE,
+    HEADS,
+    OTHERS,
+    PLACES,
+    allowed,
+    default,
+    placed,
+    site_of,
+)
 
 TYPES = {"float32": torch.float32, "int64": torch.int64}
-CHANGED = 9
 EVERYWHERE = pytest.mark.parametrize(("name", "place"), list(placed()))
 
 
@@ -142,12 +156,10 @@ def test_dropout_in_training_only(name: str) -> None:
         torch.testing.assert_close(dropped, sum(outs).expand_as(dropped))
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("causal", [False, True])
-def test_large_numbers(name: str, causal: bool) -> None:
-    place = "decoder" if causal else "encoder"
-    if not allowed(name, PLACES[place]):
-        pytest.skip("has no causal form")
+@pytest.mark.parametrize(
+    ("name", "place"), [each for each in placed() if each[1] in ("encoder", "decoder")]
+)
+def test_large_numbers(name: str, place: str) -> None:
     module, (tokens, _) = build(name, place), inputs(place)
     tokens = (1e4 * tokens).requires_grad_()
     output = module(tokens, tokens).output
@@ -160,32 +172,179 @@ CAUSAL = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
 
 
 @pytest.mark.parametrize("explain", [False, True])
+# Within a chunk of what is read in chunks, and between two of them.
+@pytest.mark.parametrize(("length", "changed"), [(14, 9), (97, 31), (97, 40), (97, 96)])
 @pytest.mark.parametrize("name", CAUSAL)
-def test_no_later_step_leaks(name: str, explain: bool) -> None:
-    module = build(name, "decoder")
-    tokens, _ = inputs("decoder")
-    later = tokens.clone()
-    later[:, CHANGED:] = 3 * torch.randn_like(later[:, CHANGED:])
-    before, after = (module(each, each, explain=explain).output for each in (tokens, later))
-    assert torch.equal(before[:, :CHANGED], after[:, :CHANGED])
-    assert not torch.equal(before[:, CHANGED:], after[:, CHANGED:])
-
-
-@pytest.mark.parametrize("changed", [31, 40, 96])
-@pytest.mark.parametrize("name", CAUSAL)
-def test_no_later_step_leaks_through_a_chunk(name: str, changed: int) -> None:
-    module, tokens = (
-        build(name, site_of(97, causal=True, chained=False)),
-        torch.randn(1, 97, D_MODEL),
-    )
+def test_no_later_step_leaks(name: str, length: int, changed: int, explain: bool) -> None:
+    module = build(name, site_of(length, causal=True, chained=False))
+    tokens = torch.randn(1, length, D_MODEL)
     later = tokens.clone()
     later[:, changed:] = 100 * torch.randn_like(later[:, changed:])
-    before, after = (module(each, each).output for each in (tokens, later))
+    before, after = (module(each, each, explain=explain).output for each in (tokens, later))
     assert torch.equal(before[:, :changed], after[:, :changed])
     assert not torch.equal(before[:, changed:], after[:, changed:])
 
 
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if not MECHANISMS[name].has_causal])
-def test_one_that_cannot_be_causal_says_so(name: str) -> None:
-    with pytest.raises(ValueError, match=f"attention: {name} has no causal form, which is needed"):
-        default(name).check(PLACES["decoder"])
+STEPS, CHANNELS = PLACES["encoder"], PLACES["channels"]
+CROSS, MIXED = PLACES["cross"], STEPS._replace(key=CHANNELS.key)
+UNION = {"mechanism": "union", **OTHERS["union"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "site", "message"),
+    [
+        *(
+            (name, PLACES["decoder"], f"attention: {name} has no causal form, which is needed")
+            for name in MECHANISMS
+            if not MECHANISMS[name].has_causal and name != "mixture"
+        ),
+        *(
+            (name, CROSS, f"attention: {name} is for self-attention alone")
+            for name in ("local", "stride", "global", "union")
+        ),
+        *(
+            (name, CHANNELS, f"attention: channels have no order that {name} needs")
+            for name in ("local", "stride", "global", "union")
+        ),
+        *(
+            (name, PLACES["group"], f"attention: {name} mixes whole tokens, not those of heads")
+            for name in ("fourier", "mlp")
+        ),
+        *(
+            (name, CROSS, f"attention: {name} is among the tokens themselves")
+            for name in ("fourier", "mlp")
+        ),
+        ("softmax", STEPS._replace(heads=3), "heads: 3 heads do not divide d_model 8"),
+        ("autocorrelation", PLACES["patches"], "autocorrelation cannot be within channels"),
+        ("autocorrelation", MIXED, "autocorrelation is between steps alone"),
+        (
+            "autocorrelation",
+            STEPS._replace(key=Axis(length=24, start=-48, stride=2)),
+            "autocorrelation is between steps alone",
+        ),
+        (
+            {"mechanism": "autocorrelation", "factor": 0.1},
+            STEPS,
+            "factor: 0.1 keeps 0 of the 24 lags at length 24",
+        ),
+        ({"mechanism": "autocorrelation", "factor": 9}, STEPS, "factor: 9 keeps 28 of the 24 lags"),
+        ("aft-local", MIXED, "attention: channels have no order that aft-local needs"),
+        ("rotary", MIXED, "attention: steps are at no distance from channels"),
+        (
+            "rotary",
+            STEPS._replace(width=6),
+            "heads: rotary needs a multiple of 2 features, not 3",
+        ),
+        (
+            {"mechanism": "rotary", "grid_columns": 4},
+            STEPS._replace(width=12),
+            "heads: rotary needs a multiple of 4 features, not 6",
+        ),
+        ("reformer", CROSS, "attention: reformer has one vector for query and key"),
+        (
+            {"mechanism": "reformer", "buckets": 699052},
+            STEPS,
+            "buckets: expected at most 699050 here",
+        ),
+        ("routing", CROSS, "attention: routing has the same clusters for queries"),
+        (
+            {"mechanism": "routing", "clusters": 25},
+            STEPS,
+            "clusters: expected at most the length, 24$",
+        ),
+        ("sinkhorn", CROSS, "attention: sinkhorn has the same blocks for queries"),
+    ],
+)
+def test_where_it_cannot_be(settings: str | dict[str, Any], site: Site, message: str) -> None:
+    config = default(settings) if isinstance(settings, str) else MECHANISMS.read(settings)
+    with pytest.raises(ValueError, match=message):
+        config.check(site)
+
+
+@pytest.mark.parametrize(
+    ("settings", "site"),
+    [
+        # At their limits.
+        ({"mechanism": "aft-full"}, MIXED),
+        ({"mechanism": "reformer", "buckets": 699050}, STEPS),
+        ({"mechanism": "routing", "clusters": 24}, STEPS),
+        ({"mechanism": "fourier"}, STEPS._replace(width=D_MODEL)),
+    ],
+)
+def test_where_it_can_be(settings: dict[str, Any], site: Site) -> None:
+    MECHANISMS.read(settings).check(site)
+
+
+def landmarks(count: int) -> tuple[str, list[tuple[int, ...]]]:
+    return "landmarks", [(HEADS, FUTURE, count)]
+
+
+def chosen(length: int, rows: int, taken: int, of: int) -> tuple[str, list[tuple[int, ...]]]:
+    return "steps", [(HEADS, length, length), (HEADS, rows, taken), (HEADS, rows, of)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "length", "shown"),
+    [
+        *(
+            ({"mechanism": "compressed", "compression": compression}, None, landmarks(blocks))
+            for compression, blocks in ((1, 24), (3, 8), (5, 5), (24, 1), (100, 1))
+        ),
+        *(
+            ({"mechanism": "linformer", "landmarks": asked}, None, landmarks(count))
+            for asked, count in ((5, 5), (24, 24), (100, 24))
+        ),
+        *(
+            ({"mechanism": "reformer"}, length, chosen(length, 2 * length, 1, buckets))
+            for length, buckets in ((5, 4), (96, 4), (336, 10), (720, 22))
+        ),
+        *(
+            ({"mechanism": "routing"}, length, chosen(length, 2 * clusters, taken, length))
+            for length, clusters, taken in ((5, 2, 3), (42, 6, 7), (720, 27, 27))
+        ),
+        *(
+            (
+                {"mechanism": "probsparse", "factor": factor},
+                length,
+                ("steps", [(HEADS, length, length), (HEADS, kept), (HEADS, length)]),
+            )
+            for factor, length, kept in (
+                *((5, 5, 5), (5, 24, 15), (5, 96, 22), (5, 720, 32)),
+                *((0.1, 1, 1), (0.1, 5, 1), (0.1, 720, 1)),
+            )
+        ),
+        # A union is dense where some read everything.
+        (UNION, 24, ("steps", [(HEADS, 24, 24)] * 2)),
+        (
+            {"mechanism": "union", "patterns": ["stride", "global"]},
+            24,
+            ("steps", [(HEADS, 24, 24)]),
+        ),
+    ],
+)
+def test_how_much_it_shows(
+    settings: dict[str, Any], length: int | None, shown: tuple[str, list[tuple[int, ...]]]
+) -> None:
+    """Of so many steps that read themselves, or of a decoder that reads an encoder."""
+    site = CROSS if length is None else site_of(length)
+    (stage,) = MECHANISMS.read(settings).describe("stage", site)
+    assert (stage.key.of, [output.shape for output in stage.outputs]) == shown
+
+
+class Handed(HeadedAttention):
+    """A plug-in, which adds to the scores of the layer before."""
+
+    @override
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
+        scores = query @ key.transpose(-1, -2)
+        scores = scores if call.inherited is None else scores + call.inherited
+        return Attended(scores.softmax(dim=-1) @ value, scores=scores)
+
+
+def test_scores_of_a_layer_are_handed_to_the_next() -> None:
+    torch.manual_seed(0)
+    layer, tokens = Handed(site_of(5)), torch.randn(1, 5, 8)
+    first = layer(tokens, tokens)
+    again = layer(tokens, tokens, inherited=first.scores)
+    torch.testing.assert_close(again.scores, 2 * first.scores)
+    assert not torch.allclose(first.output, again.output)

@@ -3,6 +3,7 @@ import torch
 from pydantic import ValidationError
 
 from foretell.models.attention.mechanism import MECHANISMS
+from foretell.models.attention.notation import read_notation
 from foretell.models.forecaster import ARCHITECTURES
 from tests.models.attention.places import PLACES, multi_head
 
@@ -81,3 +82,51 @@ def test_channels_get_an_axis_in_every_group() -> None:
     fields = {"architecture": "patchtst", "attention": attention, **sizes}
     found = ARCHITECTURES.read(fields).build().eval().explain(torch.randn(3, 24, 2)).attention
     assert found["encoder.0.self.1"].weights.shape == (3, 2, 3, 6, 6)
+
+
+def noted(**groups: int) -> dict[str, object]:
+    return {
+        "mechanism": "mixture",
+        "groups": [{"heads": n, "attention": {"mechanism": name}} for name, n in groups.items()],
+    }
+
+
+def union(*names: str) -> dict[str, object]:
+    return {"mechanism": "union", "patterns": [{"mechanism": name} for name in names]}
+
+
+JOINED = [{"heads": 2, "attention": union("a", "b")}, {"heads": 1, "attention": union("c", "d")}]
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        ("a", [{"mechanism": "a"}]),
+        (" a , b ", [{"mechanism": "a"}, {"mechanism": "b"}]),
+        ("a;b", [{"mechanism": "a"}, {"mechanism": "b"}]),
+        ("a:2, b:4", [noted(a=2, b=4)]),
+        ("a:2,b:4;c", [noted(a=2, b=4), {"mechanism": "c"}]),
+        ("c;a:1,b:1", [{"mechanism": "c"}, noted(a=1, b=1)]),
+        ("a+b", [union("a", "b")]),
+        ("a+b:2,c + d:1", [{"mechanism": "mixture", "groups": JOINED}]),
+        ("a + b, c", [union("a", "b"), {"mechanism": "c"}]),
+        ("a+b+c;d", [union("a", "b", "c"), {"mechanism": "d"}]),
+    ],
+)
+def test_as_people_write_them(text: str, layers: list[object]) -> None:
+    assert read_notation(text) == layers
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *(
+            (text, f"expected heads after a colon in '{group}'$")
+            for text, group in (("a:2,b", "b"), ("a:x", "a:x"), ("a:-1", "a:-1"))
+        ),
+        ("a:2;b", "expected several groups of heads in 'a:2'"),
+    ],
+)
+def test_notation_that_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_notation(text)

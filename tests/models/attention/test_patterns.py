@@ -10,9 +10,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from foretell.bundle.attention import Axis
 from foretell.models.attention.evidence import Dense, Evidence, Sparse
-from foretell.models.attention.mechanism import MECHANISMS, Site
+from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.patterns import PatternAttention, PatternConfig
 from tests.models.attention.by_hand import (
     Array,
@@ -23,10 +22,7 @@ from tests.models.attention.by_hand import (
     projected,
     softmax,
 )
-from tests.models.attention.places import PLACES
-from tests.models.attention.published import published
-
-D_MODEL, HEADS = 8, 2
+from tests.models.attention.places import D_MODEL, HEADS, made, site_of
 
 
 def local(window: int) -> dict[str, Any]:
@@ -97,14 +93,10 @@ def mask(fields: dict[str, Any], length: int, causal: bool) -> Array:
     )
 
 
-def make(fields: dict[str, Any], length: int, causal: bool, **layout: Any) -> PatternAttention:
-    axis = Axis(length=length)
-    torch.manual_seed(0)
-    module = MECHANISMS.read(fields).build(
-        Site(D_MODEL, HEADS, axis, axis, causal=causal, **layout)
-    )
+def make(fields: dict[str, Any], length: int, causal: bool) -> PatternAttention:
+    module = made(fields, site_of(length, causal=causal))
     assert isinstance(module, PatternAttention)
-    return module.double().eval()
+    return module
 
 
 def inputs(length: int) -> Tensor:
@@ -176,14 +168,6 @@ def test_added_tokens_are_what_a_row_lacks() -> None:
     assert (evidence.weights.sum(dim=-1) < 1).all()
 
 
-def test_large_scores_do_not_overflow() -> None:
-    fields = union(local(3), some(2, 2))
-    module, tokens = make(fields, 40, False).float(), 1e4 * inputs(40).float()
-    output = module(tokens, tokens).output
-    expected, _ = by_formula(module, tokens, fields, False)
-    np.testing.assert_allclose(output.detach(), expected, rtol=1e-3, atol=1)
-
-
 @pytest.mark.parametrize("fields", [local(16), some(4, 2), union(local(16), some(4))])
 @BOTH
 def test_it_takes_what_the_length_takes(fields: dict[str, Any], causal: bool) -> None:
@@ -216,40 +200,12 @@ def test_an_area_takes_little(
     assert mask.shape == shape
 
 
-def test_a_union_has_the_added_tokens_of_all() -> None:
-    tokens = make(union(some(1, 2), some(1, 3)), 24, False).tokens
-    assert tokens is not None
-    assert tokens.shape == (5, D_MODEL)
-
-
 def test_what_others_have_is_left_out() -> None:
     """Of global tokens beside local attention, the query itself is there already."""
     config = MECHANISMS.read(union(local(2), some(2)))
     assert isinstance(config, PatternConfig)
     assert len(config.pattern(100, causal=False).areas) == 3
     assert len(config.pattern(100, causal=False).tables()) == 2
-
-
-@BOTH
-def test_local_against_local_attention(causal: bool) -> None:
-    """Its window of 8 reads what is up to 8 away, if it is exact: 9 of ours."""
-    theirs = published("local_attention").LocalAttention(
-        8, causal=causal, exact_windowsize=True, use_rotary_pos_emb=False
-    )
-    module, tokens = make(local(9), 48, causal), inputs(48)
-    parts = [torch.from_numpy(part) for part in projected(module, tokens, tokens)]
-    query, key, value = (part.flatten(0, 1) for part in parts)
-    mixed = theirs(query, key, value).reshape(2, HEADS, 48, -1)
-    equal(module(tokens, tokens).output, merged(module, mixed.numpy()))
-
-
-@pytest.mark.parametrize("name", ["local", "stride", "global", "union"])
-def test_they_are_for_self_attention(name: str) -> None:
-    fields = union(local(1), stride(1)) if name == "union" else name
-    with pytest.raises(ValueError, match=f"attention: {name} is for self-attention alone"):
-        MECHANISMS.read(fields).check(PLACES["cross"])
-    with pytest.raises(ValueError, match=f"attention: channels have no order that {name} needs"):
-        MECHANISMS.read(fields).check(PLACES["channels"])
 
 
 @pytest.mark.parametrize(
@@ -262,14 +218,3 @@ def test_they_are_for_self_attention(name: str) -> None:
 def test_what_cannot_be_joined(patterns: list[str], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         MECHANISMS.read({"mechanism": "union", "patterns": patterns})
-
-
-def test_a_union_is_dense_where_some_read_everything() -> None:
-    site = PLACES["encoder"]
-    forms = [
-        MECHANISMS.read({"mechanism": "union", "patterns": ["stride", other]})
-        .describe("a", site)[0]
-        .form
-        for other in ("local", "global")
-    ]
-    assert forms == ["sparse", "dense"]

@@ -9,23 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.models.attention.mechanism import MECHANISMS, Site
-from tests.models.attention.by_hand import merged, projected
-from tests.models.attention.places import D_MODEL, PLACES
+from foretell.models.attention.mechanism import Site
+from tests.models.attention.by_hand import Array, assert_map, equal, softmax
+from tests.models.attention.places import D_MODEL, PLACES, made, site_of
 
 
 def build(site: Site, factor: float = 5) -> nn.Module:
-    torch.manual_seed(0)
-    config = MECHANISMS.read({"mechanism": "probsparse", "factor": factor})
-    module: nn.Module = config.build(site).double().eval()
-    return module
-
-
-def kept(factor: float, length: int) -> int:
-    config = MECHANISMS.read({"mechanism": "probsparse", "factor": factor})
-    axis = PLACES["encoder"].query.model_copy(update={"length": length})
-    (stage,) = config.describe("s", PLACES["encoder"]._replace(query=axis, key=axis))
-    return int({output.name: output.shape for output in stage.outputs}["s.chosen"][-1] or 0)
+    return made({"mechanism": "probsparse", "factor": factor}, site)
 
 
 @pytest.mark.parametrize("place", ["encoder", "cross", "group"])
@@ -34,39 +24,32 @@ def test_it_is_the_formula(place: str, factor: float) -> None:
     site = PLACES[place]
     module = build(site, factor)
     random = np.random.default_rng(1)
-    tokens = torch.from_numpy(3 * random.normal(size=(3, site.query.length, D_MODEL)))
-    source = torch.from_numpy(3 * random.normal(size=(3, site.key.length, D_MODEL)))
-    query, key, value = projected(module, tokens, source)
+    tokens, source = (
+        torch.from_numpy(3 * random.normal(size=(3, axis.length, D_MODEL)))
+        for axis in (site.query, site.key)
+    )
     count = min(max(int(factor * math.log(site.query.length)), 1), site.query.length)
-    weights = np.empty((3, site.heads, site.query.length, site.key.length))
-    peaks = np.empty(weights.shape[:3])
-    chosen = np.zeros(peaks.shape, bool)
-    for at in np.ndindex(peaks.shape[:2]):
-        scores = query[at] @ key[at].T / math.sqrt(query.shape[-1])
+    peaks, chosen = [], []
+
+    def weights(query: Array, key: Array, _: int) -> Array:
+        scores = query @ key.T / math.sqrt(query.shape[-1])
         # Equation 4, and the definition below equation 3.
-        peaks[at] = scores.max(axis=1) - scores.mean(axis=1)
-        chosen[at][sorted(range(len(scores)), key=lambda i, p=peaks[at]: -p[i])[:count]] = True
-        attending = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-        weights[at] = np.where(chosen[at][:, None], attending, 1 / site.key.length)
-    expected = merged(module, weights @ value)
+        peaks.append(scores.max(axis=1) - scores.mean(axis=1))
+        first = np.zeros(len(scores), bool)
+        first[np.argsort(-peaks[-1])[:count]] = True
+        chosen.append(first)
+        return np.where(first[:, None], softmax(scores), 1 / site.key.length)
 
-    found = module(tokens, source, explain=True)
-    np.testing.assert_allclose(found.output.detach(), expected, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(found.evidence.weights.detach(), weights, atol=1e-12)
-    np.testing.assert_allclose(found.evidence.scores, peaks, atol=1e-10)
-    assert found.evidence.chosen.shape == (3, site.heads, count)
-    assert np.take_along_axis(chosen, found.evidence.chosen.numpy(), axis=-1).all()
-
-
-def test_how_many_attend() -> None:
-    assert [kept(5, length) for length in (5, 24, 96, 720)] == [5, 15, 22, 32]
-    assert [kept(0.1, length) for length in (1, 5, 720)] == [1, 1, 1]
+    maps = assert_map(module, tokens, source, weights)
+    evidence = module(tokens, source, explain=True).evidence
+    equal(evidence.scores, np.reshape(peaks, maps.shape[:3]))
+    assert evidence.chosen.shape == (3, site.heads, count)
+    known = np.reshape(chosen, maps.shape[:3])
+    assert np.take_along_axis(known, evidence.chosen.numpy(), axis=-1).all()
 
 
 def test_a_token_alone_reads_itself() -> None:
-    axis = PLACES["encoder"].query.model_copy(update={"length": 1})
-    module = build(PLACES["encoder"]._replace(query=axis, key=axis))
-    token = torch.randn(1, 1, D_MODEL, dtype=torch.float64)
+    module, token = build(site_of(1)), torch.randn(1, 1, D_MODEL, dtype=torch.float64)
     assert module(token, token, explain=True).evidence.weights.tolist() == [[[[1.0]], [[1.0]]]]
 
 

@@ -28,32 +28,24 @@ def layer() -> MultiHeadAttention:
     return multi_head(12, 3)
 
 
-def test_two_tokens_by_hand() -> None:
-    attended = identity(4, 2)(TOKENS, TOKENS, explain=True)
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_tokens_by_hand(causal: bool) -> None:
+    attended = identity(4, 2, causal=causal)(TOKENS, TOKENS, explain=True)
     assert pytest.approx(0.669762, abs=1e-6) == NEAR
-    each = torch.tensor([[NEAR, 1 - NEAR], [1 - NEAR, NEAR]])
+    first = [1.0, 0.0] if causal else [NEAR, 1 - NEAR]
+    each = torch.tensor([first, [1 - NEAR, NEAR]])
     torch.testing.assert_close(attended.evidence.weights, each.expand(1, 2, 2, 2))
-    expected = torch.cat([each, each], dim=1)[None]
-    torch.testing.assert_close(attended.output, expected)
+    torch.testing.assert_close(attended.output, torch.cat([each, each], dim=1)[None])
 
 
-def test_two_tokens_by_hand_causal() -> None:
-    attended = identity(4, 2, causal=True)(TOKENS, TOKENS, explain=True)
-    each = torch.tensor([[1.0, 0.0], [1 - NEAR, NEAR]])
-    torch.testing.assert_close(attended.evidence.weights, each.expand(1, 2, 2, 2))
-    expected = torch.tensor([[[1.0, 0.0, 1.0, 0.0], [1 - NEAR, NEAR, 1 - NEAR, NEAR]]])
-    torch.testing.assert_close(attended.output, expected)
-
-
-def test_two_tokens_against_the_published_layer() -> None:
+@pytest.mark.parametrize(("causal", "suffix"), [(False, ""), (True, "_masked")])
+def test_two_tokens_against_the_published_layer(causal: bool, suffix: str) -> None:
     arrays = golden.case("attention_layer_toy").arrays("io")
     tokens = torch.from_numpy(arrays["x"])
-    for causal, suffix in ((False, ""), (True, "_masked")):
-        found = identity(4, 2, causal=causal)(tokens, tokens, explain=True)
-        np.testing.assert_allclose(found.output.detach(), arrays[f"out{suffix}"], atol=1e-5)
-        np.testing.assert_allclose(
-            found.evidence.weights.detach(), arrays[f"attn{suffix}_0"], atol=1e-5
-        )
+    found = identity(4, 2, causal=causal)(tokens, tokens, explain=True)
+    np.testing.assert_allclose(found.output.detach(), arrays[f"out{suffix}"], atol=1e-5)
+    weights = found.evidence.weights.detach()
+    np.testing.assert_allclose(weights, arrays[f"attn{suffix}_0"], atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -39,27 +39,32 @@ def learned(
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("parts", "own"),
     [
-        {"norm": "batch", "attention": "residual-softmax"},
+        (1, {"norm": "batch", "attention": "residual-softmax"}),
         # Centres move in training, and hashes are drawn.
-        {"attention": "routing"},
-        {"attention": "reformer"},
-        {"architecture": "transformer", "calendar": None, "attention": "linear"},
-        {"architecture": "autoformer", "calendar": None},
-        {"architecture": "itransformer", "calendar": None},
+        (1, {"attention": "routing"}),
+        (1, {"attention": "reformer"}),
+        (1, {"architecture": "transformer", "calendar": None, "attention": "linear"}),
+        (1, {"architecture": "autoformer", "calendar": None}),
+        (1, {"architecture": "itransformer", "calendar": None}),
+        # What depends on other rows is computed of all of them: statistics and centres, lags too,
+        # and hashes and keys are drawn for all.
+        (4, {"norm": "batch"}),
+        (4, {"attention": "routing"}),
+        (4, {"attention": "reformer"}),
+        (4, {"attention": "probsparse"}),
+        (4, {"architecture": "autoformer", "calendar": None}),
     ],
 )
-def test_what_is_computed_again_is_the_same(own: dict[str, object]) -> None:
+def test_what_is_computed_again_is_the_same(parts: int, own: dict[str, object]) -> None:
     config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0.2, **SIZES, **own})
     assert isinstance(config, AttendingConfig)
     torch.manual_seed(0)
     models = [config.build().train() for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    (kept, found, once), (again, same, twice) = (
-        learned(model, recomputes=recomputes)
-        for model, recomputes in zip(models, (False, True), strict=True)
-    )
+    kept, found, once = learned(models[0], recomputes=False)
+    again, same, twice = learned(models[1], recomputes=True, parts=parts)
     assert (once, twice) == (1, 2)
     assert torch.equal(kept, again)
     assert found.keys() == same.keys()
@@ -92,32 +97,6 @@ def test_of_parts_of_a_batch_is_learned_what_of_all_of_it(
     assert found.keys() == same.keys()
     for name, each in found.items():
         torch.testing.assert_close(same[name], each, msg=name)
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        # Statistics and centres are of all rows, lags too, and hashes and keys are drawn for all.
-        {"norm": "batch"},
-        {"attention": "routing"},
-        {"attention": "reformer"},
-        {"attention": "probsparse"},
-        {"architecture": "autoformer", "calendar": None},
-    ],
-)
-def test_what_depends_on_other_rows_is_computed_of_all_of_them(own: dict[str, object]) -> None:
-    config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0.2, **SIZES, **own})
-    torch.manual_seed(0)
-    models = [config.build().train() for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    (kept, found, _), (again, same, often) = (
-        learned(model, recomputes=parts > 1, parts=parts)
-        for model, parts in zip(models, (1, 4), strict=True)
-    )
-    assert often == 2
-    assert torch.equal(kept, again)
-    for name, each in found.items():
-        assert torch.equal(each, same[name]), name
 
 
 def test_a_part_draws_the_same_when_it_is_computed_again() -> None:

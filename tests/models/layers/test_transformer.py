@@ -1,9 +1,7 @@
 from typing import Any
 
-import pytest
 import torch
 
-from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
 from tests.models.attention.places import multi_head
 
@@ -21,20 +19,6 @@ def test_encoder_layer_is_post_norm() -> None:
     middle = layer.attention_norm(attended)
     expected = layer.feed_forward_norm(middle + layer.feed_forward(middle))
     torch.testing.assert_close(layer(tokens).output, expected)
-
-
-@pytest.mark.parametrize("residual", [False, True])
-def test_encoder_layer_hands_on_scores_when_residual(residual: bool) -> None:
-    layer = make_encoder(residual=residual)
-    found = layer(torch.randn(2, 5, 8), explain=True)
-    assert found.evidence.weights.shape == (2, 2, 5, 5)
-    assert (found.scores is not None) == residual
-
-
-def test_encoder_layer_takes_another_norm() -> None:
-    layer = make_encoder(norm=TokenBatchNorm)
-    assert isinstance(layer.attention_norm, TokenBatchNorm)
-    assert layer(torch.randn(2, 5, 8)).output.shape == (2, 5, 8)
 
 
 def test_decoder_layer_is_causal_and_reads_all_of_the_memory() -> None:

@@ -10,10 +10,17 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.bundle.distribution import Distribution
-from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
+from foretell.bundle.manifest import (
+    Accuracy,
+    CalibrationReport,
+    Manifest,
+    Scaler,
+    TestResult,
+)
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
 from foretell.service.forecast.answers import ModelExample
+from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.http import compression
 from foretell.service.http.compression import compress
 from tests.service.client import Client
@@ -68,7 +75,7 @@ def test_levels_that_quantiles_can_have(
         intervals.check(levels, 4, "options.quantiles")
 
 
-def test_a_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
+def test_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec("bare"))
     path = write_bundle(tmp_path, Spec("quant", calibrated=2)) / layout.MANIFEST
     written = json.loads(path.read_text())
@@ -81,7 +88,7 @@ def test_a_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)
-def test_an_example_is_a_request_and_what_followed(served: Client, spec: Spec) -> None:
+def test_example_is_a_request_and_what_followed(served: Client, spec: Spec) -> None:
     answer = served.get(f"/models/{spec.name}/example")
     assert answer.headers["content-type"] == "application/json"
     found: dict[str, Any] = answer.json()
@@ -100,7 +107,7 @@ def test_an_example_is_a_request_and_what_followed(served: Client, spec: Spec) -
     assert len(found["actual"][0]) == len(spec.columns)
 
 
-def test_it_is_written_and_compressed_off_the_loop(
+def test_answers_are_written_and_compressed_off_the_loop(
     served: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def note(encoding: str, parts: list[bytes]) -> bytes:
@@ -119,13 +126,10 @@ def test_it_is_written_and_compressed_off_the_loop(
             assert plain.json() == answer.json()
 
 
-def test_cards_say_who_has_one(served: Client) -> None:
+def test_cards_say_which_models_have_an_example(served: Client) -> None:
     cards = {card["name"]: card["example"] for card in served.get("/models").json()}
     assert cards == {"one": True, "some": True, "monthly": True, "bare": False}
     assert served.get("/models/one@1").json()["example"]
-
-
-def test_a_bundle_without_one_says_how_to_get_one(served: Client) -> None:
     answer = served.get("/models/bare/example")
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (404, "no_example")
@@ -133,34 +137,74 @@ def test_a_bundle_without_one_says_how_to_get_one(served: Client) -> None:
     assert served.get("/models/nope/example").json()["error"]["type"] == "unknown_model"
 
 
-def test_a_bundle_with_a_damaged_one_is_refused(repository: Path) -> None:
-    (repository / "one" / "1" / layout.EXAMPLE).write_bytes(b"")
-    with Client(repository) as client:
-        assert "example.npz: sha256 differs" in client.get("/readyz").json()["models"]["one@1"]
-
-
-def test_so_is_one_with_another_than_its_manifest_says(tmp_path: Path) -> None:
-    # Seven rows are fewer than the context.
-    write_bundle(tmp_path, Spec(example=7))
-    said = "example.npz: timestamps: expected 8 rows or more"
-    with pytest.raises(StartError, match=said), Client(tmp_path):
-        pass
-
-
-def test_a_change_of_the_file_changes_no_answer(served: Client, repository: Path) -> None:
+def test_damaged_example_is_refused_and_a_later_change_is_not_read(
+    served: Client, repository: Path
+) -> None:
     before = served.get("/models/one/example").json()
     file = repository / "one" / "1" / layout.EXAMPLE
-    content = file.read_bytes()
-    data = bytearray(content)
+    data = bytearray(file.read_bytes())
     # Within what zlib has to unfold.
     data[80] ^= 0xFF
     file.write_bytes(data)
-    try:
-        assert served.get("/models/one/example").json() == before
-    finally:
-        file.write_bytes(content)
+    assert served.get("/models/one/example").json() == before
+    with Client(repository) as client:
+        assert "example.npz: sha256 differs" in client.get("/readyz").json()["models"]["one@1"]
+    # Seven rows are fewer than the context.
+    write_bundle(repository / "other", Spec(example=7))
+    said = "example.npz: timestamps: expected 8 rows or more"
+    with pytest.raises(StartError, match=said), Client(repository / "other"):
+        pass
 
 
-def test_it_needs_a_key_where_there_are_keys(repository: Path) -> None:
-    with Client(repository, api_keys="one") as client:
-        assert client.get("/models/one/example").status_code == 401
+def test_verdict_of_a_model_and_why_it_has_no_quantiles(tmp_path: Path) -> None:
+    test = TestResult(windows=9, model=Accuracy(mse=1, mae=0.5), last_value=Accuracy(mse=1, mae=1))
+    reason = "its validation split holds 4 windows, a calibration needs at least 20"
+    write_bundle(tmp_path, Spec(changes={"test": test, "calibration_missing": reason}))
+    with Client(tmp_path) as client:
+        expected = (
+            "better in MAE alone than repeating the last value (MSE 1 against 1, MAE 0.5 against 1)"
+        )
+        assert client.get("/models").json()[0]["verdict"] == expected
+        report = client.get("/models/repeat").json()
+        assert (report["verdict"], report["calibration_missing"]) == (expected, reason)
+        body = {"inputs": [{"series": [1.0] * 8}], "options": {"quantiles": [0.5]}}
+        assert client.error(body)["message"] == f"repeat has no quantiles: {reason}"
+
+
+def test_report_of_a_model(client: Client) -> None:
+    cards = {card["name"]: card for card in client.get("/models").json()}
+    report = client.get("/models/multi").json()
+    assert set(report) == set(ModelReport.model_fields)
+    assert report.items() >= cards["multi"].items()
+    assert report["calibration"] is None
+    assert report["calibration_missing"] is None
+    assert report["verdict"] is None
+    assert client.get("/models/calibrated").json()["calibration"]["steps"] == 12
+    for reference, version in (("repeat", "10"), ("repeat@1", "1")):
+        assert client.get(f"/models/{reference}").json()["version"] == version
+    for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
+        answer = client.get(f"/models/{reference}")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
+
+
+def test_card_of_a_model(client: Client) -> None:
+    cards = {card["name"]: card for card in client.get("/models").json()}
+    multi = cards["multi"]
+    assert multi["channels"] == ["load", "wind"]
+    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 16)
+    assert multi["attention"] == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
+    assert multi["provider"] == "CPUExecutionProvider"
+    assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
+    assert cards["calendar"]["needs_timestamps"]
+    assert not multi["quantiles"]
+    assert multi["quantile_levels"] is None
+    assert cards["calibrated"]["quantiles"]
+    lowest, highest = cards["calibrated"]["quantile_levels"]
+    assert 0 < lowest < 0.1 < 0.9 < highest < 1
+    assert cards["calibrated"]["bounds"] == {"load": {"low": None, "high": 1e6}}
+    assert multi["bounds"] == {}
+    assert cards["repeat"]["versions"] == ["1", "10"]
+    assert cards["repeat"]["version"] == "10"
+    for card in cards.values():
+        assert set(card) == set(ModelCard.model_fields)
+        assert len(json.dumps(card)) < 1000

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,68 +8,12 @@ import httpx
 import pytest
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.service.api.app import create_operations_app
 from foretell.service.engine.model import Model
 from foretell.service.errors import ServiceError
-from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.metrics import REJECTED
 from tests.service.client import Client, connect
 from tests.support.bundles import Spec, write_bundle
-
-
-def test_models_describe_themselves(client: Client) -> None:
-    cards = {card["name"]: card for card in client.get("/models").json()}
-    multi = cards["multi"]
-    assert multi["channels"] == ["load", "wind"]
-    assert (multi["context"], multi["horizon"], multi["max_horizon"]) == (8, 4, 16)
-    assert multi["attention"] == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
-    assert multi["provider"] == "CPUExecutionProvider"
-    assert (multi["frequency"], multi["needs_timestamps"]) == ("h", False)
-    assert cards["calendar"]["needs_timestamps"]
-    assert not multi["quantiles"]
-    assert multi["quantile_levels"] is None
-    assert cards["calibrated"]["quantiles"]
-    lowest, highest = cards["calibrated"]["quantile_levels"]
-    assert 0 < lowest < 0.1 < 0.9 < highest < 1
-    assert cards["calibrated"]["bounds"] == {"load": {"low": None, "high": 1e6}}
-    assert multi["bounds"] == {}
-    assert cards["repeat"]["versions"] == ["1", "10"]
-    assert cards["repeat"]["version"] == "10"
-    for card in cards.values():
-        assert set(card) == set(ModelCard.model_fields)
-        assert len(json.dumps(card)) < 1000
-
-
-def test_a_model_tells_more_of_itself(client: Client) -> None:
-    cards = {card["name"]: card for card in client.get("/models").json()}
-    report = client.get("/models/multi").json()
-    assert set(report) == set(ModelReport.model_fields)
-    assert report.items() >= cards["multi"].items()
-    assert report["calibration"] is None
-    assert report["calibration_missing"] is None
-    assert report["verdict"] is None
-    assert client.get("/models/calibrated").json()["calibration"]["steps"] == 12
-    for reference, version in (("repeat", "10"), ("repeat@1", "1")):
-        assert client.get(f"/models/{reference}").json()["version"] == version
-    for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
-        answer = client.get(f"/models/{reference}")
-        assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
-
-
-def test_a_model_says_what_it_is_worth_and_why_it_has_no_quantiles(tmp_path: Path) -> None:
-    test = TestResult(windows=9, model=Accuracy(mse=1, mae=0.5), last_value=Accuracy(mse=1, mae=1))
-    reason = "its validation split holds 4 windows, a calibration needs at least 20"
-    write_bundle(tmp_path, Spec(changes={"test": test, "calibration_missing": reason}))
-    with Client(tmp_path) as client:
-        expected = (
-            "better in MAE alone than repeating the last value (MSE 1 against 1, MAE 0.5 against 1)"
-        )
-        assert client.get("/models").json()[0]["verdict"] == expected
-        report = client.get("/models/repeat").json()
-        assert (report["verdict"], report["calibration_missing"]) == (expected, reason)
-        body = {"inputs": [{"series": [1.0] * 8}], "options": {"quantiles": [0.5]}}
-        assert client.error(body)["message"] == f"repeat has no quantiles: {reason}"
 
 
 def test_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,52 +82,41 @@ def test_only_clients_with_a_key_get_reasons(
     assert f"refused bad@1: {tmp_path}/{damage}" in caplog.text
 
 
-def test_operators_ports_are_for_operators(tmp_path: Path) -> None:
+def test_port_for_operators_tells_reasons_and_its_own_paths(tmp_path: Path) -> None:
     (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
     write_bundle(tmp_path, Spec(name="good"))
     with Client(tmp_path, api_keys="one") as client:
         app = create_operations_app(client.engine)
 
-        async def ask() -> httpx.Response:
+        async def ask() -> list[httpx.Response]:
             async with connect(app) as http:
-                return await http.get("/readyz")
+                return [await http.get(path) for path in ("/readyz", "/ready")]
 
-        assert "sha256 differs" in asyncio.run(ask()).text
-
-
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
-def test_a_reader_finds_the_way(client: Client, path: str) -> None:
-    assert client.get(path).status_code == 200
+        status, unknown = asyncio.run(ask())
+    assert "sha256 differs" in status.text
+    assert unknown.status_code == 404
+    assert "the nearest is GET /readyz; see /healthz, /readyz, /metrics" in unknown.text
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/models"])
-def test_a_probe_may_ask_for_the_head_alone(client: Client, path: str) -> None:
+def test_head_may_be_asked_for_alone(client: Client, path: str) -> None:
     assert client.request("HEAD", path).status_code == 200
 
 
-def test_the_index_links_to_what_exists(client: Client) -> None:
+def test_index_links_to_what_exists(client: Client) -> None:
     links = client.get("/").json()["links"]
     paths = set(client.app.openapi()["paths"]) | {"/docs", "/openapi.json"}
     assert set(links.values()) <= paths
 
 
-def test_metrics(client: Client) -> None:
-    client.forecast({"model": "multi", "inputs": [{"series": [[1.0, 2.0]] * 8}]})
+def test_metrics_are_of_models_and_reasons_that_exist(client: Client) -> None:
     rejected = REJECTED, "unknown_model"
     before = client.metrics.counts.count(*rejected)
     client.forecast({"model": "nope", "inputs": [1]})
     assert client.metrics.counts.count(*rejected) == before + 1
-    client.get("/no/such/route")
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
-    text = answer.text
-    assert (
-        'foretell_requests_total{model="multi",route="/forecast",status="200",version="1"}' in text
-    )
-    assert 'foretell_requests_total{model="",route="unmatched",status="404",version=""}' in text
-    assert 'foretell_batch_windows_count{model="multi",version="1"}' in text
+    assert "nope" not in answer.text
     # Rates are of counters that were 0 once.
     for error in ServiceError.__subclasses__():
-        assert f'foretell_rejected_total{{reason="{error.type}"}}' in text
-    assert "nope" not in text
-    assert "/no/such" not in text
+        assert f'foretell_rejected_total{{reason="{error.type}"}}' in answer.text

@@ -17,6 +17,7 @@ from foretell.service.cuda.device import CaptureLock, CudaError, Library, gpu_co
 from foretell.service.errors import DeviceLostError, ModelFailedError
 from tests.service.cuda.fake import FakeLibrary, device
 
+_NO_MEMORY = "Failed to allocate memory for requested buffer of size 256"
 NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' Status Message: "
 
 
@@ -54,38 +55,33 @@ def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
     assert gpu.lost is None
 
 
-@pytest.mark.parametrize("text", ["CUDA failure 1: invalid argument", "CUBLAS failure 14", "x"])
-def test_whatever_an_error_says_a_device_that_refuses_everything_is_lost(text: str) -> None:
-    """What is seen first of a lost device may be a consequence."""
-    library = FakeLibrary()
-    library.fails = {"allocate": 700}
-    gpu = device(library=library)
-    assert isinstance(gpu.failure(RuntimeError(text)), DeviceLostError)
-    assert gpu.lost == f"GPU 0 is lost: {text}"
-
-
 @pytest.mark.parametrize(
-    ("fails", "lost"),
+    ("text", "fails", "lost"),
     [
-        ({"allocate": 700}, True),
-        ({"use": 999}, True),
-        ({"allocate": 2}, False),
-        ({}, False),
-        ({"allocate": 901}, False),
+        (_NO_MEMORY, {"allocate": 700}, True),
+        (_NO_MEMORY, {"use": 999}, True),
+        (_NO_MEMORY, {"allocate": 2}, False),
+        (_NO_MEMORY, {}, False),
+        (_NO_MEMORY, {"allocate": 901}, False),
+        # What is seen first of a lost device may be a consequence.
+        ("CUDA failure 1: invalid argument", {"allocate": 700}, True),
+        ("CUBLAS failure 14", {"allocate": 700}, True),
     ],
 )
-def test_a_device_is_asked_where_an_error_does_not_say(fails: dict[str, int], lost: bool) -> None:
+def test_device_is_lost_if_it_refuses_everything_after_an_error(
+    text: str, fails: dict[str, int], lost: bool
+) -> None:
     library = FakeLibrary()
     library.fails = fails
     gpu = device(library=library)
-    failure = gpu.failure(
-        RuntimeError("Failed to allocate memory for requested buffer of size 256")
+    assert isinstance(
+        gpu.failure(RuntimeError(text)), DeviceLostError if lost else ModelFailedError
     )
-    assert isinstance(failure, DeviceLostError if lost else ModelFailedError)
+    assert gpu.lost == (f"GPU 0 is lost: {text}" if lost else None)
     assert not library.held
 
 
-def test_once_lost_it_stays_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_device_stays_lost(caplog: pytest.LogCaptureFixture) -> None:
     gpu = device()
     gpu.failure(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
     for code in (2, 719):

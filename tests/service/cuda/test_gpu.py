@@ -77,17 +77,6 @@ def test_a_graph_that_takes_any_number_of_channels_takes_one() -> None:
     assert graph.replayed[3:] == ["4"]
 
 
-@pytest.mark.parametrize("windows", [1, 2, 3, 4])
-def test_runs_replay(windows: int) -> None:
-    graph = FakeGraph()
-    gpu = make(graph)
-    gpu.warm()
-    feeds = history(windows)
-    np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
-    assert graph.replayed[3:] == [str({3: 4}.get(windows, windows))]
-    assert graph.plain == [4]
-
-
 def test_without_a_largest_batch_runs_have_any_size() -> None:
     graph = FakeGraph()
     gpu = make(graph, max_batch=None)
@@ -97,16 +86,8 @@ def test_without_a_largest_batch_runs_have_any_size() -> None:
     assert (graph.plain, graph.replayed, gpu.captures) == ([9], [], False)
 
 
-def test_without_captures_buffers_are_still_fixed() -> None:
-    graph = FakeGraph()
-    gpu = make(REFUSED, graph)
-    gpu.warm()
-    gpu.run(history(2))
-    assert (graph.captured, graph.replayed, graph.reserved) == ({}, ["-1"], [])
-
-
 class Watched(FakeGraph):
-    """Asks in every run what others may do."""
+    """Records in every run what the lock of captures is held for."""
 
     def __init__(self, gpu: Device) -> None:
         super().__init__()
@@ -125,14 +106,22 @@ class Watched(FakeGraph):
         self.seen.append((self._lock._changed._lock.locked(), self._lock._calls))
 
 
-def test_captures_are_alone_and_replays_hold_nobody_up() -> None:
+# Whether a capture goes on, and how many calls that exclude one.
+CALL, CAPTURE, REPLAY = (False, 1), (True, 0), (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "seen"), [((), [CALL, *[CAPTURE] * 3, REPLAY]), ((REFUSED,), [CALL] * 2)]
+)
+def test_captures_are_alone_and_replays_exclude_none(
+    before: tuple[Exception, ...], seen: list[object]
+) -> None:
     gpu = device()
     graph = Watched(gpu)
-    session = make(graph, on=gpu)
+    session = make(*before, graph, on=gpu)
     session.warm()
     session.run(history(1))
-    plain, captured, replayed = (False, 1), (True, 0), (False, 0)
-    assert graph.seen == [plain, *[captured] * 3, replayed]
+    assert graph.seen == seen
 
 
 def test_no_capture_goes_on_while_a_session_is_opened() -> None:
@@ -147,15 +136,6 @@ def test_no_capture_goes_on_while_a_session_is_opened() -> None:
 
     Gpu(MODULE, gpu, open_session, max_batch=4).warm()
     assert calls == [1, 1]
-
-
-def test_what_may_take_memory_is_no_replay() -> None:
-    gpu = device()
-    graph = Watched(gpu)
-    session = make(REFUSED, graph, on=gpu)
-    session.warm()
-    session.run(history(1))
-    assert graph.seen == [(False, 1)] * 2
 
 
 def test_what_cannot_be_captured_runs_without_in_another_session(
@@ -215,16 +195,9 @@ def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
     gpu = make(REFUSED, graph)
     gpu.warm()
     gpu.run(history(1))
-    assert (gpu.captures, graph.replayed) == (False, ["-1"])
+    # Its buffers are fixed all the same.
+    assert (gpu.captures, graph.captured, graph.replayed, graph.reserved) == (False, {}, ["-1"], [])
     assert "runs go without CUDA graphs: not all nodes are on CUDA" in caplog.text
-
-
-@pytest.mark.parametrize("error", [BundleError("no graph"), RuntimeError("anything")])
-def test_a_session_that_is_not_opened_leaves_nothing(error: Exception) -> None:
-    library = FakeLibrary()
-    with pytest.raises(type(error)):
-        make(error, on=device(library=library), max_batch=None)
-    assert not library.held
 
 
 def test_a_session_that_cannot_be_opened_again_is_told() -> None:
@@ -295,7 +268,7 @@ def test_a_device_that_is_lost_while_it_captures() -> None:
     assert gpu.session is graph
 
 
-def test_what_is_closed_neither_runs_nor_closes_again() -> None:
+def test_closed_gpu_neither_runs_nor_closes_again() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
@@ -343,7 +316,7 @@ def test_an_error_does_not_keep_the_session() -> None:
     assert str(error.value.__cause__) == "terminated"
 
 
-def test_what_is_running_is_not_taken_down() -> None:
+def test_close_leaves_a_running_session() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
@@ -366,30 +339,20 @@ def session_of(*graphs: FakeGraph, library: FakeLibrary | None = None) -> CudaSe
     return CudaSession(gpus, Path("g"))
 
 
-def test_every_worker_has_a_gpu_of_its_own() -> None:
-    graphs = [FakeGraph(), FakeGraph()]
-    session = session_of(*graphs)
-    session.warm(0)
-    session.warm(1)
-    feeds = history(2)
-    np.testing.assert_array_equal(session.run(feeds, 1)["forecast"], expected(feeds))
-    assert [len(graph.replayed) for graph in graphs] == [3, 4]
-
-
-def test_it_knows_the_graph() -> None:
+def test_session_describes_its_graph() -> None:
     session = session_of(FakeGraph())
     assert session.inputs == {"history": (None, 4, 2)}
     assert session.outputs == ("forecast", "lags")
     assert (session.graph, session.provider, session.captures) == (Path("g"), CUDA, True)
 
 
-def test_it_captures_if_all_do() -> None:
+def test_session_captures_if_all_gpus_do() -> None:
     session = session_of(FakeGraph(), FakeGraph())
     session._gpus[1].captures = False
     assert not session.captures
 
 
-def test_stop_and_close_are_for_all() -> None:
+def test_session_stops_and_closes_all_gpus() -> None:
     library = FakeLibrary()
     session = session_of(FakeGraph(), FakeGraph(), library=library)
     session.stop()

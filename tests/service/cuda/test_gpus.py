@@ -35,7 +35,7 @@ def module() -> FakeModule:
     return FakeModule()
 
 
-def test_options(library: FakeLibrary, module: FakeModule) -> None:
+def test_cuda_options_of_a_session(library: FakeLibrary, module: FakeModule) -> None:
     session = Gpus(module).open(Path("g"), 4)
     assert library.calls[0] == ("preload", 13)
     assert module.cuda(-1) == {
@@ -65,12 +65,6 @@ def test_every_gpu_has_a_session(
         np.testing.assert_array_equal(session.run(feeds, worker)["forecast"], expected(feeds))
 
 
-def test_runs_of_any_size_are_not_captured(library: FakeLibrary, module: FakeModule) -> None:
-    session = Gpus(module).open(Path("g"), None)
-    assert module.cuda(-1)["enable_cuda_graph"] == "0"
-    assert not session.captures
-
-
 def test_gpus_that_do_not_work_are_left_out(
     library: FakeLibrary,
     module: FakeModule,
@@ -87,7 +81,7 @@ def test_gpus_that_do_not_work_are_left_out(
 
 
 @pytest.mark.parametrize("how", ["none", "broken", "driver", "library"])
-def test_without_any(
+def test_no_usable_gpu_is_a_start_error(
     library: FakeLibrary,
     module: FakeModule,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +143,7 @@ def test_sessions_never_mix_devices(library: FakeLibrary, module: FakeModule) ->
 
 
 @pytest.mark.parametrize("text", ["no memory", "CUDA failure 700: an illegal memory access"])
-def test_what_one_gpu_refuses_is_closed_on_the_others(
+def test_graph_refused_by_one_gpu_is_closed_on_the_others(
     library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_count", lambda: 2)
@@ -165,7 +159,7 @@ def test_what_one_gpu_refuses_is_closed_on_the_others(
     assert ("GPU 1 is lost" in str(error.value)) == is_lost
 
 
-def test_whatever_ends_the_opening_the_other_gpus_are_closed(
+def test_any_exception_of_an_opening_closes_the_other_gpus(
     library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_count", lambda: 2)
@@ -210,10 +204,6 @@ def test_the_graph_that_tries_a_gpu_is_one() -> None:
     session = onnxruntime.InferenceSession(gpus._IDENTITY, providers=[CPU])
     one = np.ones(1, np.float32)
     assert session.run(None, {"x": one}) == [one]
-
-
-def test_cuda_is_named_as_onnxruntime_does() -> None:
-    assert CUDA == gpus.CUDA
 
 
 def subgraph(provider: str, *operators: str) -> SimpleNamespace:

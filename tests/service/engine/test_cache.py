@@ -4,20 +4,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from weakref import ref
+from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
     LoadFailedError,
     ModelLoadingError,
     NotReadyError,
-    QueueFullError,
-    TooLargeError,
 )
 from tests.service.engine.cached import PATIENCE, Scene, scenes
 from tests.support.waiting import until
@@ -81,27 +82,7 @@ def test_a_model_with_work_is_evicted_after_idle_ones(make: Make) -> None:
     assert run.result(0)
 
 
-def test_a_run_that_comes_as_its_model_is_evicted_waits_for_the_next_load(make: Make) -> None:
-    scene = make(most=1)
-    scene.held.add("one")
-    before = scene.ask("one")
-    until(lambda: scene.present == ["one"])
-    model, late = scene.models["one"], []
-    evict = model.evict
-
-    def meanwhile(timeout: float) -> None:
-        model.hold()
-        late.append(scene.ask("one"))
-        evict(timeout)
-
-    model.evict = meanwhile  # type: ignore[method-assign]
-    scene.bring("two")
-    assert before.result(0)
-    assert late[0].result(PATIENCE)
-    assert scene.began == ["one", "two", "one"]
-
-
-def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
+def test_wait_for_a_load_is_bounded_and_the_load_goes_on(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.gate.clear()
     run, other = scene.ask("one"), scene.ask("two")
@@ -124,7 +105,7 @@ def test_a_wait_is_bounded_and_the_load_goes_on(make: Make) -> None:
     assert scene.began == ["one", "two"]
 
 
-def test_each_run_waits_as_long(make: Make) -> None:
+def test_each_run_waits_for_the_whole_wait_seconds(make: Make) -> None:
     scene = make(wait_seconds=0.2)
     scene.gate.clear()
     ended: dict[int, float] = {}
@@ -139,7 +120,7 @@ def test_each_run_waits_as_long(make: Make) -> None:
     scene.gate.set()
 
 
-def test_models_that_wait_to_be_loaded_take_no_threads(make: Make) -> None:
+def test_waiting_models_take_no_threads(make: Make) -> None:
     scene = make()
     scene.gate.clear()
     names = [f"m{number}" for number in range(20)]
@@ -152,7 +133,7 @@ def test_models_that_wait_to_be_loaded_take_no_threads(make: Make) -> None:
     assert all(run.result(PATIENCE) for run in runs)
 
 
-def test_an_eviction_right_after_a_load(make: Make) -> None:
+def test_eviction_right_after_a_load_leaves_no_run_waiting(make: Make) -> None:
     scene = make(most=1)
     opening = scene.cache._opening
     runs: list[Run] = []
@@ -179,7 +160,7 @@ def test_an_eviction_right_after_a_load(make: Make) -> None:
     assert scene.began == ["one", "one"]
 
 
-def test_the_wait_before_an_eviction_counts(make: Make) -> None:
+def test_wait_before_an_eviction_counts_against_wait_seconds(make: Make) -> None:
     scene = make(most=1, wait_seconds=60.0)
     scene.bring("one")
     model, late = scene.models["one"], []
@@ -201,7 +182,7 @@ def test_the_wait_before_an_eviction_counts(make: Make) -> None:
     assert [outcome for outcome, _ in scene.counted.waits] == ["loaded"]
 
 
-def test_retry_after_is_what_loads_took(make: Make) -> None:
+def test_retry_after_is_the_time_that_loads_took(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.bring("one", "two")
     for name in ("one", "two"):
@@ -221,46 +202,7 @@ def test_retry_after_is_what_loads_took(make: Make) -> None:
     assert scene.cache.retry_after(scene.entry("new")) == 26
 
 
-def test_what_waits_is_bounded(make: Make) -> None:
-    scene = make()
-    scene.gate.clear()
-    with pytest.raises(TooLargeError, match=r"0 windows are waiting and 5 more do not fit"):
-        scene.ask("one", windows=5)
-    assert scene.entry("one").load is None
-    first = scene.ask("one", windows=3)
-    with pytest.raises(QueueFullError, match=r"3 windows .* and 2 more do not fit: at most 4"):
-        scene.ask("one", windows=2)
-    usage = scene.model("one").queue.usage
-    assert (usage.windows, usage.bytes) == (3, 24)
-    # What was accepted is continued all the same; what is given up leaves room.
-    scene.ask("one", windows=2, admitted=True)
-    assert first.cancel()
-    second = scene.ask("one", windows=2)
-    scene.gate.set()
-    assert len(second.result(PATIENCE)["history"]) == 2
-    until(lambda: len(scene.counted.waits) == 2)
-    assert len(scene.models["one"].ran) == 4
-
-
-def test_what_is_given_up_is_not_run(make: Make) -> None:
-    scene = make()
-    scene.gate.clear()
-    rows = np.zeros((1, 2), np.float32)
-    numbers = ref(rows)
-    queue = scene.model("one").queue
-    run = queue.submit("g", {"history": rows}, deadline=time.monotonic() + PATIENCE)
-    other = scene.ask("one")
-    assert run.cancel()
-    with pytest.raises(CancelledError):
-        run.result(0)
-    scene.gate.set()
-    assert other.result(PATIENCE)
-    assert len(scene.models["one"].ran) == 1
-    del rows, run
-    until(lambda: numbers() is None)
-
-
-def test_what_was_refused_is_tried_again_later_and_later(make: Make) -> None:
+def test_refused_model_is_tried_again_after_doubling_pauses(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
     entry = scene.entry("one")
@@ -284,7 +226,7 @@ def test_what_was_refused_is_tried_again_later_and_later(make: Make) -> None:
     assert (entry.refused, entry.pause, entry.retry_at) == ("", 0.0, 0.0)
 
 
-def test_a_load_by_request_waits_for_no_pause(make: Make) -> None:
+def test_explicit_load_waits_for_no_pause(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
     for _ in range(2):
@@ -305,27 +247,7 @@ def test_a_load_by_request_waits_for_no_pause(make: Make) -> None:
     assert scene.present == ["one"]
 
 
-def test_a_model_is_closed_for_good(make: Make) -> None:
-    scene = make()
-    scene.bring("one")
-    scene.gate.clear()
-    waiting = scene.ask("two")
-    scene.models["one"].close()
-    until(lambda: scene.began == ["one", "two"])
-    scene.models["two"].close()
-    with pytest.raises(NotReadyError, match="the model is stopping"):
-        waiting.result(PATIENCE)
-    for name in ("one", "two"):
-        with pytest.raises(NotReadyError, match="the model is stopping"):
-            scene.ask(name)
-        with pytest.raises(NotReadyError, match="the model is stopping"):
-            scene.cache.load(scene.entry(name))
-    scene.gate.set()
-    scene.bring("three")
-    assert scene.cache._present == {scene.entry("three")}
-
-
-def test_what_was_closed_before_its_load_is_not_loaded(make: Make) -> None:
+def test_model_closed_before_its_load_is_not_loaded(make: Make) -> None:
     scene = make(most=1)
     scene.gate.clear()
     first, gone = scene.ask("one"), scene.ask("two")
@@ -341,7 +263,7 @@ def test_what_was_closed_before_its_load_is_not_loaded(make: Make) -> None:
     assert scene.began == scene.present == ["one"]
 
 
-def test_the_server_stops(make: Make) -> None:
+def test_stop_fails_runs_and_loads_that_wait(make: Make) -> None:
     scene = make()
     scene.gate.clear()
     runs = [scene.ask("one"), scene.ask("two")]
@@ -386,3 +308,111 @@ def test_runs_of_many_threads_end_once_while_models_come_and_go(make: Make) -> N
     assert len(scene.present) <= 2
     assert all(model.queue.usage.bytes == 0 for model in scene.models.values())
     assert all(model.queue.held == 0 for model in scene.models.values())
+
+
+NAMES = st.sampled_from(["one", "two", "three", "four"])
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Models are asked for one after another: those in memory are those used last."""
+
+    @initialize(most=st.sampled_from([1, 2, 3, None]))
+    def start(self, most: int | None) -> None:
+        self._scenes = scenes()
+        self.scene = self._scenes.__enter__()(most=most)
+        self.most = most or 1000
+        # The least recently used first.
+        self.present: list[str] = []
+        self.events: list[str] = []
+        self.closed: set[str] = set()
+
+    def teardown(self) -> None:
+        self._scenes.__exit__(None, None, None)
+
+    @rule(name=NAMES, what=st.sampled_from(["bad", "never"]))
+    def change(self, name: str, what: str) -> None:
+        names = self.scene.bad if what == "bad" else self.scene.memory.never
+        names ^= {name}
+
+    @rule(room=st.sampled_from([0, 1, 2, 1000]))
+    def change_memory(self, room: int) -> None:
+        self.scene.memory.room = room
+
+    @rule(name=NAMES)
+    def ask(self, name: str) -> None:
+        if name in self.closed:
+            with pytest.raises(NotReadyError, match="the model is stopping"):
+                self.scene.ask(name)
+        elif self._expect(name):
+            self.scene.bring(name)
+        else:
+            for _ in range(2):
+                # The second time at once.
+                with pytest.raises(NotReadyError, match=f"^{name}@1 could not be loaded; /readyz"):
+                    self.scene.ask(name).result(PATIENCE)
+            self.scene.entry(name).retry_at = 0.0
+
+    @rule(name=NAMES, fails=st.booleans())
+    def load(self, name: str, fails: bool) -> None:
+        model = self.scene.model(name)
+        if fails and name in self.present:
+            model.failure = "lost"
+            self.present.remove(name)
+        if name in self.closed:
+            with pytest.raises(NotReadyError, match="the model is stopping"):
+                self.scene.cache.load(model.entry)
+        elif self._expect(name):
+            self.scene.cache.load(model.entry)
+        else:
+            with pytest.raises(LoadFailedError, match=f"^{name}/1: "):
+                self.scene.cache.load(model.entry)
+            assert model.entry.refused.startswith(f"{name}/1: ")
+            model.entry.retry_at = 0.0
+
+    @rule()
+    def pin(self) -> None:
+        fits = self._make_room("kept")
+        with (
+            nullcontext() if fits else pytest.raises(LoadFailedError),
+            self.scene.cache.room(Path("/models/kept/1")),
+        ):
+            assert self.scene.present == sorted(self.present)
+
+    @rule(name=NAMES)
+    def close(self, name: str) -> None:
+        self.scene.model(name).close()
+        self.closed.add(name)
+        self.present = [each for each in self.present if each != name]
+
+    @invariant()
+    def holds_those_used_last(self) -> None:
+        assert self.scene.present == sorted(self.present)
+        assert self.scene.counted.events == self.events
+        for name, model in self.scene.models.items():
+            assert model.queue.usage.bytes == 0, name
+            assert model.evicted in (None, 7.0)
+
+    def _expect(self, name: str) -> bool:
+        if name in self.present:
+            self.present.remove(name)
+        elif not self._make_room(name) or name in self.scene.bad:
+            self.events.append(f"refused {name}@1")
+            return False
+        else:
+            self.events.append(f"loaded {name}@1")
+        self.present.append(name)
+        return True
+
+    def _make_room(self, name: str) -> bool:
+        memory = self.scene.memory
+        if name in memory.never:
+            return False
+        while len(self.present) >= min(self.most, memory.room):
+            if not self.present:
+                return False
+            self.events.append(f"evicted {self.present.pop(0)}@1")
+        return True
+
+
+TestCacheMachine = cast("type", CacheMachine).TestCase
+TestCacheMachine.settings = settings(stateful_step_count=15)

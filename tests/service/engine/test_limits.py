@@ -43,31 +43,42 @@ def test_the_weights_count_once_for_each_that_holds_them(folder: Path) -> None:
     assert bundle_bytes(folder) == 10 * MIB
 
 
-def test_refuses_what_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.service.engine.limits.resident_bytes", lambda: 100 * MIB)
-    Memory(110 * MIB).check(folder)
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that the process holds, first, and those that it held before."""
+    held = [100 * MIB]
+    monkeypatch.setattr(limits, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(limits, "return_free_memory", lambda: None)
+    return held
+
+
+def test_memory_refuses_bundles_that_do_not_fit(folder: Path, held: list[int]) -> None:
     Memory(None).check(folder)
+    exact, small = Memory(110 * MIB), Memory(109 * MIB)
+    exact.check(folder)
     with pytest.raises(
         LoadFailedError, match=r"about 10 MiB of memory; the process holds 100 MiB of the 109 MiB"
     ):
-        Memory(109 * MIB).check(folder)
-
-
-def test_a_bundle_that_never_fits_is_told_from_one_that_does_not_fit_now(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = [50 * MIB]
-    monkeypatch.setattr("foretell.service.engine.limits.resident_bytes", lambda: held[0])
-    large, small = Memory(60 * MIB), Memory(59 * MIB)
-    held[0] = 51 * MIB
-    large.check_alone(folder)
-    with pytest.raises(LoadFailedError, match="holds 51 MiB of the 60 MiB"):
-        large.check(folder)
-    with pytest.raises(LoadFailedError, match="holds 50 MiB of the 59 MiB"):
+        small.check(folder)
+    held[0] += MIB
+    # It fits beside what the process held at the start.
+    exact.check_alone(folder)
+    with pytest.raises(LoadFailedError, match="holds 101 MiB of the 110 MiB"):
+        exact.check(folder)
+    with pytest.raises(LoadFailedError, match="holds 100 MiB of the 109 MiB"):
         small.check_alone(folder)
 
 
-def test_knows_what_the_process_holds() -> None:
+def test_free_memory_is_given_back_before_a_bundle_is_refused(
+    folder: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "return_free_memory", lambda: held.insert(0, 99 * MIB))
+    for _ in range(2):
+        Memory(109 * MIB).check(folder)
+    assert held == [99 * MIB, 100 * MIB]
+
+
+def test_resident_bytes_follow_allocations() -> None:
     # What is free already might be taken again.
     return_free_memory()
     before = resident_bytes()
@@ -187,19 +198,6 @@ def test_malloc_settings_of_the_environment_win(
     use_one_heap()
     MallocTrimmer()
     assert [given[:2] for given in told] == [("mallopt", parameter) for parameter in left]
-
-
-def test_free_memory_is_given_back_for_a_model(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = [102 * MIB]
-    module = "foretell.service.engine.limits"
-    monkeypatch.setattr(f"{module}.resident_bytes", lambda: held[0])
-    monkeypatch.setattr(f"{module}.return_free_memory", lambda: held.insert(0, 99 * MIB))
-    Memory(109 * MIB).check(folder)
-    assert held == [99 * MIB, 102 * MIB]
-    Memory(109 * MIB).check(folder)
-    assert len(held) == 2
 
 
 @pytest.mark.parametrize(

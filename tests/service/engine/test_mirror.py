@@ -70,7 +70,7 @@ def test_the_folder_is_filled_first(tmp_path: Path) -> None:
     assert mirror.stopped
 
 
-def test_what_was_fetched_before_is_served(
+def test_bundles_fetched_before_are_served_while_the_mirror_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place(tmp_path, "one", "1")
@@ -83,23 +83,29 @@ def test_what_was_fetched_before_is_served(
     assert "served as they were fetched before: s3://bucket: no answer" in caplog.text
 
 
+_DIFFERS = "one/1/weights.bin: sha256 differs"
+
+
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "failures", "watch_seconds", "said"),
     [
-        (StorageError("s3://bucket: denied"), "^model repository s3://bucket: denied$"),
-        (
-            PermissionError("not yours"),
-            r"^the cache cannot be written \(FORETELL_CACHE\): not yours$",
-        ),
+        (StorageError("s3://bucket: denied"), {}, 3600, "^model repository s3://bucket: denied$"),
+        (PermissionError("x"), {}, 3600, r"^the cache cannot be written \(FORETELL_CACHE\): x$"),
+        (None, {}, None, "repository s3://bucket: no bundle in it; `foretell publish`"),
+        (None, {("one", "1"): _DIFFERS}, None, f"(?s)repository s3://bucket: .*{_DIFFERS}"),
     ],
 )
-def test_with_nothing_to_serve_it_does_not_start(
-    tmp_path: Path, error: Exception, said: str
+def test_start_with_nothing_to_serve_names_the_mirror(
+    tmp_path: Path,
+    error: Exception | None,
+    failures: Mapping[Version, str],
+    watch_seconds: float | None,
+    said: str,
 ) -> None:
-    mirror = Mirror(tmp_path)
-    mirror.error = error
+    mirror = Mirror(tmp_path, *("@".join(key) for key in failures))
+    mirror.error, mirror.failures = error, failures
     with pytest.raises(StartError, match=said):
-        scene_of(mirror, watch_seconds=3600).repository.start()
+        scene_of(mirror, watch_seconds=watch_seconds).repository.start()
 
 
 def test_the_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
@@ -107,29 +113,6 @@ def test_the_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
     assert scene_of(mirror).repository.read_at is None
     assert scene_of(mirror, watch_seconds=3600).repository.read_at == 7.0
     assert Scene(tmp_path, watch_seconds=3600).repository.read_at is None
-
-
-def test_errors_of_an_empty_repository_name_the_mirror(tmp_path: Path) -> None:
-    mirror = Mirror(tmp_path)
-    with pytest.raises(
-        StartError, match="repository s3://bucket: no bundle in it; `foretell publish`"
-    ):
-        scene_of(mirror).repository.start()
-    mirror.holds["one@1"] = "good"
-    mirror.failures = {("one", "1"): "one/1/weights.bin: sha256 differs"}
-    with pytest.raises(
-        StartError, match=r"(?s)repository s3://bucket: .*one/1/weights.bin: sha256"
-    ):
-        scene_of(mirror).repository.start()
-
-
-def test_added_versions_are_served_and_removed_ones_are_not(tmp_path: Path) -> None:
-    mirror = Mirror(tmp_path, "one@1")
-    scene = scene_of(mirror)
-    scene.repository.start()
-    mirror.holds = {"one@2": "good"}
-    scene.repository.poll()
-    assert scene.has == ["one@2"]
 
 
 def test_errors_of_the_mirror_change_nothing(

@@ -21,6 +21,7 @@ from foretell.service.engine.scheduler import Scheduler
 from foretell.service.errors import DeviceLostError, ModelFailedError, NotReadyError, StartError
 from foretell.service.session import Session
 from tests.service.conftest import Quiet
+from tests.service.engine.conftest import LAGS, HeldOpening, explain, forecast
 from tests.support.bundles import (
     Spec,
     lag_stage,
@@ -33,14 +34,10 @@ from tests.support.waiting import until
 Open = Callable[[Path], Model]
 
 
-def later() -> float:
-    return time.monotonic() + 30
+EXPLAINS = Spec(stages=(lag_stage(),))
 
 
-LAGS = ("encoder.1.self.lags",)
-
-
-def test_runs_batches_of_what_is_given_on_all_workers(runtime: Runtime, tmp_path: Path) -> None:
+def test_model_run_shares_batches_among_all_threads(runtime: Runtime, tmp_path: Path) -> None:
     spec, scheduler = Spec(channels=("a", "b")), Scheduler(threads=2)
     model = Model(write_bundle(tmp_path, spec), runtime, scheduler, Capacity(3, 0, 0), Quiet())
     session = Watched(model._sessions[layout.FORECAST_GRAPH])
@@ -105,11 +102,11 @@ def test_counts_what_the_attention_graph_returns() -> None:
     assert attention_values(Manifest.model_construct(channels=("a",), attention=())) == 1
 
 
-def test_closing_stops_a_run_that_takes_too_long(
+def test_close_stops_a_run_that_takes_too_long(
     open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec(burn=300)))
-    running = model.submit({"history": np.zeros((1, 8, 1), np.float32)}, deadline=later())
+    running = forecast(model)
     while model.usage.windows:
         time.sleep(0.001)
     model.close(0)
@@ -126,12 +123,6 @@ def test_a_changed_file_is_refused(open_model: Open, tmp_path: Path, file: str) 
     content[len(content) // 2] ^= 1
     (folder / file).write_bytes(content)
     with pytest.raises(BundleError, match=f"{file}: sha256 differs"):
-        open_model(folder)
-
-
-def test_a_file_without_a_sum_is_refused(open_model: Open, tmp_path: Path) -> None:
-    folder = write_bundle(tmp_path, Spec(changes={"files": {}}))
-    with pytest.raises(BundleError, match=r"no checksum of forecast\.onnx"):
         open_model(folder)
 
 
@@ -170,17 +161,6 @@ def test_a_bundle_of_another_onnxruntime_is_tested_again(
     assert said + onnxruntime.__version__ in caplog.text
 
 
-def test_probes_that_come_out_different_are_refused(open_model: Open, tmp_path: Path) -> None:
-    folder = write_bundle(tmp_path, Spec())
-    with np.load(folder / layout.PROBES) as probes:
-        arrays = dict(probes)
-    arrays["forecast"][2, 0, 0] += 0.01
-    np.savez(folder / layout.PROBES, **arrays)
-    rewrite_manifest(folder, Spec())
-    with pytest.raises(BundleError, match=r"differ from the expected ones by 0\.0\d+, over"):
-        open_model(folder)
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -190,66 +170,47 @@ def test_probes_that_come_out_different_are_refused(open_model: Open, tmp_path: 
         MemoryError(),
     ],
 )
-def test_an_attention_graph_that_breaks_later_fails_only_who_asks(
+def test_attention_graph_that_cannot_be_opened_fails_only_runs_with_attention(
     open_model: Open,
     runtime: Runtime,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     failure: Exception,
 ) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
     opened: list[str] = []
 
     def fail(graph: Path, **options: int | None) -> Session:
         opened.append(graph.name)
         raise failure
 
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     monkeypatch.setattr("foretell.service.engine.model._REOPEN_SECONDS", 3600)
     with monkeypatch.context() as broken:
         broken.setattr(runtime, "open", fail)
         for _ in range(3):
             with pytest.raises(ModelFailedError) as error:
-                model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+                explain(model).result(30)
             assert str(error.value.__cause__) == (str(failure) or "MemoryError")
-            model.submit(feeds, deadline=later()).result(30)
+            forecast(model).result(30)
     # Not everybody who asks waits for another attempt.
     assert opened == [layout.EXPLAIN_GRAPH]
     model._attention.retry_at -= 3600
-    assert "encoder.1.self.lags" in model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+    assert LAGS in explain(model).result(30)
 
 
-class Opening:
-    """A runtime's `open` that is held until it is told to go on."""
-
-    def __init__(self, runtime: Runtime, patch: pytest.MonkeyPatch) -> None:
-        self.opened: list[str] = []
-        self.began = threading.Event()
-        self.go_on = threading.Event()
-        self._open = runtime.open
-        patch.setattr(runtime, "open", self)
-
-    def __call__(self, graph: Path, **options: int | None) -> Session:
-        self.opened.append(graph.name)
-        self.began.set()
-        assert self.go_on.wait(30)
-        return self._open(graph, **options)
-
-
-def test_while_the_attention_graph_opens_the_only_worker_goes_on(
+def test_inference_goes_on_while_the_attention_graph_opens(
     open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
-    opening = Opening(runtime, monkeypatch)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    asked = [model.submit(feeds, attention=LAGS, deadline=later()) for _ in range(3)]
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
+    opening = HeldOpening(runtime, monkeypatch)
+    asked = [explain(model) for _ in range(3)]
     assert opening.began.wait(30)
-    assert "forecast" in model.submit(feeds, deadline=later()).result(30)
+    assert "forecast" in forecast(model).result(30)
     assert model.usage.windows == 3
     assert not any(work.done() for work in asked)
     opening.go_on.set()
-    assert all("encoder.1.self.lags" in work.result(30) for work in asked)
-    model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+    assert all(LAGS in work.result(30) for work in asked)
+    explain(model).result(30)
     assert opening.opened == [layout.EXPLAIN_GRAPH]
 
 
@@ -260,10 +221,9 @@ def test_an_attention_graph_that_opens_too_late_is_closed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
-    opening = Opening(runtime, monkeypatch)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    asked = model.submit(feeds, attention=LAGS, deadline=later())
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
+    opening = HeldOpening(runtime, monkeypatch)
+    asked = explain(model)
     assert opening.began.wait(30)
     closing = threading.Thread(target=model.close, args=(0,))
     closing.start()
@@ -282,16 +242,15 @@ def test_attention_graphs_open_one_at_a_time_and_none_of_a_closed_model(
     models = [
         open_model(write_bundle(tmp_path, Spec(name=name, stages=(lag_stage(),)))) for name in "abc"
     ]
-    opening = Opening(runtime, monkeypatch)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    first = models[0].submit(feeds, attention=LAGS, deadline=later())
+    opening = HeldOpening(runtime, monkeypatch)
+    first = explain(models[0])
     assert opening.began.wait(30)
-    others = [model.submit(feeds, attention=LAGS, deadline=later()) for model in models[1:]]
+    others = [explain(model) for model in models[1:]]
     models[1].close(0)
     assert opening.opened == [layout.EXPLAIN_GRAPH]
     opening.go_on.set()
-    assert "encoder.1.self.lags" in first.result(30)
-    assert "encoder.1.self.lags" in others[1].result(30)
+    assert LAGS in first.result(30)
+    assert LAGS in others[1].result(30)
     with pytest.raises(NotReadyError, match="stopped before this was run"):
         others[0].result(30)
     assert opening.opened == 2 * [layout.EXPLAIN_GRAPH]
@@ -301,10 +260,9 @@ def test_closing_waits_for_the_attention_graph_that_opens(
     open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0)
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
-    opening = Opening(runtime, monkeypatch)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    asked = model.submit(feeds, attention=LAGS, deadline=later())
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
+    opening = HeldOpening(runtime, monkeypatch)
+    asked = explain(model)
     assert opening.began.wait(30)
     asked.cancel()
     closing = threading.Thread(target=model.close, args=(30,))
@@ -319,16 +277,15 @@ def test_closing_waits_for_the_attention_graph_that_opens(
 def test_asking_for_attention_starts_no_thread(
     open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
 
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
-        run = model.submit(feeds, attention=LAGS, deadline=later())
-    assert "encoder.1.self.lags" in run.result(30)
+        run = explain(model)
+    assert LAGS in run.result(30)
 
 
 class Breakable:
@@ -357,18 +314,17 @@ def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
     model._health._first_seconds = 0.01
     session = Breakable(model._sessions[layout.FORECAST_GRAPH])
     model._sessions[layout.FORECAST_GRAPH] = session
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     for _ in range(3):
         with pytest.raises(ModelFailedError, match="could not run"):
-            model.submit(feeds, deadline=later()).result(30)
+            forecast(model).result(30)
     until(lambda: model.failure is not None)
     # Strangers are told it too: not where the repository is.
     assert str(model.failure).startswith(f"{model.name}/1/forecast.onnx: probes: lost")
     with pytest.raises(ModelFailedError, match="the model has failed; /readyz says why"):
-        model.submit(feeds, deadline=later())
+        forecast(model)
     session.broken = False
     until(lambda: model.failure is None)
-    model.submit(feeds, deadline=later()).result(30)
+    forecast(model).result(30)
 
 
 def test_a_lost_device_is_no_failure_of_the_model(
@@ -379,29 +335,11 @@ def test_a_lost_device_is_no_failure_of_the_model(
     session = Breakable(model._sessions[layout.FORECAST_GRAPH])
     session.error = DeviceLostError("GPU 0 is lost")
     model._sessions[layout.FORECAST_GRAPH] = session
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     for _ in range(2):
         with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
-            model.submit(feeds, deadline=later()).result(30)
+            forecast(model).result(30)
     # It was the device of the only worker: nothing runs any more, not even a self-test.
     assert (model.failure, session.runs) == (None, 1)
-
-
-def test_histories_that_make_it_fail_are_the_callers_business(
-    open_model: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(fails=True)))
-    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
-    session.broken = False
-    model._sessions[layout.FORECAST_GRAPH] = session
-    bad, good = (np.full((1, 8, 1), value, np.float32) for value in (5, 0))
-    for _ in range(3):
-        with pytest.raises(ModelFailedError):
-            model.submit({"history": bad}, deadline=later()).result(30)
-    # The self-test runs the probes twice.
-    until(lambda: session.runs >= 5)
-    model.submit({"history": good}, deadline=later()).result(30)
-    assert model.failure is None
 
 
 class Ends:
@@ -434,16 +372,15 @@ def ends(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[Ends]:
 
 
 def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_path: Path) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
     # The attention graph was only tried.
     assert [session.closed for session in ends] == [False, True]
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
-    model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+    explain(model).result(30)
     assert [session.closed for session in ends] == [False, True, False]
     held = [weakref.ref(session._session) for session in ends]
     model.close(5)
     with pytest.raises(NotReadyError):
-        model.submit(feeds, deadline=later())
+        forecast(model)
     assert [session.closed for session in ends] == [True, True, True]
     ends.clear()
     until(lambda: not any(session() for session in held))
@@ -452,15 +389,14 @@ def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_pat
 def test_an_attention_graph_that_does_not_replay_is_closed(
     open_model: Open, ends: list[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = open_model(write_bundle(tmp_path, Spec(stages=(lag_stage(),))))
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
 
     def refuse(session: Session, worker: int) -> None:
         raise BundleError("the probes differ")
 
     monkeypatch.setattr(model._test, "replay", refuse)
-    feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     with pytest.raises(ModelFailedError, match="could not be opened again"):
-        model.submit(feeds, attention=LAGS, deadline=later()).result(30)
+        explain(model).result(30)
     assert [session.closed for session in ends] == [False, True, True]
 
 
@@ -497,9 +433,7 @@ def test_a_bundle_that_is_refused_holds_no_sessions(
     until(lambda: not any(session() for session in held))
 
 
-def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
-    runtime: Runtime, tmp_path: Path
-) -> None:
+def test_failed_call_on_all_threads_waits_for_the_others(runtime: Runtime, tmp_path: Path) -> None:
     scheduler = Scheduler(threads=2)
     model = Model(
         write_bundle(tmp_path, Spec()), runtime, scheduler, Capacity(8, 64, 1 << 20), Quiet()
@@ -519,7 +453,7 @@ def test_who_gives_up_a_call_of_all_workers_leaves_none_behind(
     scheduler.close(5)
 
 
-def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
+def test_wait_for_busy_inference_threads_is_bounded(
     open_model: Open, scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.model._THREADS_SECONDS", 0.05)
@@ -532,7 +466,7 @@ def test_a_worker_that_is_never_free_is_waited_for_only_so_long(
         call.result(30)
 
 
-def test_a_cpu_batches_what_it_runs_fastest(
+def test_cpu_model_takes_its_fastest_batch(
     scheduler: Scheduler, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[set[int]] = []

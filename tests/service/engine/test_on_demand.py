@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 from foretell.bundle import checksums, layout
@@ -27,6 +25,7 @@ from foretell.service.errors import LoadFailedError, ModelFailedError, NotReadyE
 from foretell.service.metrics import Metrics
 from foretell.service.session import Session
 from tests.service.conftest import Quiet
+from tests.service.engine.conftest import LAGS, HeldOpening, explain, forecast
 from tests.support.bundles import Spec, lag_stage, rewrite_manifest, softmax_stage, write_bundle
 from tests.support.waiting import until
 
@@ -67,13 +66,11 @@ def scene(
         model.close(1)
 
 
-def forecast(model: Model, value: float = 2.0) -> list[float]:
-    feeds = {"history": np.full((1, 8, 1), value, np.float32)}
-    done = model.submit(feeds, deadline=time.monotonic() + _PATIENCE).result(_PATIENCE)
-    return list(done["forecast"][0, :, 0])
+def answer(run: Run) -> list[float]:
+    return list(run.result(_PATIENCE)["forecast"][0, :, 0])
 
 
-def test_it_is_known_before_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
+def test_listed_model_is_described_before_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
     spec = Spec(name="m", version="3", calibrated=1, example=8)
     model = scene.list(write_bundle(tmp_path, spec))
     assert (model.name, model.version, model.provider) == ("m", "3", "CPUExecutionProvider")
@@ -89,12 +86,12 @@ def test_it_is_known_before_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
     assert found.series == "a house"
     assert not model.resident
     assert usual == 8
-    assert forecast(model) == [2.0] * 4
+    assert answer(forecast(model, 2.0)) == [2.0] * 4
     assert model.resident
     assert model.max_batch in (2, 4, 8, 16)
 
 
-def test_a_run_that_comes_as_it_is_evicted_is_answered(
+def test_run_submitted_during_an_eviction_is_answered(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in ("one", "two"))
@@ -104,18 +101,17 @@ def test_a_run_that_comes_as_it_is_evicted_is_answered(
 
     def late(timeout: float) -> None:
         if not runs:
-            feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
-            runs.append(one.submit(feeds, deadline=time.monotonic() + _PATIENCE))
+            runs.append(forecast(one, 5.0))
         settle(timeout)
 
     monkeypatch.setattr(one.queue, "settle", late)
     two.load()
-    assert list(runs[0].result(_PATIENCE)["forecast"][0, :, 0]) == [5.0] * 4
+    assert answer(runs[0]) == [5.0] * 4
     assert one.resident
     assert not two.resident
 
 
-def test_its_example_is_read_as_it_is_evicted(
+def test_example_is_read_during_an_eviction(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = scene.list(write_bundle(tmp_path, Spec(name="one", example=8)))
@@ -136,12 +132,6 @@ def test_its_example_is_read_as_it_is_evicted(
     assert not one.resident
 
 
-def explain(model: Model) -> Run:
-    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
-    names = ("encoder.1.self.lags",)
-    return model.submit(feeds, attention=names, deadline=time.monotonic() + _PATIENCE)
-
-
 def test_attention_waits_for_the_model_and_then_for_its_graph(scene: Scene, tmp_path: Path) -> None:
     spec = Spec(name="one", stages=(lag_stage(),))
     one = scene.list(write_bundle(tmp_path, spec))
@@ -149,10 +139,10 @@ def test_attention_waits_for_the_model_and_then_for_its_graph(scene: Scene, tmp_
     for _ in range(2):
         runs = [explain(one) for _ in range(3)]
         for run in runs:
-            assert "encoder.1.self.lags" in run.result(_PATIENCE)
+            assert LAGS in run.result(_PATIENCE)
             assert run.loading > 0
         again = explain(one)
-        assert "encoder.1.self.lags" in again.result(_PATIENCE)
+        assert LAGS in again.result(_PATIENCE)
         assert again.loading == 0
         two.load()
         assert not one.resident
@@ -184,52 +174,36 @@ def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
     monkeypatch.setattr(one.queue, "settle", lambda timeout: (evicting.set(), settle(timeout)))
     two.load()
     # The model is loaded once more for it, and then its graph.
-    assert "encoder.1.self.lags" in run.result(_PATIENCE)
+    assert LAGS in run.result(_PATIENCE)
     assert one.resident
     assert not two.resident
 
 
-class Opening:
-    """Has the graph of attention opened once `go_on` is set, and models finish before they go."""
+def after_pause(
+    model: Model, opening: HeldOpening, patch: pytest.MonkeyPatch, then: Callable[[], object]
+) -> None:
+    """Have a function called, and the graph opened, once a model's eviction has begun."""
+    pause = model.queue.pause
 
-    def __init__(self, scene: Scene, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.go_on = threading.Event(), threading.Event()
-        self.error: Exception | None = None
-        self._open = runtime.open
-        self._patch = monkeypatch
-        scene.cache._drain_seconds = _PATIENCE
-        monkeypatch.setattr(runtime, "open", self._late)
+    def paused(graph: str, ask: Callable[[], object]) -> None:
+        pause(graph, ask)
+        if not opening.go_on.is_set():
+            then()
+            opening.go_on.set()
 
-    def after_pause(self, model: Model, then: Callable[[], object]) -> None:
-        """Have a function called, and the graph opened, once a model's eviction has begun."""
-        pause = model.queue.pause
-
-        def paused(graph: str, ask: Callable[[], object]) -> None:
-            pause(graph, ask)
-            if not self.go_on.is_set():
-                then()
-                self.go_on.set()
-
-        self._patch.setattr(model.queue, "pause", paused)
-
-    def _late(self, graph: Path, **options: Any) -> Session:
-        if graph.name == layout.EXPLAIN_GRAPH:
-            self.began.set()
-            assert self.go_on.wait(_PATIENCE)
-            if self.error is not None:
-                raise self.error
-        return self._open(graph, **options)
+    patch.setattr(model.queue, "pause", paused)
 
 
 def test_attention_that_was_accepted_is_answered_before_the_eviction(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = loaded_and_other(scene, tmp_path)
-    opening = Opening(scene, runtime, monkeypatch)
+    scene.cache._drain_seconds = _PATIENCE
+    opening = HeldOpening(runtime, monkeypatch)
     run = explain(one)
-    opening.after_pause(one, lambda: None)
+    after_pause(one, opening, monkeypatch, lambda: None)
     two.load()
-    assert "encoder.1.self.lags" in run.result(0)
+    assert LAGS in run.result(0)
     # It was not loaded once more for it.
     assert run.loading == 0
     assert two.resident
@@ -240,18 +214,17 @@ def test_attention_that_fails_as_its_model_is_evicted_fails_alone(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = loaded_and_other(scene, tmp_path)
-    opening = Opening(scene, runtime, monkeypatch)
+    scene.cache._drain_seconds = _PATIENCE
+    opening = HeldOpening(runtime, monkeypatch)
     run = explain(one)
     assert opening.began.wait(_PATIENCE)
     opening.error = BundleError("no memory")
-    feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
     runs: list[Run] = []
-    deadline = time.monotonic() + _PATIENCE
-    opening.after_pause(one, lambda: runs.append(one.submit(feeds, deadline=deadline)))
+    after_pause(one, opening, monkeypatch, lambda: runs.append(forecast(one, 5.0)))
     two.load()
     with pytest.raises(ModelFailedError, match="could not be opened again"):
         run.result(0)
-    assert list(runs[0].result(_PATIENCE)["forecast"][0, :, 0]) == [5.0] * 4
+    assert answer(runs[0]) == [5.0] * 4
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its own graph", "that of another model"])
@@ -265,7 +238,8 @@ def test_an_eviction_waits_for_an_attention_graph_within_its_time(
     one.load()
     copy = one._copy
     assert copy is not None
-    opening = Opening(scene, runtime, monkeypatch)
+    scene.cache._drain_seconds = _PATIENCE
+    opening = HeldOpening(runtime, monkeypatch)
     monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0.01)
     scene.cache._drain_seconds = 0.01
     try:
@@ -273,8 +247,7 @@ def test_an_eviction_waits_for_an_attention_graph_within_its_time(
         assert opening.began.wait(_PATIENCE)
         run = first if own else explain(one)
         run.cancel()
-        feeds = {"history": np.full((1, 8, 1), 5.0, np.float32)}
-        assert two.submit(feeds, deadline=time.monotonic() + 10).result(10)
+        assert forecast(two).result(10)
         assert not one.resident
         # What still reads the copy closes it.
         assert (copy._content is not None) == own
@@ -282,19 +255,18 @@ def test_an_eviction_waits_for_an_attention_graph_within_its_time(
         opening.go_on.set()
     until(lambda: copy._content is None)
     if not own:
-        assert "encoder.1.self.lags" in first.result(_PATIENCE)
+        assert LAGS in first.result(_PATIENCE)
     kept.close(1)
 
 
-def test_what_is_not_finished_in_time_as_it_is_evicted(
+def test_run_not_finished_before_the_eviction_fails(
     scene: Scene, scheduler: Scheduler, tmp_path: Path
 ) -> None:
     one = scene.list(write_bundle(tmp_path, Spec(name="one")))
     one.load()
     go_on = threading.Event()
     scheduler.on_threads(lambda thread: go_on.wait(_PATIENCE))
-    feeds = {"history": np.full((1, 8, 1), 2.0, np.float32)}
-    run = one.submit(feeds, deadline=time.monotonic() + _PATIENCE)
+    run = forecast(one)
     one.evict(0.01)
     go_on.set()
     with pytest.raises(NotReadyError, match="closed before this was run"):
@@ -306,10 +278,10 @@ def test_the_least_recently_used_is_evicted(scene: Scene, tmp_path: Path) -> Non
     names = ("one", "two", "three")
     one, two, three = (scene.list(write_bundle(tmp_path, Spec(name=name))) for name in names)
     for model in (one, two, one, three):
-        forecast(model)
+        answer(forecast(model))
     assert [model.resident for model in (one, two, three)] == [True, False, True]
     # One that went comes again, until it is closed.
-    assert forecast(two, 3.0) == [3.0] * 4
+    assert answer(forecast(two, 3.0)) == [3.0] * 4
     two.close(1)
     assert not two.resident
     for ask in (forecast, Model.load):
@@ -317,28 +289,22 @@ def test_the_least_recently_used_is_evicted(scene: Scene, tmp_path: Path) -> Non
             ask(two)
 
 
-def test_what_is_needed_to_list_it_is_checked(scene: Scene, tmp_path: Path) -> None:
+def test_listing_checks_manifest_and_calibration(scene: Scene, tmp_path: Path) -> None:
     for file in (layout.MANIFEST, layout.CALIBRATION):
         folder = write_bundle(tmp_path / file, Spec(calibrated=1))
         (folder / file).write_bytes(b"broken")
         with pytest.raises(BundleError, match=file):
             scene.list(folder)
-    folder = write_bundle(tmp_path, Spec()).rename(tmp_path / "repeat" / "2")
-    with pytest.raises(BundleError, match="version"):
-        scene.list(folder)
-    folder = write_bundle(tmp_path, Spec(name="gpu", changes={"devices": ("cuda",)}))
-    with pytest.raises(BundleError, match="is for cuda alone"):
-        scene.list(folder)
 
 
-def test_the_rest_is_checked_when_it_is_loaded(scene: Scene, tmp_path: Path) -> None:
+def test_loading_checks_the_weights(scene: Scene, tmp_path: Path) -> None:
     spec = Spec(name="m")
     folder = write_bundle(tmp_path, spec)
     model = scene.list(folder)
     weights = (folder / layout.WEIGHTS).read_bytes()
     (folder / layout.WEIGHTS).write_bytes(b"other")
     with pytest.raises(NotReadyError, match=r"^m@1 could not be loaded"):
-        forecast(model)
+        answer(forecast(model))
     said = "m/1/weights.bin: sha256 differs from the manifest; the file was changed"
     assert model.failure == said
     with pytest.raises(LoadFailedError, match="sha256 differs"):
@@ -346,26 +312,24 @@ def test_the_rest_is_checked_when_it_is_loaded(scene: Scene, tmp_path: Path) -> 
     (folder / layout.WEIGHTS).write_bytes(weights)
     model.load()
     assert model.failure is None
-    assert forecast(model) == [2.0] * 4
+    assert answer(forecast(model, 2.0)) == [2.0] * 4
     model.evict(1)
     (folder / layout.WEIGHTS).unlink()
     with pytest.raises(LoadFailedError, match=r"^m/1/weights\.bin: missing"):
         scene.list(folder).load()
 
 
-def test_another_bundle_in_its_place_is_not_served_by_its_manifest(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_changed_bundle_is_not_loaded_with_the_old_manifest(scene: Scene, tmp_path: Path) -> None:
     folder = write_bundle(tmp_path, Spec(name="m"))
     model = scene.list(folder)
     rewrite_manifest(folder, Spec(name="m", changes={"parameters": 7}))
     with pytest.raises(LoadFailedError, match=r"^m/1: was changed since it was read; load it"):
         model.load()
     assert not model.resident
-    assert forecast(scene.list(folder)) == [2.0] * 4
+    assert answer(forecast(scene.list(folder), 2.0)) == [2.0] * 4
 
 
-def test_what_was_shown_is_not_tried_again(
+def test_later_loads_skip_timing_and_attention_tests(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_int64
+from itertools import pairwise
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import cast
@@ -30,11 +31,10 @@ from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.loading import load
 from foretell.service.engine.process import HealthMonitor, end, run_engine
 from foretell.service.engine.repository import Repository
-from foretell.service.errors import NotReadyError, StartError, UnknownModelError
+from foretell.service.errors import NotReadyError, StartError
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
 from tests.service.client import Client, connect
-from tests.service.loops import on_loop
 from tests.service.served import Scene
 from tests.support.bundles import Spec, write_bundle
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ def watch(repository: Losing) -> HealthMonitor:
 
 
 @pytest.mark.parametrize(("others", "seconds"), [(True, 30), (False, 0)])
-def test_it_is_over_for_a_lost_gpu(
+def test_health_monitor_ends_the_engine_after_a_lost_gpu(
     caplog: pytest.LogCaptureFixture, others: bool, seconds: int
 ) -> None:
     repository = Losing()
@@ -70,7 +70,7 @@ def test_it_is_over_for_a_lost_gpu(
     assert caplog.messages == [f"ends in {seconds} s with status 75, to be replaced"]
 
 
-def test_a_worker_that_does_not_come_back() -> None:
+def test_health_monitor_reports_stuck_threads() -> None:
     repository = Losing()
     watched = watch(repository)
     repository.busy_seconds = 299.0
@@ -79,7 +79,7 @@ def test_a_worker_that_does_not_come_back() -> None:
     assert watched.stuck
 
 
-def test_what_is_to_be_kept_and_is_not_there(
+def test_missing_models_to_keep_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_bundle(tmp_path, Spec())
@@ -91,7 +91,7 @@ def test_what_is_to_be_kept_and_is_not_there(
     ]
 
 
-def test_what_cannot_start_leaves_no_threads(tmp_path: Path) -> None:
+def test_failed_start_leaves_no_threads(tmp_path: Path) -> None:
     before = {*threading.enumerate()}
     # Neither has bundles: what `foretell predict --bundle` is told of, which goes on.
     for settings in (
@@ -134,7 +134,7 @@ def check_end(repository: Repository, release: Callable[[], None]) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_load_that_nobody_asked_for_is_not_waited_for(tmp_path: Path) -> None:
+def test_end_does_not_wait_for_a_load_by_watching(tmp_path: Path) -> None:
     scene = Scene(tmp_path, watch_seconds=0.0)
     scene.place("one@1")
     scene.repository.start()
@@ -147,7 +147,7 @@ def test_a_load_that_nobody_asked_for_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("what", ["a run", "a load on demand", "a graph of attention"])
-def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
+def test_end_does_not_wait_for_runs_and_loads(tmp_path: Path, what: str) -> None:
     write_bundle(tmp_path, Spec())
     going, over = threading.Event(), threading.Event()
 
@@ -174,8 +174,19 @@ def test_nor_is_what_else_goes_on(tmp_path: Path, what: str) -> None:
     check_end(repository, over.set)
 
 
+def run_here(folder: Path, monkeypatch: pytest.MonkeyPatch, heartbeat: Callable[[], None]) -> None:
+    """Run an engine of a folder's `models` in this process until it gets a signal."""
+    # Paths of sockets are short.
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("engine")
+        listener.listen()
+        settings = Settings(models=Path("models"), device="cpu", threads=1)
+        run_engine(settings, listener, Processes(("worker",), 1, RawArray(c_int64, 2)), heartbeat)
+
+
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
+def test_engine_runs_uvloop_if_installed_and_stops_at_a_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     write_bundle(tmp_path / "models", Spec())
@@ -187,69 +198,37 @@ def test_an_engine_has_the_loop_of_doors_and_stops_when_told(
         loops.append(asyncio.get_running_loop())
         os.kill(os.getpid(), signal.SIGTERM)
 
-    # Paths of sockets are short.
-    monkeypatch.chdir(tmp_path)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("engine")
-        listener.listen()
-        settings = Settings(models=Path("models"), device="cpu")
-        run_engine(settings, listener, Processes(("worker",), 1, RawArray(c_int64, 2)), heartbeat)
+    run_here(tmp_path, monkeypatch, heartbeat)
     assert [isinstance(loop, uvloop.Loop) for loop in loops] == [installed]
 
 
-class Looks:
-    """Spare memory as far as it is looked after: whether requests were being answered, each time.
+class Trimmer:
+    """Records of each call whether requests were being answered."""
 
-    Args:
-        until: Ends the engine once it is looked after so.
-    """
-
-    def __init__(self, until: list[bool]) -> None:
-        self._until = until
-        self._gives_up = time.monotonic() + PATIENCE
+    def __init__(self) -> None:
         self.busy: list[bool] = []
 
     def trim(self, now: float, *, busy: bool) -> None:
         self.busy.append(busy)
 
-    def heartbeat(self) -> None:
-        found = self.busy[-len(self._until) :] == self._until
-        if found or time.monotonic() > self._gives_up:
-            os.kill(os.getpid(), signal.SIGTERM)
 
-
-def look_after(looks: Looks, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run an engine of a folder's `models` until `looks` ends it."""
-    monkeypatch.setattr("foretell.service.engine.process.MallocTrimmer", lambda: looks)
-    monkeypatch.setattr("foretell.service.engine.process._HEARTBEAT_SECONDS", 0.0)
-    monkeypatch.chdir(folder)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("engine")
-        listener.listen()
-        settings = Settings(models=Path("models"), device="cpu", threads=1)
-        processes = Processes(("worker",), 1, RawArray(c_int64, 2))
-        run_engine(settings, listener, processes, looks.heartbeat)
-
-
-def test_the_engine_gives_free_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_bundle(tmp_path / "models", Spec())
-    looks = Looks([False, False])
-    look_after(looks, tmp_path, monkeypatch)
-    assert len(looks.busy) >= 2
-
-
-def test_the_engine_keeps_free_memory_for_longer_while_it_runs_models(
+def test_engine_trims_memory_and_says_whether_it_runs_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(tmp_path / "models", Spec(burn=300))
-    looks = Looks([True])
+    trimmer, deadline = Trimmer(), time.monotonic() + PATIENCE
+    monkeypatch.setattr("foretell.service.engine.process.MallocTrimmer", lambda: trimmer)
+    monkeypatch.setattr("foretell.service.engine.process._HEARTBEAT_SECONDS", 0.0)
+
+    def heartbeat() -> None:
+        if trimmer.busy[-2:] == [True, False] or time.monotonic() > deadline:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     async def ask() -> None:
         worker = EngineClient(tmp_path / "engine", Metrics())
         await worker.start()
-        deadline = time.monotonic() + PATIENCE
         feeds = {HISTORY: np.zeros((1, 8, 1), np.float32)}
-        while True not in looks.busy and time.monotonic() < deadline:
+        while True not in trimmer.busy and time.monotonic() < deadline:
             run = worker.registry.find(None).submit(feeds, deadline=deadline)
             while not run.done():
                 await asyncio.sleep(0.01)
@@ -257,9 +236,9 @@ def test_the_engine_keeps_free_memory_for_longer_while_it_runs_models(
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(uvloop.run, ask())
-        look_after(looks, tmp_path, monkeypatch)
+        run_here(tmp_path, monkeypatch, heartbeat)
         asking.result()
-    assert True in looks.busy
+    assert (True, False) in pairwise(trimmer.busy)
 
 
 KEY = {"X-API-Key": "secret"}
@@ -275,24 +254,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.started(tmp_path, "one@1")
 
 
-@on_loop
-async def test_who_asks_waits_for_the_end(scene: Scene) -> None:
-    engine = LocalEngine(scene.repository, Metrics())
-    await engine.start()
-    scene.place("one@2")
-    await engine.load("one", "2")
-    assert scene.has == ["one@1", "one@2"]
-    assert engine.registry.loaded("one") == ["1", "2"]
-    assert engine.status.models == {"one@1": "ready", "one@2": "ready"}
-    with pytest.raises(UnknownModelError):
-        await engine.load("two", None)
-    await engine.unload("one", "1")
-    assert engine.registry.loaded("one") == ["2"]
-    assert [entry.version for entry in await engine.index()] == ["1", "2"]
-    await engine.close()
-
-
-def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
+def test_stopping_engine_waits_for_no_change(scene: Scene) -> None:
     for version in range(2, 6):
         scene.place(f"one@{version}")
     scene.open.gate.clear()
@@ -327,7 +289,7 @@ def test_a_server_that_stops_waits_for_no_change(scene: Scene) -> None:
     assert len(scene.open.opened) == 2
 
 
-def test_loads_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_hold_up_no_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, Spec())
     write_bundle(tmp_path, Spec(version="2"))
     gate = threading.Event()

@@ -53,7 +53,7 @@ def test_other_errors_are_followed(spread: float, shift: float) -> None:
         np.testing.assert_allclose(many[1, :, 0], 2 * growth, rtol=0.2)
 
 
-def test_what_a_step_is_off_by_itself_is_no_spread() -> None:
+def test_bias_of_a_step_does_not_widen_intervals() -> None:
     wave = np.array([0, 4, 0, -4, 0, 0], np.float32)[:, None]
     plain, waved = (
         STORED.offsets(drawn(300, 1) + shift, STRIDE, ASKED) for shift in (0 * wave, wave)
@@ -114,10 +114,10 @@ def test_a_channel_that_made_no_errors() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(0.002, 0.998), min_size=2, max_size=9), st.integers(0, 2**32))
-def test_they_never_cross(levels: list[float], seed: int) -> None:
+def test_recalibrated_quantiles_never_cross(levels: list[float], seed: int) -> None:
     offsets = STORED.offsets(drawn(12, seed, 3.0, 1.0), STRIDE, sorted(levels))
     assert np.all(np.diff(offsets, axis=0) >= 0)
 
 
-def test_strides() -> None:
+def test_stride_is_half_of_the_horizon() -> None:
     assert [stride_of(horizon) for horizon in (1, 5, 24, 96)] == [1, 2, 12, 48]

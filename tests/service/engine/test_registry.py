@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.registry import (
     LOADING,
-    IndexEntry,
     Registry,
-    State,
     VersionState,
     public_reason,
 )
@@ -44,14 +44,6 @@ def loaded(name: str = "one", version: str = "1", failure: str | None = None) ->
 REFUSED = VersionState(refused="sha256 differs", wanted=True)
 
 
-def test_the_newest_loaded_version_answers() -> None:
-    found = registry(one_2=loaded(), one_9=loaded(), one_10=loaded(version="10"), one_11=REFUSED)
-    assert found.loaded("one") == ["2", "9", "10"]
-    for reference in (None, "one", "one@10"):
-        assert found.find(reference).version == "10"
-    assert found.find("one@9") is found.get("one", "9").model
-
-
 def test_a_failure_is_read_once_for_an_entry() -> None:
     class Recovering(Served):
         reasons = iter(["probes differ", None, None])
@@ -69,18 +61,6 @@ def test_a_failure_is_read_once_for_an_entry() -> None:
     assert replace(found).report == {"one@1": "ready"}
 
 
-def test_a_pinned_version_answers() -> None:
-    pinned = registry({"one": "9"}, one_9=loaded(version="9"), one_10=loaded(version="10"))
-    assert pinned.find("one").version == "9"
-    assert pinned.ready
-    without = pinned.with_version("one", "9", VersionState())
-    with pytest.raises(NotReadyError, match="one is not loaded"):
-        without.find("one")
-    without.find("one@10")
-    assert without.defaults == {}
-    assert not without.ready
-
-
 def test_public_reasons_quote_no_errors() -> None:
     pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=VersionState())
     failed = pinned.with_version("one", "4", loaded(failure="CUDA failure 719"))
@@ -90,20 +70,6 @@ def test_public_reasons_quote_no_errors() -> None:
     assert set(report.values()) == {"ready", "not loaded", "pinned, and not loaded"}
     for said in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
         assert public_reason(said) == said
-
-
-def test_what_is_loaded() -> None:
-    served = registry(two_1=loaded("two"), one_1=loaded(), one_2=loaded(version="2"))
-    served = served.with_version("one", "3", REFUSED)
-    assert [(model.name, model.version) for model in served.models] == [
-        ("one", "1"),
-        ("one", "2"),
-        ("two", "1"),
-    ]
-    assert [(model.name, model.version) for model in served.defaults.values()] == [
-        ("one", "2"),
-        ("two", "1"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -120,56 +86,26 @@ def test_what_is_loaded() -> None:
         ("two@2", NotReadyError, "two@2 is not loaded; /readyz says why"),
     ],
 )
-def test_what_is_not_served(reference: str | None, error: type[ServiceError], message: str) -> None:
+def test_find_refuses_what_is_not_served(
+    reference: str | None, error: type[ServiceError], message: str
+) -> None:
     served = registry(one_1=loaded("one"), two_1=loaded("two"), two_2=REFUSED)
     with pytest.raises(error, match=message) as raised:
         served.find(reference)
     assert raised.value.param == "model"
 
 
-def test_nothing_at_all() -> None:
+def test_empty_registry_is_not_ready() -> None:
     with pytest.raises(NotReadyError, match="no model is loaded"):
         registry().find(None)
     assert not registry().ready
-
-
-@pytest.mark.parametrize(
-    ("slot", "state", "reason"),
-    [
-        (loaded(), State.READY, ""),
-        (loaded(failure="CUDA failure 700"), State.UNAVAILABLE, "CUDA failure 700"),
-        (VersionState(Served(Path("one/1")), refused="bad"), State.READY, "bad"),
-        (REFUSED, State.UNAVAILABLE, "sha256 differs"),
-        (VersionState(), State.UNAVAILABLE, "not loaded"),
-        (VersionState(changing=State.LOADING), State.LOADING, ""),
-        (VersionState(changing=State.UNLOADING), State.UNLOADING, ""),
-    ],
-)
-def test_the_index_tells_the_state(slot: VersionState, state: State, reason: str) -> None:
-    assert slot.entry("one", "1") == IndexEntry("one", "1", state, reason)
-
-
-@pytest.mark.parametrize(
-    ("slots", "ready"),
-    [
-        ({"one_1": loaded()}, True),
-        ({"one_1": loaded(), "one_2": REFUSED}, True),
-        ({"one_1": loaded(), "two_1": REFUSED}, False),
-        ({"one_1": loaded(), "two_1": VersionState(refused="bad")}, True),
-        ({"one_1": loaded(), "two_1": VersionState()}, True),
-        ({"one_1": loaded(), "two_1": VersionState(changing=State.LOADING)}, True),
-        ({"one_1": loaded(), "two_1": loaded("two", failure="lost")}, False),
-        ({"one_1": VersionState()}, False),
-    ],
-)
-def test_readiness(slots: dict[str, VersionState], ready: bool) -> None:
-    assert registry(**slots).ready is ready
 
 
 def test_snapshots_do_not_change() -> None:
     before = registry(one_1=loaded(), one_2=loaded(version="2"), two_1=loaded("two"))
     after = before.with_version("one", "2", None).with_version("two", "1", None)
     assert [(name, version) for name, version, _ in after] == [("one", "1")]
+    assert [f"{model.name}@{model.version}" for model in after.defaults.values()] == ["one@1"]
     assert after.find(None).version == "1"
     with pytest.raises(UnknownModelError):
         after.find("two")
@@ -181,7 +117,7 @@ def test_snapshots_do_not_change() -> None:
     assert not list(after.with_version("one", "1", None))
 
 
-def test_what_is_there(tmp_path: Path) -> None:
+def test_store_lists_bundles_alone(tmp_path: Path) -> None:
     for name, version in (("two", "1"), ("one", "10"), ("one", "9"), (".hidden", "1")):
         place(tmp_path, name, version)
     for folder in ("one/.11-writing", "one/latest", "one/12", "empty"):
@@ -194,18 +130,25 @@ def test_what_is_there(tmp_path: Path) -> None:
     assert not store.has("one", "12")
 
 
-@pytest.mark.parametrize("name", ["three", "", "..", "../one", "one/9", "x" * 300, "\0"])
-def test_models_that_are_not_there(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "version", "error", "message"),
+    [
+        *(
+            (name, None, UnknownModelError, "no model .*; in the repository: one")
+            for name in ("three", "", "..", "../one", "one/9", "x" * 300, "\0")
+        ),
+        *(
+            ("one", version, UnknownVersionError, "no version .* of one, but 9")
+            for version in ("1", "", "../9", "09", "\0")
+        ),
+    ],
+)
+def test_store_refuses_names_and_versions_that_are_not_there(
+    tmp_path: Path, name: str, version: str | None, error: type[ServiceError], message: str
+) -> None:
     place(tmp_path, "one", "9")
-    with pytest.raises(UnknownModelError, match=r"no model .*; in the repository: one"):
-        ModelStore(tmp_path).find(name)
-
-
-@pytest.mark.parametrize("version", ["1", "", "../9", "09", "\0"])
-def test_versions_that_are_not_there(tmp_path: Path, version: str) -> None:
-    place(tmp_path, "one", "9")
-    with pytest.raises(UnknownVersionError, match=r"no version .* of one, but 9"):
-        ModelStore(tmp_path).find("one", version)
+    with pytest.raises(error, match=message):
+        ModelStore(tmp_path).find(name, version)
 
 
 def test_a_fingerprint_changes_with_the_files(tmp_path: Path) -> None:
@@ -222,7 +165,7 @@ def test_a_fingerprint_changes_with_the_files(tmp_path: Path) -> None:
     assert len(set(prints)) == 4
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_store_without_a_folder(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "nowhere")
     assert store.versions() == []
     with pytest.raises(BundleError, match="no such folder"):
@@ -246,11 +189,11 @@ def test_a_bundle_that_cannot_be_read_does_not_hide_the_others(
     assert store.fingerprints() == {"one": {"1": "denied", "3": "print"}}
 
 
-def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def deny(folder: Path) -> list[str]:
-        raise PermissionError("denied")
-
-    monkeypatch.setattr("foretell.service.engine.store.layout.model_names", deny)
+def test_store_lists_nothing_of_a_folder_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(tmp_path, "one", "1")
+    monkeypatch.setattr(layout, "model_names", Mock(side_effect=PermissionError("denied")))
     assert ModelStore(tmp_path).versions() == []
 
 

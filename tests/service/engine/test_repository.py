@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.limits import Memory
-from foretell.service.engine.model import Model
 from foretell.service.engine.registry import IndexEntry, State
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.scheduler import Scheduler
@@ -21,14 +19,9 @@ from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,
     StartError,
-    UnknownModelError,
-    UnknownVersionError,
 )
 from tests.service.served import Opener, Recorder, Scene, Served, place, remove
-from tests.support.bundles import Spec, write_bundle
 from tests.support.waiting import until
-
-Open = Callable[[Path], Model]
 
 
 @pytest.fixture
@@ -37,33 +30,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.started(tmp_path, "one@1", "one@2")
 
 
-def test_real_bundles(open_model: Open, tmp_path: Path) -> None:
-    for version in ("2", "10"):
-        write_bundle(tmp_path, Spec(version=version))
-    broken = write_bundle(tmp_path, Spec(name="broken"))
-    (broken / layout.WEIGHTS).write_bytes(b"broken")
-    repository = Repository(tmp_path, open_model, Recorder())
-    repository.start()
-    assert [model.name for model in repository.registry.defaults.values()] == ["repeat"]
-    assert repository.registry.loaded("repeat") == ["2", "10"]
-    assert repository.registry.find(None).version == "10"
-    assert repository.registry.find("repeat@2").version == "2"
-    assert not repository.snapshot.ready
-    report = repository.snapshot.report
-    assert report["repeat@10"] == "ready"
-    # Callers without keys read it: not where the repository is.
-    assert report["broken@1"].startswith("broken/1/weights.bin: sha256 differs")
-    for reference in ("broken", "broken@1"):
-        with pytest.raises(NotReadyError, match="is not loaded"):
-            repository.registry.find(reference)
-
-
 def closers() -> list[str]:
     """Threads that are to close a model."""
     return [own.name for own in threading.enumerate() if own.name.startswith("close-one@")]
 
 
-def test_nothing_to_serve(tmp_path: Path) -> None:
+def test_start_without_bundles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
         Scene(tmp_path / "nowhere").repository.start()
     # What other tests have left may be beside their folders.
@@ -101,7 +73,7 @@ def test_a_folder_one_level_off_is_hinted_at(
 
 
 @pytest.mark.parametrize("unloaded", [True, False])
-def test_a_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
+def test_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
     scene = Scene.started(tmp_path, "one@1", "one@2", request_seconds=3600)
     old = scene.find("one@1")
     if unloaded:
@@ -178,7 +150,7 @@ def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
     assert scene.open.opened == []
 
 
-def test_refusals_say_why(tmp_path: Path) -> None:
+def test_errors_of_loads_say_why(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "latest", one="2")
     scene.place("two@1")
     scene.place("one@1")
@@ -193,25 +165,6 @@ def test_refusals_say_why(tmp_path: Path) -> None:
     remove(tmp_path, "two", "1")
     with pytest.raises(BundleError, match="is empty; what is loaded stays"):
         scene.repository.poll()
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "error"),
-    [
-        *(
-            (name, version, UnknownModelError)
-            for name in ("", "../models", "one/1", "one@1", "\0")
-            for version in (None, "1", "\0")
-        ),
-        *(("one", version, UnknownVersionError) for version in ("", "01", "latest", "../1")),
-    ],
-)
-def test_names_of_what_is_not_there(
-    scene: Scene, name: str, version: str | None, error: type[Exception]
-) -> None:
-    for change in (scene.repository.load, scene.repository.unload):
-        with pytest.raises(error):
-            change(name, version)
 
 
 def test_loads_of_a_model_take_turns(scene: Scene) -> None:
@@ -238,13 +191,6 @@ def test_other_models_answer_during_a_load(scene: Scene) -> None:
     loading.join(30)
     assert scene.find("one").version == "3"
     assert scene.told.events[-1] == "loaded one@3"
-
-
-def test_draining_is_not_ready_and_still_answers(scene: Scene) -> None:
-    scene.repository.drain()
-    assert not scene.repository.snapshot.ready
-    assert scene.repository.snapshot.report == {"one@1": "draining", "one@2": "draining"}
-    assert scene.find("one").version == "2"
 
 
 def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -> None:
@@ -316,14 +262,6 @@ def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
     assert scene.has == ["one@1", "one@2", "one@3"]
 
 
-def test_nothing_is_loaded_once_it_is_closed(scene: Scene) -> None:
-    models = scene.repository.registry.models
-    scene.repository.close(5)
-    assert all(model.closed.is_set() for model in models)
-    with pytest.raises(NotReadyError, match="stopping"):
-        scene.repository.load("one", "1")
-
-
 def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
     clock, own, now = iter((100.0, 100.0, 107.0)), threading.get_ident(), time.monotonic
@@ -361,7 +299,9 @@ def test_pruning_lists_no_folder_while_bundles_are_there(
     assert "one@3" not in scene.states
 
 
-def test_it_polls_and_prunes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_polls_and_prunes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 0.001)
     # A watched folder may be empty at the start.
     scene = Scene(tmp_path, watch_seconds=0.01)
@@ -491,7 +431,7 @@ def lazy(tmp_path: Path) -> Scene:
     return scene
 
 
-def test_nothing_is_loaded_before_it_is_asked_for(lazy: Scene) -> None:
+def test_models_on_demand_are_not_loaded_at_the_start(lazy: Scene) -> None:
     assert lazy.has == ["one@1", "one@2"]
     assert [lazy.find(f"one@{version}").loads for version in "12"] == [0, 0]
     assert lazy.told.events == []

@@ -57,10 +57,6 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
-        self._patch = pytest.MonkeyPatch()
-        # It looks for itself at no time of its own.
-        self._patch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 3600)
         self.disk: dict[Key, tuple[str, int]] = {}
         self.seen: dict[str, dict[str, int]] = {}
         self.known: dict[Key, Known] = {}
@@ -69,6 +65,9 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.writes = 0
 
     def teardown(self) -> None:
+        if not hasattr(self, "scene"):
+            # Hypothesis has given up before `start`.
+            return
         self.scene.repository.close(5)
         assert all(model.closed.is_set() for model in self.models)
         self._patch.undo()
@@ -82,6 +81,10 @@ class RepositoryMachine(RuleBasedStateMachine):
         ),
     )
     def start(self, choice: VersionChoice, pins: dict[str, str], bundles: dict[Key, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._patch = pytest.MonkeyPatch()
+        # It looks for itself at no time of its own.
+        self._patch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 3600)
         self.latest, self.pins = choice == "latest", pins
         self.scene = Scene(Path(self._folder.name), choice, watch_seconds=3600, **pins)
         for key, content in bundles.items():

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout
-from foretell.bundle.errors import BundleError
 from foretell.service.cuda import gpus
 from foretell.service.engine import runtime
 from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.runtime import Runtime, check_distributions
-from foretell.service.errors import ModelFailedError, StartError
+from foretell.service.errors import StartError
 from tests.service.cuda.fake import CPU, CUDA, FakeLibrary, FakeModule, expected, history
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT
@@ -44,6 +43,7 @@ def test_cuda_when_it_works(fake: FakeModule, device: str) -> None:
 
 def test_batches_of_any_size_go_without_cuda_graphs(fake: FakeModule) -> None:
     session = Runtime("cuda").open(Path("g"))
+    assert not session.captures
     session.warm(0)
     feeds = history(3)
     np.testing.assert_array_equal(session.run(feeds)["forecast"], expected(feeds))
@@ -90,7 +90,7 @@ def test_cpu_takes_no_gpu(fake: FakeModule) -> None:
     assert options.entries["session.use_env_allocators"] == "1"
 
 
-def test_sessions_share_what_they_keep_for_their_runs(runtime: Runtime, tmp_path: Path) -> None:
+def test_sessions_share_one_arena(runtime: Runtime, tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec(context=4096, horizon=4096)) / layout.FORECAST_GRAPH
     rows = {"history": np.ones((256, 4096, 1), np.float32)}
     sessions = [runtime.open(graph) for _ in range(8)]
@@ -117,58 +117,6 @@ def test_exactly_one_distribution(
         check_distributions()
 
 
-def test_opens_a_real_graph(runtime: Runtime, tmp_path: Path) -> None:
-    session = runtime.open(write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH)
-    assert session.provider == CPU
-
-
-def test_a_graph_that_is_none(runtime: Runtime, tmp_path: Path) -> None:
-    (tmp_path / "graph.onnx").write_bytes(b"not a graph")
-    with pytest.raises(BundleError, match="onnxruntime refuses it"):
-        runtime.open(tmp_path / "graph.onnx")
-
-
-def test_runs_named_arrays(runtime: Runtime, tmp_path: Path) -> None:
-    spec = Spec(channels=("a", "b"))
-    session = runtime.open(write_bundle(tmp_path, spec) / layout.FORECAST_GRAPH)
-    history = np.arange(48, dtype=np.float32).reshape(3, 8, 2)
-    outputs = session.run({"history": history})
-    assert list(outputs) == ["forecast"]
-    np.testing.assert_array_equal(outputs["forecast"], spec.forecast(history))
-
-
-def test_knows_its_signature(runtime: Runtime, tmp_path: Path) -> None:
-    spec = Spec(with_calendar=True)
-    session = runtime.open(write_bundle(tmp_path, spec) / layout.FORECAST_GRAPH)
-    assert session.inputs == {
-        "history": (None, 8, 1),
-        "history_calendar": (None, 8, 4),
-        "future_calendar": (None, 4, 4),
-    }
-    assert session.outputs == ("forecast",)
-
-
-def test_a_stopped_session_runs_no_more(
-    runtime: Runtime, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    session = runtime.open(write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH)
-    session.stop()
-    with pytest.raises(ModelFailedError) as failure:
-        session.run({"history": np.zeros((1, 8, 1), np.float32)})
-    assert "terminate flag" in str(failure.value.__cause__)
-
-
-def test_a_failing_graph(
-    runtime: Runtime, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_bundle(tmp_path, Spec(fails=True))
-    session = runtime.open(folder / layout.FORECAST_GRAPH)
-    session.run({"history": np.zeros((1, 8, 1), np.float32)})
-    with pytest.raises(ModelFailedError) as failure:
-        session.run({"history": np.full((1, 8, 1), 5, np.float32)})
-    assert "out of data bounds" in str(failure.value.__cause__)
-
-
 # In a process of its own: sessions of other tests would hold parts of what is to be given back.
 _GIVEN_BACK = """
 import sys
@@ -186,7 +134,7 @@ assert session.run(large)["forecast"].shape == (2_000_000, 4, 1)
 """
 
 
-def test_what_a_large_run_took_is_given_back(tmp_path: Path) -> None:
+def test_shrink_gives_back_the_memory_of_a_large_run(tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH
     command = [sys.executable, "-c", _GIVEN_BACK, str(graph)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Whatever comes, and in whatever order: everyone gets one outcome, which is his."""
+"""Whatever is submitted, paused, cancelled and closed: each run has one outcome, its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LONG = 3600.0
 
 @dataclass
 class Submitted:
-    """Some work, and what became of it."""
+    """A run, and how often its callback was called."""
 
     queue: int
     graph: str
@@ -46,7 +46,7 @@ class Submitted:
     windows: int
     fails: bool
     ends: str
-    work: Run
+    run: Run
     outcomes: int = 0
 
     def count(self, _: Run) -> None:
@@ -54,7 +54,7 @@ class Submitted:
 
 
 class World:
-    """A batcher of two queues whose runs wait for permits, and all that was submitted."""
+    """A scheduler of two queues whose batches wait for permits, and all that was submitted."""
 
     def __init__(self, workers: int) -> None:
         self.scheduler = Scheduler(workers)
@@ -78,7 +78,7 @@ class World:
         return queue
 
     def _run(self, queue: int, graph: str, feeds: Arrays) -> Arrays:
-        """Rows are number of work, number of row, and whether that fails."""
+        """Rows are the number of the run, of the row, and whether that fails."""
         rows = feeds["x"]
         if len(rows) > GRAPH_LIMITS.get(graph, MAX_BATCH):
             self.wrong.append(f"a batch of {len(rows)}")
@@ -92,7 +92,7 @@ class World:
         return {"y": rows[:, :2] * 10 + (ord(graph) + 1000 * queue)}
 
     def change(self, change: str, queue: Queue, graph: str) -> None:
-        """The session of a graph comes, goes, or cannot be had."""
+        """Change whether the session of a graph is open."""
         match change:
             case "pause":
                 queue.pause(graph, lambda: None)
@@ -116,24 +116,24 @@ class World:
         rows = np.array([(number, row, fails and row == windows - 1) for row in range(windows)])
         seconds = {"late": -1.0, "soon": 0.002}.get(ends, LONG)
         try:
-            work = self.queues[queue].submit(
+            run = self.queues[queue].submit(
                 graph, {"x": rows}, deadline=time.monotonic() + seconds, admitted=admitted
             )
         except (QueueFullError, NotReadyError) as error:
             if admitted and isinstance(error, QueueFullError):
-                self.wrong.append("work that continues was refused")
+                self.wrong.append("an admitted run was refused")
             return
-        one = Submitted(queue, graph, number, windows, fails, ends, work)
+        one = Submitted(queue, graph, number, windows, fails, ends, run)
         with self._lock:
             self.submitted.append(one)
-        work.add_done_callback(one.count)
+        run.add_done_callback(one.count)
         if ends == "cancel":
-            work.cancel()
+            run.cancel()
 
     def cancel(self, number: int) -> None:
         if self.submitted:
             one = self.submitted[number % len(self.submitted)]
-            if one.work.cancel():
+            if one.run.cancel():
                 one.ends = "cancel"
 
     def check(self) -> None:
@@ -149,20 +149,20 @@ class World:
         failing = {(one.queue, one.graph) for one in self.submitted if one.fails}
         for one in self.submitted:
             assert one.outcomes == 1
-            run = self._seen.get(one.number, [])
-            assert sorted(run) == sorted(set(run)), "a window ran twice"
-            assert one.ends != "late" or run == [], "late work was run"
+            rows = self._seen.get(one.number, [])
+            assert sorted(rows) == sorted(set(rows)), "a window ran twice"
+            assert one.ends != "late" or rows == [], "a late run was run"
             self._check_outcome(one, (one.queue, one.graph) in failing)
 
     def _check_outcome(self, one: Submitted, failing: bool) -> None:
-        error = one.work.error
+        error = one.run.error
         if isinstance(error, CancelledError):
             assert one.ends == "cancel"
         elif error is None:
             assert one.ends in ("", "soon", "cancel")
             rows = np.array([(one.number, row) for row in range(one.windows)])
             expected = rows * 10 + (ord(one.graph) + 1000 * one.queue)
-            np.testing.assert_array_equal(one.work.result(0)["y"], expected)
+            np.testing.assert_array_equal(one.run.result(0)["y"], expected)
         elif isinstance(error, DeadlineExceededError):
             assert one.ends in ("late", "soon")
         elif isinstance(error, ModelFailedError):
@@ -180,7 +180,7 @@ QUEUE, GRAPH = st.integers(0, QUEUES - 1), st.sampled_from("ab")
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Work comes, is run, cancelled and late, sessions come and go: each has one outcome."""
+    """Runs are submitted, cancelled and late, and graphs paused, in any order."""
 
     @initialize(workers=st.integers(1, 3), waits=st.booleans())
     def start(self, workers: int, waits: bool) -> None:
@@ -234,7 +234,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         world.permits.release(10_000)
         for one in world.submitted if self.waits else ():
             with suppress(CancelledError, ServiceError):
-                one.work.result(30)
+                one.run.result(30)
         world.scheduler.close(30)
         assert not world.scheduler.going
         world.check()
@@ -244,7 +244,7 @@ TestSchedulerMachine = cast("type", SchedulerMachine).TestCase
 TestSchedulerMachine.settings = settings(stateful_step_count=25)
 
 
-def test_every_work_of_many_threads_has_one_outcome() -> None:
+def test_every_run_of_many_threads_has_one_outcome() -> None:
     """Callers that submit and cancel at once, while deadlines pass and batches fail."""
     world = World(workers=3)
     world.permits.release(100_000)

@@ -31,7 +31,9 @@ def test_counts_of_requests() -> None:
     metrics.answered("/forecast", 429, 4.0, KEY)
     metrics.answered("/forecast", 200, 1.0, ("m", "2"), stages)
     metrics.observer(*KEY).ran(3, 4, 0.5, 0.125)
-    (found,) = of(metrics)
+    found, second, other = of(metrics, KEY, ("m", "2"), ("other", "1"))
+    assert (second.execution_count, second.inference_stats.success.count) == (0, 1)
+    assert (other.name, other.version, other.inference_stats.success.count) == ("other", "1", 0)
     assert {name: (each.count, each.ns / SECOND) for name, each in found.inference_stats} == {
         "success": (2, 1.625),
         "fail": (1, 0.0),
@@ -55,15 +57,6 @@ def test_counts_of_batches() -> None:
     assert (found.inference_count, found.execution_count) == (24, 3)
     assert found.inference_stats.compute_infer == Duration(count=3, ns=3_500_000_000)
     assert before * 1000 - 1 <= found.last_inference <= time.time() * 1000 + 1
-
-
-def test_versions_are_counted_by_themselves() -> None:
-    metrics = Metrics()
-    metrics.observer(*KEY).ran(1, 1, 0.5, 1.0)
-    metrics.observer("m", "2")
-    one, two, three = of(metrics, KEY, ("m", "2"), ("other", "1"))
-    assert (one.execution_count, two.execution_count, three.execution_count) == (1, 0, 0)
-    assert (three.name, three.version, three.inference_stats.success.count) == ("other", "1", 0)
 
 
 def test_every_counter_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

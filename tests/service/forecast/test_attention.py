@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from foretell.service.forecast.attention import (
     select,
 )
 from foretell.service.forecast.requests import AttentionOptions
-from foretell.service.forecast.times import timeline_from
+from foretell.service.forecast.times import Timeline, timeline_from
 from foretell.timeaxis.frequency import Frequency
 from tests.service.client import Client
 from tests.service.forecast.bodies import EIGHT, PAIRS, body
@@ -42,6 +44,12 @@ MANIFEST = Manifest.model_construct(name="m", attention=STAGES)
 def test_selects(options: dict[str, object], chosen: list[str]) -> None:
     selection = select(AttentionOptions.model_validate(options), MANIFEST, "a")
     assert [stage.name for stage in selection.stages] == chosen
+    # A stage whose name has no number is in layer 0.
+    step = Axis(length=2, start=-2)
+    only = Manifest.model_construct(
+        name="m", attention=(stage("only", "softmax", "dense", 1, step, step),)
+    )
+    assert select(AttentionOptions(layers=[0]), only, "a").stages == only.attention
 
 
 @pytest.mark.parametrize(
@@ -186,51 +194,53 @@ def test_the_circulant_map() -> None:
     np.testing.assert_array_equal(both, np.eye(2))
 
 
-def test_labels_beyond_time() -> None:
-    channels = Axis(of="channels", length=3, padding=1)
-    assert labels(channels, None, ["wind", "load"]) == ["wind", "load", None]
-    assert labels(Axis(of="clusters", length=2), None, ["load"]) == [0, 1]
-    assert labels(Axis(of="landmarks", length=3, padding=1), None, ["load"]) == [0, 1, None]
+DAYS = timeline_from("2024-01-01", None, Frequency.parse("D"), 3, "i")
+HOURS = timeline_from("2024-01-01T00:00Z", None, Frequency.parse("h"), 8, "i")
+PATCHES = Axis(of="patches", length=3, start=-8, stride=2, width=4)
 
 
-def test_labels_of_steps() -> None:
-    assert labels(Axis(length=5, start=-2, padding=1), None, ()) == [-2, -1, 0, 1, None]
-    timeline = timeline_from("2024-01-01", None, Frequency.parse("D"), 3, "i")
-    assert labels(Axis(length=3, start=-1), timeline, ()) == [
-        "2024-01-03T00:00:00",
-        "2024-01-04T00:00:00",
-        "2024-01-05T00:00:00",
-    ]
-
-
-def test_labels_of_patches() -> None:
-    axis = Axis(of="patches", length=3, start=-8, stride=2, width=4)
-    assert labels(axis, None, ()) == [
-        {"start": -8, "end": -5},
-        {"start": -6, "end": -3},
-        {"start": -4, "end": -1},
-    ]
-    timeline = timeline_from("2024-01-01T00:00Z", None, Frequency.parse("h"), 8, "i")
-    assert labels(axis, timeline, ())[-1] == {
-        "start": "2024-01-01T04:00:00+00:00",
-        "end": "2024-01-01T07:00:00+00:00",
-    }
+def padded(length: int, stride: int, width: int) -> Axis:
+    """Patches of a history whose end is padded."""
+    return Axis(of="patches", length=length, start=-8, stride=stride, width=width, end=0)
 
 
 @pytest.mark.parametrize(
-    ("patch", "stride", "patches", "last"),
+    ("axis", "timeline", "expected"),
     [
-        (4, 2, 4, {"start": -2, "end": -1}),
-        (2, 3, 4, {"start": -1, "end": -1}),
-        (2, 4, 3, {"start": -1, "end": -1}),
-        (1, 1, 9, -1),
+        (Axis(of="channels", length=3, padding=1), None, ["wind", "load", None]),
+        (Axis(of="clusters", length=2), None, [0, 1]),
+        (Axis(of="landmarks", length=3, padding=1), None, [0, 1, None]),
+        (Axis(length=5, start=-2, padding=1), None, [-2, -1, 0, 1, None]),
+        (
+            Axis(length=3, start=-1),
+            *(DAYS, [f"2024-01-0{day}T00:00:00" for day in (3, 4, 5)]),
+        ),
+        (PATCHES, None, [{"start": start, "end": start + 3} for start in (-8, -6, -4)]),
+        (
+            PATCHES,
+            HOURS,
+            [
+                {
+                    "start": f"2024-01-01T0{start}:00:00+00:00",
+                    "end": f"2024-01-01T0{end}:00:00+00:00",
+                }
+                for start, end in ((0, 3), (2, 5), (4, 7))
+            ],
+        ),
+        (
+            padded(4, 2, 4),
+            *(None, [{"start": at, "end": min(at + 3, -1)} for at in (-8, -6, -4, -2)]),
+        ),
+        (padded(4, 3, 2), None, [(-8, -7), (-5, -4), (-2, -1), (-1, -1)]),
+        (padded(3, 4, 2), None, [(-8, -7), (-4, -3), (-1, -1)]),
+        (padded(9, 1, 1), None, [-8, -7, -6, -5, -4, -3, -2, -1, -1]),
     ],
 )
-def test_labels_of_a_padded_history_end_with_it(
-    patch: int, stride: int, patches: int, last: object
-) -> None:
-    axis = Axis(of="patches", length=patches, start=-8, stride=stride, width=patch, end=0)
-    assert labels(axis, None, ())[-1] == last
+def test_labels(axis: Axis, timeline: Timeline | None, expected: list[Any]) -> None:
+    named = [
+        {"start": each[0], "end": each[1]} if isinstance(each, tuple) else each for each in expected
+    ]
+    assert labels(axis, timeline, ["wind", "load"]) == named
 
 
 @pytest.mark.parametrize(
@@ -252,13 +262,6 @@ def test_labels_of_a_padded_history_end_with_it(
 )
 def test_durations(frequency: str, text: str | None) -> None:
     assert duration(3, Frequency.parse(frequency)) == text
-
-
-def test_stages_of_a_name_without_a_number_are_layer_0() -> None:
-    step = Axis(length=2, start=-2)
-    only = stage("only", "softmax", "dense", 1, step, step)
-    manifest = Manifest.model_construct(name="m", attention=(only,))
-    assert select(AttentionOptions(layers=[0]), manifest, "a").stages == (only,)
 
 
 @pytest.mark.parametrize("options", [{}, {"stages": ["encoder.0.self"]}, {"layers": [0]}])
@@ -296,23 +299,18 @@ def test_attention_of_a_request(client: Client) -> None:
 
 
 def test_attention_in_part(client: Client) -> None:
-    request = body(
-        {"series": PAIRS, "channels": ["wind", "load"]},
-        model="multi",
-        attention={"stages": ["decoder.0.cross"], "heads": "mean"},
-    )
-    (cross,) = client.first(request)["attention"]
-    assert cross["axes"] == ["channel", "query", "key"]
-    assert cross["key"] == [
-        {"start": -8, "end": -5},
-        {"start": -6, "end": -3},
-        {"start": -4, "end": -1},
-    ]
-    own_order = body(
-        {"series": [row[::-1] for row in PAIRS]}, model="multi", attention={"heads": "mean"}
-    )
-    whole = client.first(own_order)["attention"][2]
-    np.testing.assert_allclose(cross["weights"], np.array(whole["weights"])[::-1], rtol=1e-5)
+    swapped = {"series": PAIRS, "channels": ["wind", "load"]}
+    cross = {"stages": ["decoder.0.cross"], "heads": "mean"}
+    (found,) = client.first(body(swapped, model="multi", attention=cross))["attention"]
+    assert found["axes"] == ["channel", "query", "key"]
+    assert found["key"] == [{"start": start, "end": start + 3} for start in (-8, -6, -4)]
+    entry = {"series": [row[::-1] for row in PAIRS]}
+    whole = client.first(body(entry, model="multi", attention={"heads": "mean"}, horizon=9))
+    # Of a long horizon it is that of the first pass.
+    expected = np.array(whole["attention"][2]["weights"])[::-1]
+    np.testing.assert_allclose(found["weights"], expected, rtol=1e-5)
+    wrong = body(swapped, model="multi", attention={"heads": [2]})
+    assert client.error(wrong)["param"] == "options.attention.heads[0]"
 
 
 def test_attention_of_several_inputs(client: Client) -> None:
@@ -322,23 +320,3 @@ def test_attention_of_several_inputs(client: Client) -> None:
     lags = [output["content"][0]["attention"][0]["lags"] for output in answer["outputs"]]
     assert sorted(lags[1]) == [0, 2]
     assert lags[0] != lags[1]
-
-
-def test_some_heads_of_the_attention(client: Client) -> None:
-    whole = client.first(body({"series": PAIRS}, model="multi", attention=True))["attention"]
-    some = client.first(body({"series": PAIRS}, model="multi", attention={"heads": [1]}))
-    for all_heads, one_head in zip(whole, some["attention"], strict=True):
-        if all_heads["form"] == "dense":
-            assert (all_heads["heads"], one_head["heads"]) == ([0, 1], [1])
-            expected = np.array(all_heads["weights"])[..., [1], :, :]
-            np.testing.assert_array_equal(one_head["weights"], expected)
-    assert whole[2]["channels"] == ["load", "wind"]
-    request = body({"series": PAIRS}, model="multi", attention={"heads": [2]})
-    assert client.error(request)["param"] == "options.attention.heads[0]"
-
-
-def test_attention_of_a_long_horizon_is_that_of_the_first_pass(client: Client) -> None:
-    request = body({"series": PAIRS}, model="multi", attention=True)
-    first = client.first(request)
-    request["options"]["horizon"] = 9
-    assert client.first(request)["attention"] == first["attention"]

@@ -79,6 +79,7 @@ def test_strides_beyond_all_rows(client: Client, stride: int) -> None:
             assert answer.json()["error"]["param"] == "options.stride"
         else:
             assert answer.json()["outputs"][0]["content"][0]["origins"] == 1
+            assert answer.json().get("metadata") == more.get("metadata")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +90,16 @@ def test_the_same_as_forecasts_one_by_one(
     client: Client, model: str, horizon: int, stride: int
 ) -> None:
     entry, options = series(model), {"horizon": horizon}
+    sent = entry
+    if model == "multi":
+        # In another order of columns, by which the answer is turned, too.
+        turned = {"channels": ["wind", "load"], "series": [row[::-1] for row in entry["series"]]}
+        sent = entry | turned
     found = first(
-        client, {"model": model, "inputs": [entry], "options": {**options, "stride": stride}}
+        client, {"model": model, "inputs": [sent], "options": {**options, "stride": stride}}
     )
+    names = [each["name"] for each in found["channels"]]
+    assert names == (["wind", "load"] if model == "multi" else ["load"])
     origins = [*range(ROWS - horizon, 7, -stride)][::-1]
     forecast, _ = one_by_one(client, model, entry, origins, **options)
     rows = values(forecast.shape[2])
@@ -104,7 +112,7 @@ def test_the_same_as_forecasts_one_by_one(
     )
     assert found["first_origin"] == str(np.datetime64(START, "s") + origins[0] * 3600)
     assert found["last_origin"] == str(np.datetime64(START, "s") + origins[-1] * 3600)
-    for channel, told in enumerate(found["channels"]):
+    for channel, told in enumerate(sorted(found["channels"], key=lambda each: each["name"])):
         own, naive = forecast[..., channel] - future[..., channel], last - future
         mae, others = np.abs(own).mean(), np.abs(naive[..., channel]).mean()
         assert told["mse"] == pytest.approx(np.square(own).mean(), rel=1e-5)
@@ -219,53 +227,53 @@ def test_quantiles_corrected_by_the_origins_before(
 
 
 @pytest.mark.parametrize(
-    ("options", "rows", "param", "message"),
+    ("rows", "changes", "origins", "corrected"),
     [
-        ({"quantiles": None}, 40, "options.calibration", "it is of quantiles"),
-        ({"origins": 4}, 40, "options.origins", "expected at least 5, so that one has 3 to"),
-        ({}, 25, "inputs[0].series", "expected at least 26 rows"),
+        # The least that it takes, and no more than others have before them.
+        (26, {"origins": 5}, 5, 1),
+        (400, {"horizon": 1, "origins": 300}, 192, 189),
     ],
 )
-def test_what_it_takes_to_correct_quantiles(
-    client: Client, options: dict[str, Any], rows: int, param: str, message: str
+def test_how_many_origins_are_corrected(
+    client: Client, rows: int, changes: dict[str, Any], origins: int, corrected: int
 ) -> None:
-    asked = {"horizon": 6, "quantiles": [0.5], "calibration": "history"} | options
-    one = {"model": "calibrated", "inputs": [series("calibrated", rows)], "options": asked}
+    options = {"horizon": 6, "quantiles": [0.5], "calibration": "history"} | changes
+    one = {"model": "calibrated", "inputs": [series("calibrated", rows)], "options": options}
+    found = first(client, one)
+    assert (found["origins"], found["calibration"]["origins"]) == (origins, corrected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "param", "message"),
+    [
+        (40, {"quantiles": None}, "options.calibration", "it is of quantiles"),
+        (40, {"origins": 4}, "options.origins", "expected at least 5, so that one has 3 to"),
+        (25, {}, "inputs[0].series", "expected at least 26 rows"),
+    ],
+)
+def test_quantiles_that_are_not_corrected(
+    client: Client, rows: int, changes: dict[str, Any], param: str, message: str
+) -> None:
+    options = {"horizon": 6, "quantiles": [0.5], "calibration": "history"} | changes
+    one = {"model": "calibrated", "inputs": [series("calibrated", rows)], "options": options}
     found = error(client, one)
     assert found["param"] == param
     assert message in found["message"]
 
 
-def test_a_stride_too_short_to_correct_a_long_horizon_is_refused(tmp_path: Path) -> None:
+def test_a_stride_too_short_to_correct_a_long_horizon(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(horizon=192, calibrated=1))
     options = {"quantiles": [0.5], "calibration": "history"}
-    rows = {"series": values(rows=900)[:, 0].tolist()}
+    request = {"inputs": [{"series": values(rows=900)[:, 0].tolist()}]}
     with Client(tmp_path) as client:
-        for stride in (1, 2):
-            asked = {"inputs": [rows], "options": options | {"stride": stride}}
-            answer = post(client, asked)
-            assert (answer.status_code == 200) == (stride == 2)
-        found = error(client, {"inputs": [rows], "options": options | {"stride": 1}})
+        first(client, request | {"options": options | {"stride": 2}})
+        found = error(client, request | {"options": options | {"stride": 1}})
     assert found["param"] == "options.stride"
     assert found["message"].startswith("expected at least 2, so that one of 192 origins has 3")
 
 
-def test_the_least_it_takes_to_correct_quantiles_is_enough(client: Client) -> None:
-    options = {"horizon": 6, "quantiles": [0.5], "calibration": "history", "origins": 5}
-    one = {"model": "calibrated", "inputs": [series("calibrated", 26)], "options": options}
-    found = first(client, one)
-    assert (found["origins"], found["calibration"]["origins"]) == (5, 1)
-
-
-def test_no_more_are_corrected_than_others_have_before_them(client: Client) -> None:
-    options = {"horizon": 1, "quantiles": [0.5], "calibration": "history", "origins": 300}
-    one = {"model": "calibrated", "inputs": [series("calibrated", 400)], "options": options}
-    found = first(client, one)
-    assert (found["origins"], found["calibration"]["origins"]) == (192, 189)
-
-
 @pytest.mark.parametrize(("most", "corrected"), [(96 * 6 * 2 * 3, 3), (1, 1)])
-def test_what_would_take_long_to_correct_is_left(
+def test_the_work_of_correcting_is_limited(
     client: Client, monkeypatch: pytest.MonkeyPatch, most: int, corrected: int
 ) -> None:
     options = {"horizon": 6, "quantiles": [0.1, 0.9], "calibration": "history"}
@@ -298,26 +306,18 @@ def test_the_last_season(tmp_path: Path) -> None:
     assert told["seasonal_naive"]["mae"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
-def test_columns_are_answered_in_the_order_of_the_input(tmp_path: Path) -> None:
-    write_bundle(tmp_path, Spec(channels=("load", "wind", "rain")))
-    rows = values(3)
-    turned = {"series": rows[:, [1, 2, 0]].tolist(), "channels": ["wind", "rain", "load"]}
-    with Client(tmp_path) as client:
-        own = first(client, {"inputs": [{"series": rows.tolist()}]})
-        others = first(client, {"inputs": [turned]})
-    assert [each["name"] for each in others["channels"]] == turned["channels"]
-    assert [others["channels"][at] for at in (2, 0, 1)] == own["channels"]
-
-
-def test_the_latest_origins(client: Client) -> None:
-    body = {"model": "repeat", "inputs": [series("repeat")], "options": {"horizon": 2}}
-    whole = first(client, body)
-    assert whole["origins"] == 16
-    some = first(client, {**body, "options": {"horizon": 2, "origins": 3}})
-    assert (some["origins"], some["last_origin"]) == (3, whole["last_origin"])
-    cut = {**body["inputs"][0], "series": body["inputs"][0]["series"][-14:]}
-    alone = first(client, {**body, "inputs": [{**cut, "start_timestamp": "2024-03-02T02:00"}]})
-    assert some == alone | {"name": "series-0"}
+def test_the_latest_origins(models: Path) -> None:
+    body = {"model": "repeat@1", "inputs": [series("repeat")], "options": {"horizon": 2}}
+    with Client(models) as client:
+        whole = first(client, body)
+        assert whole["origins"] == 16
+        until(lambda: client.windows("repeat") == 16)
+        assert 'route="/backtest"' in client.get("/metrics").text
+        some = first(client, {**body, "options": {"horizon": 2, "origins": 3}})
+        assert (some["origins"], some["last_origin"]) == (3, whole["last_origin"])
+        cut = {**body["inputs"][0], "series": body["inputs"][0]["series"][-14:]}
+        late = {**cut, "start_timestamp": "2024-03-02T02:00"}
+        assert first(client, {**body, "inputs": [late]}) == some
 
 
 def test_limits_leave_the_latest(models: Path) -> None:
@@ -325,8 +325,7 @@ def test_limits_leave_the_latest(models: Path) -> None:
     body = {"model": "repeat", "inputs": inputs, "options": {"stride": 1}}
     with Client(models, max_origins=9) as client:
         answer = post(client, body).json()
-        found = [output["content"][0]["origins"] for output in answer["outputs"]]
-        assert found == [4, 4]
+        assert [output["content"][0]["origins"] for output in answer["outputs"]] == [4, 4]
         (warning,) = answer["warnings"]
         assert (warning["type"], warning["param"]) == ("origins_left_out", "options.stride")
         assert "no room for 25 earlier origins" in warning["message"]
@@ -338,11 +337,11 @@ def test_limits_leave_the_latest(models: Path) -> None:
         assert "2 inputs leave room for 4 origins of each, got 5" in refused["message"]
         refused = error(client, {**body, "inputs": [{"series": values()[:, 0].tolist()}] * 10})
         assert refused["param"] == "options"
+    one = {**body, "inputs": inputs[:1]}
     # 12 rows of a window and its future, in float32.
-    with Client(models, max_queue_bytes=4 * 12 * 7) as client:
-        assert first(client, {**body, "inputs": inputs[:1]})["origins"] == 7
-    with Client(models, max_answer_values=4 * 6) as client:
-        assert first(client, {**body, "inputs": inputs[:1]})["origins"] == 6
+    for limit, origins in (({"max_queue_bytes": 4 * 12 * 7}, 7), ({"max_answer_values": 24}, 6)):
+        with Client(models, **limit) as client:
+            assert first(client, one)["origins"] == origins
 
 
 @pytest.mark.parametrize("missing", ["interpolate", "ffill"])
@@ -396,30 +395,27 @@ def test_nothing_that_followed_is_known(client: Client) -> None:
     assert client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8") == was
     assert (told["mse"], told["mae"], told["last_value"]["relative_mae"]) == (None, None, None)
     assert told["steps"] == {"mse": [None], "mae": [None]}
-
-
-def test_nothing_is_relative_to_a_baseline_without_errors(client: Client) -> None:
+    # Nor is anything relative to a baseline without errors.
     (told,) = first(client, {"model": "repeat", "inputs": [{"series": [2.0] * 20}]})["channels"]
     assert told["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
 
 
-def test_too_few_rows_are_one_inputs_error(client: Client) -> None:
-    inputs = [{"series": series("repeat")["series"]}, {"series": [0.0] * 11}]
-    answer = post(client, {"model": "repeat", "inputs": inputs}).json()
-    assert answer["status"] == "partial"
-    assert answer["outputs"][0]["content"][0]["origins"] == 8
-    found = answer["outputs"][1]["error"]
-    assert found["param"] == "inputs[1].series"
-    assert found["message"] == "expected at least 12 rows (8 to read and 4 that follow), got 11"
-    assert error(client, {"model": "repeat", "inputs": inputs[1:]})["param"] == "inputs[0].series"
-
-
-def test_a_forecast_that_is_not_finite_is_an_error(client: Client) -> None:
-    # The second channel's forecast is twice its value.
-    rows = [[0.0, 0.0]] * 10 + [[0.0, 3e38]] * 10
-    found = error(client, {"model": "multi", "inputs": [{"series": rows}]})
-    assert found["param"] == "inputs[0].series"
-    assert "is not finite" in found["message"]
+def test_an_input_that_cannot_be_backtested_has_an_error_of_its_own(client: Client) -> None:
+    # The second channel's forecast is twice its value, and so is not finite.
+    far = {"series": [[0.0, 0.0]] * 10 + [[0.0, 3e38]] * 10}
+    for model, wrong, message in (
+        ("repeat", {"series": [0.0] * 11}, "expected at least 12 rows (8 to read and 4 that foll"),
+        ("multi", far, "is not finite"),
+    ):
+        right = {"series": series(model)["series"]}
+        answer = post(client, {"model": model, "inputs": [right, wrong]}).json()
+        assert answer["status"] == "partial"
+        assert answer["outputs"][0]["content"][0]["origins"] == 8
+        found = answer["outputs"][1]["error"]
+        assert found["param"] == "inputs[1].series"
+        assert message in found["message"]
+        refused = error(client, {"model": model, "inputs": [wrong]})
+        assert refused["param"] == "inputs[0].series"
 
 
 def test_a_table(client: Client) -> None:
@@ -450,18 +446,6 @@ def test_a_table(client: Client) -> None:
     assert refused.json()["error"]["param"] == "load[3]"
 
 
-def test_what_is_said_besides(client: Client) -> None:
-    body = {"model": "repeat", "inputs": [series("repeat")], "metadata": {"run": 7}, "note": 1}
-    answer = post(client, body).json()
-    assert answer["metadata"] == {"run": 7}
-    assert [each["param"] for each in answer["warnings"]] == ["note"]
-    assert error(client, {**body, "options": {"strides": 2}})["param"] == "options.strides"
-    misplaced = {**body, "inputs": [{**series("repeat"), "stride": 2}]}
-    assert error(client, misplaced)["param"] == "inputs[0].stride"
-    refused = error(client, {**body, "options": {"quantiles": [0.5]}})
-    assert (refused["type"], refused["param"]) == ("not_supported", "options.quantiles")
-
-
 def test_histories_far_from_the_training_and_filled_values(client: Client) -> None:
     rows = [1.0] * 20
     far = [*rows, *[3000.0] * 20]
@@ -483,12 +467,3 @@ def test_histories_far_from_the_training_and_filled_values(client: Client) -> No
     (warning,) = filled.json()["warnings"]
     assert (warning["type"], warning["param"]) == ("filled", "options.missing")
     assert warning["message"].startswith("3 missing values")
-
-
-def test_it_is_counted_as_what_it_is(client: Client) -> None:
-    body = {"model": "repeat@1", "inputs": [series("repeat")], "options": {"stride": 1}}
-    with Client(client.settings.models) as own:
-        assert first(own, body)["origins"] == 29
-        until(lambda: own.windows("repeat") == 29)
-        text = own.get("/metrics").text
-    assert 'route="/backtest"' in text

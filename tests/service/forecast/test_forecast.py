@@ -1,82 +1,82 @@
+"""Forecasts in JSON, and those of models that do not forecast all they read."""
+
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from foretell.bundle.bounds import Bound
+from foretell.bundle.manifest import Scaler
+from foretell.service.inference.wire import describe
 from tests.service.client import Client, connect
-from tests.service.conftest import CALENDAR, MONTHLY, MULTIVARIATE
-from tests.service.forecast.bodies import EIGHT, PAIRS, body
+from tests.service.conftest import CALENDAR, MULTIVARIATE
+from tests.service.forecast.bodies import EIGHT, PAIRS, body, notes_of, table_of
+from tests.service.inference.bodies import infer, request, tensor
 from tests.service.kserve import kserve_types
 from tests.support.bundles import Spec, write_bundle
 
 
 def test_forecasts(client: Client) -> None:
     answer = client.forecast(body({"name": "a", "series": EIGHT}))
-    assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert client.first(body())["mean_forecast"] == [7.0] * 4
+    assert client.first(body(horizon=1))["mean_forecast"] == [7.0]
     multi = client.first(body({"series": PAIRS}, model="multi"))
     assert multi["mean_forecast"] == [[7.0, -10.0]] * 4
     assert multi["type"] == "multivariate_time_series"
 
 
-def test_both_paths_answer(client: Client) -> None:
-    standard = client.request("POST", "/v1/timeseries/forecast", json=body())
-    assert standard.status_code == 200
-    assert (
-        standard.json()["outputs"][0]["content"]
-        == client.forecast(body()).json()["outputs"][0]["content"]
-    )
-
-
-def test_kserve_builds_requests_that_are_accepted(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("model", "frequency", "extra", "alias"),
+    [
+        ("calendar", "hour", {}, None),
+        ("quarter-hourly", "T", {}, "15min"),
+        ("quarter-hourly", "T", {"frequency_multiple": 15}, "15min"),
+    ],
+)
+def test_kserve_builds_requests_that_are_accepted(
+    client: Client, model: str, frequency: str, extra: dict[str, int], alias: str | None
+) -> None:
     types = kserve_types()
     if types is None:
         pytest.skip("kserve is not installed (pip install --no-deps kserve==0.21.0)")
     request = types.ForecastRequest(
-        model="calendar",
+        model=model,
         inputs=[
             types.TimeSeriesInput(
                 type="univariate_time_series",
                 name="a",
                 series=EIGHT,
-                frequency="hour",
+                frequency=frequency,
                 start_timestamp="2024-01-01T00:00:00Z",
+                **extra,
             )
         ],
         options=types.ForecastOptions(horizon=2, quantiles=None),
         metadata=types.Metadata(source="test"),
     )
-    answer = client.send(request.model_dump_json().encode())
+    content = request.model_dump_json().encode()
+    answer = client.request("POST", "/v1/timeseries/forecast", content=content)
     response = types.ForecastResponse.model_validate_json(answer.content)
     (forecast,) = response.outputs[0].content
-    assert forecast.start_timestamp == "2024-01-01T08:00:00+00:00"
+    minutes = 120 if alias else 480
+    assert forecast.start_timestamp == f"2024-01-01T{minutes // 60:02}:00:00+00:00"
     assert len(forecast.mean_forecast) == 2
+    assert forecast.frequency == (
+        types.Frequency.MINUTE_SHORT if alias else types.Frequency.HOUR_SHORT
+    )
     assert response.metadata == {"source": "test"}
-
-
-@pytest.mark.parametrize("extra", [{}, {"frequency_multiple": 15}])
-def test_kserve_can_use_a_model_of_quarter_hours(client: Client, extra: dict[str, int]) -> None:
-    types = kserve_types()
-    if types is None:
-        pytest.skip("kserve is not installed (pip install --no-deps kserve==0.21.0)")
-    entry = types.TimeSeriesInput(
-        type="univariate_time_series", name="a", series=EIGHT, frequency="T", **extra
-    )
-    request = types.ForecastRequest(
-        model="quarter-hourly", inputs=[entry], options=types.ForecastOptions(horizon=1)
-    )
-    answer = client.send(request.model_dump_json().encode())
-    (forecast,) = types.ForecastResponse.model_validate_json(answer.content).outputs[0].content
-    assert forecast.frequency == types.Frequency.MINUTE_SHORT
-    assert answer.json()["outputs"][0]["content"][0]["frequency_alias"] == "15min"
+    assert answer.json()["outputs"][0]["content"][0].get("frequency_alias") == alias
 
 
 def test_calendar_features_reach_the_model(client: Client) -> None:
@@ -94,23 +94,15 @@ def test_calendar_features_reach_the_model(client: Client) -> None:
     assert client.first(body({"series": EIGHT, "timestamps": listed}, model="calendar")) == forecast
 
 
-def test_months_are_calendar_months(client: Client) -> None:
-    entry = {"series": EIGHT, "start_timestamp": "2023-07-01", "frequency": "M"}
-    forecast = client.first(body(entry, model="monthly"))
-    assert (forecast["frequency"], forecast["frequency_alias"]) == ("M", "MS")
-    assert "frequency_multiple" not in forecast
-    assert len(forecast["timestamps"]) == MONTHLY.horizon
-    assert forecast["timestamps"][:2] == ["2024-03-01T00:00:00", "2024-04-01T00:00:00"]
-
-
 @pytest.mark.parametrize(
     ("frequency", "letter", "multiple"),
     [
         *(("SMS-15", "M", 1), ("3SME-20", "M", 3), ("BME", "M", 1), ("2WOM-3FRI", "M", 2)),
         *(("BQS-FEB", "Q", 1), ("BYE-DEC", "Y", 1), ("LWOM-FRI", "M", 1), ("250us", "S", 250)),
+        *(("h", "H", 1), ("15min", "T", 15), ("MS", "M", 1)),
     ],
 )
-def test_other_frequencies_are_those_of_pandas(
+def test_frequencies_are_those_of_pandas(
     tmp_path: Path, frequency: str, letter: str, multiple: int
 ) -> None:
     write_bundle(tmp_path, Spec(frequency=frequency, with_calendar=True))
@@ -123,37 +115,25 @@ def test_other_frequencies_are_those_of_pandas(
         listed["timestamps"] = [*times[:3], *times[4:9]]
         gap = client.error(body(listed))
     assert [time.replace("T", " ") for time in forecast["timestamps"]] == times[8:]
-    assert (forecast["frequency"], forecast["frequency_alias"]) == (letter, frequency)
-    assert forecast.get("frequency_multiple", 1) == multiple
+    told = {name: each for name, each in forecast.items() if name.startswith("frequency")}
+    expected = {"frequency": letter, "frequency_alias": frequency, "frequency_multiple": multiple}
+    if multiple == 1:
+        del expected["frequency_multiple"]
+    if frequency == "h":
+        del expected["frequency_alias"]
+    assert told == expected
     assert gap["param"] == "inputs[0].timestamps[3]"
-    assert "steps are missing before it" in gap["message"]
+    assert "missing before it" in gap["message"]
 
 
-def test_multiples_are_told_apart_from_their_letter(client: Client) -> None:
-    entry = {"series": EIGHT, "start_timestamp": "2024-01-01T00:00:00"}
-    forecast = client.first(body(entry, model="quarter-hourly", horizon=1))
-    assert (forecast["frequency"], forecast["frequency_multiple"]) == ("T", 15)
-    assert forecast["frequency_alias"] == "15min"
-    assert forecast["timestamps"] == ["2024-01-01T02:00:00"]
-    assert not {"frequency_multiple", "frequency_alias"} & set(client.first(body()))
-
-
-def test_the_horizon_cuts(client: Client) -> None:
-    assert client.first(body(horizon=1))["mean_forecast"] == [7.0]
-    assert client.first({"model": "repeat", "inputs": [{"series": EIGHT}], "options": None})
-
-
-def test_a_version_can_be_named(client: Client) -> None:
+def test_the_model_and_its_version(client: Client, tmp_path: Path) -> None:
     answers = [client.forecast({**body(), "model": name}).json() for name in ("repeat", "repeat@1")]
     assert [answer["model_version"] for answer in answers] == ["10", "1"]
     assert {answer["model"] for answer in answers} == {"repeat"}
-
-
-def test_the_only_model_need_not_be_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("one")
-    write_bundle(folder, Spec(name="single"))
-    with Client(folder) as client:
-        assert client.forecast({"inputs": [{"series": EIGHT}]}).json()["model"] == "single"
+    write_bundle(tmp_path, Spec(name="single"))
+    with Client(tmp_path) as only:
+        request = {"inputs": [{"series": EIGHT}], "options": None}
+        assert only.forecast(request).json()["model"] == "single"
 
 
 def test_a_forecast_is_the_same_alone_and_among_others(client: Client) -> None:
@@ -190,13 +170,6 @@ def test_a_failing_model(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert answer.status_code == 503
         assert answer.json()["error"]["type"] == "model_failed"
         assert client.forecast({"inputs": [{"series": [0.0] * 8}]}).status_code == 200
-
-
-def test_values_too_large_to_forecast(client: Client) -> None:
-    entry = {"series": [[1, 3e38]] * 8}
-    error = client.error(body(entry, model="multi"))
-    assert (error["code"], error["param"]) == ("422", "inputs[0].series")
-    assert "not finite" in error["message"]
 
 
 def test_models_are_listed_as_the_standard_has_it(client: Client) -> None:
@@ -279,3 +252,132 @@ def test_attention_goes_to_who_asked(
             for stage, same in zip(contents[caller]["attention"], alone, strict=True):
                 assert stage["name"] == same["name"]
                 np.testing.assert_allclose(stage["weights"], same["weights"], rtol=1e-5)
+
+
+CHANNELS, TARGETS, COLUMNS = ("load", "wind", "sun"), ("wind", "sun"), [1, 2]
+START, ROWS = "2024-03-01T00:00:00", 60
+LEVELS = [0.1, 0.9]
+CHANGES: dict[str, Any] = {
+    "bounds": {"sun": Bound(low=-2.0)},
+    "scaler": Scaler(mean=(0.0, 0.0, 1.0), std=(1.0, 3.0, 5.0)),
+}
+SPEC: dict[str, Any] = {"channels": CHANNELS, "calibrated": 1, "changes": CHANGES}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One model that forecasts all of three channels and one that forecasts two."""
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder, Spec(name="whole", **SPEC))
+    write_bundle(folder, Spec(name="some", targets=TARGETS, **SPEC))
+    with Client(folder) as both:
+        yield both
+
+
+def values() -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(ROWS, 3)).round(3)
+
+
+def asked(model: str, **options: Any) -> dict[str, Any]:
+    series = {"series": values().tolist(), "start_timestamp": START}
+    return {"model": model, "inputs": [series], "options": options}
+
+
+def first(both: Client, path: str, body: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    answer = both.request("POST", path, json=body)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    return found["outputs"][0]["content"][0], found.get("warnings")
+
+
+@pytest.mark.parametrize("calibration", ["stored", "history"])
+def test_forecasts_of_targets_are_those_of_a_model_of_all(both: Client, calibration: str) -> None:
+    options = {"quantiles": LEVELS, "calibration": calibration}
+    some, _ = first(both, "/forecast", asked("some", **options))
+    whole, _ = first(both, "/forecast", asked("whole", **options))
+    assert some["channels"] == list(TARGETS)
+    assert some["type"] == "multivariate_time_series"
+    found, expected = (
+        np.array([each["mean_forecast"], *each["quantiles"].values()]) for each in (some, whole)
+    )
+    assert found.shape == (3, 4, 2)
+    np.testing.assert_array_equal(found, expected[..., COLUMNS])
+    assert some.get("calibration") == whole.get("calibration")
+    assert (np.array(some["quantiles"]["0.1"])[:, 1] == -2).any()
+    # Columns in another order do not change that of the answer.
+    body = asked("some", **options)
+    body["inputs"][0] |= {
+        "channels": ["sun", "load", "wind"],
+        "series": values()[:, [2, 0, 1]].tolist(),
+    }
+    other, _ = first(both, "/forecast", body)
+    assert other == some
+    del body["options"]
+    told, _ = first(both, "/backtest", body)
+    assert [each["name"] for each in told["channels"]] == list(TARGETS)
+
+
+def test_tables(both: Client) -> None:
+    hours = [datetime(2024, 1, 1) + timedelta(hours=hour) for hour in range(ROWS)]
+    named = dict(zip(CHANNELS, values().T, strict=True))
+    table = pa.table({"unique_id": ["a"] * ROWS, "ds": hours, **named})
+    found = {}
+    for model in ("some", "whole"):
+        path = f"/forecast?model={model}&quantiles=0.1,0.9&calibration=history"
+        found[model] = table_of(both.send_table(table, path))
+    columns = ["wind", "sun", "wind_q0.1", "sun_q0.1", "wind_q0.9", "sun_q0.9"]
+    assert found["some"].column_names == ["unique_id", "ds", *columns]
+    assert found["some"].select(columns).equals(found["whole"].select(columns))
+    assert notes_of(found["some"])["calibration"] == notes_of(found["whole"])["calibration"]
+
+
+@pytest.mark.parametrize("calibration", ["stored", "history"])
+def test_backtest(both: Client, calibration: str) -> None:
+    options = {"horizon": 3, "stride": 2, "quantiles": LEVELS, "calibration": calibration}
+    some, _ = first(both, "/backtest", asked("some", **options))
+    whole, _ = first(both, "/backtest", asked("whole", **options))
+    assert some["channels"] == whole["channels"][1:]
+    assert some["origins"] == whole["origins"]
+    assert some.get("calibration") == whole.get("calibration")
+
+
+@pytest.mark.parametrize("channel", range(3))
+def test_warnings(both: Client, channel: int) -> None:
+    """Of each channel that is read, and of the forecasts that there are."""
+    far = values()
+    far[:, channel] += 40
+    found = {}
+    for model in ("some", "whole"):
+        body = asked(model)
+        body["inputs"][0]["series"] = far.tolist()
+        _, found[model] = first(both, "/forecast", body)
+    expected = found["whole"]
+    if channel not in COLUMNS:
+        expected = [each for each in expected if not each["type"].startswith("forecast")]
+        assert len(expected) < len(found["whole"])
+    assert found["some"] == expected
+
+
+@pytest.mark.parametrize("path", ["/forecast", "/backtest"])
+def test_it_does_not_go_on_from_its_own_forecasts(both: Client, path: str) -> None:
+    answer = both.request("POST", path, json=asked("some", horizon=5))
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["param"] == "options.horizon"
+    assert error["message"].startswith("expected at most 4 steps: some does not forecast all")
+    assert both.request("POST", "/forecast", json=asked("whole", horizon=5)).status_code == 200
+
+
+def test_cards_and_metadata_name_the_targets(both: Client) -> None:
+    some, whole = (both.get(f"/models/{name}").json() for name in ("some", "whole"))
+    assert (some["channels"], some["targets"]) == (list(CHANNELS), list(TARGETS))
+    assert (some["horizon"], some["max_horizon"]) == (4, 4)
+    assert (whole["targets"], whole["max_horizon"]) == (list(CHANNELS), 16)
+    metadata = describe(both.repository.registry.find("some"), ["1"])
+    assert [each.shape for each in metadata.inputs] == [[-1, 8, 3]]
+    assert [each.shape for each in metadata.outputs] == [[-1, 4, 2]]
+    history = values()[-8:].astype(np.float32)
+    (output,) = infer(both, request(tensor(history[None])), model="some").json()["outputs"]
+    assert output["shape"] == [1, 4, 2]
+    expected = np.tile(history[-1, COLUMNS] * [2, 3], 4)
+    np.testing.assert_allclose(output["data"], expected, rtol=1e-6)

@@ -31,57 +31,48 @@ from tests.support.bundles import Spec, write_bundle
 NAN, CONTEXT, NEEDED = np.nan, 8, 3
 
 
-def filled(values: list[float], method: Missing, window: int = 5) -> tuple[list[float], int]:
-    given = np.array(values)[:, None]
-    array, counts = fill(given, method, window, ["load"], lambda row, _: f"s[{row}]")
-    np.testing.assert_array_equal(given[:, 0], values)
-    return array[:, 0].tolist(), counts.get("load", 0)
-
-
-@pytest.mark.parametrize(
-    ("method", "values", "result", "count"),
-    [
-        ("interpolate", [1, NAN, NAN, 4, 5], [1, 2, 3, 4, 5], 2),
-        ("interpolate", [NAN, NAN, 3, NAN, 5], [3, 3, 3, 4, 5], 3),
-        ("interpolate", [1, 2, 3, NAN, NAN], [1, 2, 3, 3, 3], 2),
-        # Earlier rows help, and are left as they came.
-        ("interpolate", [0, NAN, NAN, 3, 4, 5, 6], [0, NAN, 2, 3, 4, 5, 6], 1),
-        ("interpolate", [NAN, NAN, 2, 3, 4, 5, 6], [NAN, NAN, 2, 3, 4, 5, 6], 0),
-        ("ffill", [1, NAN, NAN, 4, NAN], [1, 1, 1, 4, 4], 3),
-        ("ffill", [7, NAN, NAN, 3, 4, 5, 6], [7, NAN, 7, 3, 4, 5, 6], 1),
-        ("ffill", [NAN, NAN, 2, 3, 4, 5, 6], [NAN, NAN, 2, 3, 4, 5, 6], 0),
-    ],
-)
-def test_fills(method: Missing, values: list[float], result: list[float], count: int) -> None:
-    found, counted = filled(values, method)
-    np.testing.assert_array_equal(found, result)
-    assert counted == count
-
-
 def test_what_cannot_be_filled() -> None:
+    def place(row: int, column: int) -> str:
+        return f"s[{row}][{column}]"
+
+    values = np.array([NAN, NAN, NAN, 4, 5, 6])[:, None]
     with pytest.raises(InvalidInputError, match="no value of 'load' comes before it") as error:
-        filled([NAN, NAN, NAN, 4, 5, 6], "ffill")
-    assert error.value.param == "s[1]"
+        fill(values, "ffill", 5, ["load"], place)
+    assert error.value.param == "s[1][0]"
     values = np.array([[1, 1], [2, 2], [3, NAN], [4, NAN]])
     for method in ("interpolate", "ffill"):
         with pytest.raises(InvalidInputError, match="'b' has no value in the last 2 rows") as error:
-            fill(values, method, 2, ["a", "b"], lambda row, column: f"s[{row}][{column}]")
+            fill(values, method, 2, ["a", "b"], place)
         assert error.value.param == "s[2][1]"
 
 
-@given(st.data(), st.integers(1, 12), st.integers(0, 5), st.integers(1, 3))
-def test_fills_as_pandas_does(data: st.DataObject, window: int, before: int, channels: int) -> None:
+@given(
+    st.data(),
+    st.sampled_from(["interpolate", "ffill"]),
+    st.integers(1, 12),
+    st.integers(0, 5),
+    st.integers(1, 3),
+)
+def test_fills_as_pandas_does(
+    data: st.DataObject, method: Missing, window: int, before: int, channels: int
+) -> None:
     numbers = st.one_of(st.just(NAN), st.integers(-100, 100).map(float))
     rows = window + before
     values = np.array(
         data.draw(st.lists(numbers, min_size=rows * channels, max_size=rows * channels))
     ).reshape(rows, channels)
     values[-1][np.isnan(values[before:]).all(axis=0)] = 0.0
-    names = [f"c{index}" for index in range(channels)]
-    expected = pd.DataFrame(values).interpolate(limit_direction="both").to_numpy()
-    found, counts = fill(values, "interpolate", window, names, lambda row, _: f"s[{row}]")
-    np.testing.assert_allclose(found[before:], expected[before:], atol=1e-9)
-    missing = np.isnan(values[before:]).sum(axis=0)
+    if method == "ffill":
+        values[0] = 1.0
+    given, names = values.copy(), [f"c{index}" for index in range(channels)]
+    frame = pd.DataFrame(values)
+    expected = frame.ffill() if method == "ffill" else frame.interpolate(limit_direction="both")
+    found, counts = fill(values, method, window, names, lambda row, _: f"s[{row}]")
+    np.testing.assert_allclose(found[before:], expected.to_numpy()[before:], atol=1e-9)
+    # Earlier rows help, and are left as they came.
+    np.testing.assert_array_equal(found[:before], given[:before])
+    np.testing.assert_array_equal(values, given)
+    missing = np.isnan(given[before:]).sum(axis=0)
     assert counts == {name: int(n) for name, n in zip(names, missing, strict=True) if n}
 
 
@@ -144,12 +135,9 @@ def test_gaps_reach_the_model_and_are_counted(client: Client) -> None:
     (_, told) = answer["warnings"]
     assert (told["type"], told["param"]) == ("masked", "options.missing")
     assert told["message"] == "3 missing values of what the model read were left out (mask)"
-
-
-def test_a_whole_history_is_told_nothing_of(client: Client) -> None:
-    answer = client.forecast(asked(np.ones((8, 2)), missing="mask")).json()
-    assert "warnings" not in answer
-    assert "masked" not in answer["outputs"][0]["content"][0]
+    whole = client.forecast(asked(np.ones((8, 2)), missing="mask")).json()
+    assert "warnings" not in whole
+    assert "masked" not in whole["outputs"][0]["content"][0]
 
 
 def test_columns_in_another_order(client: Client) -> None:

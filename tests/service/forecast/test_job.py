@@ -1,17 +1,22 @@
-"""From a request to the job that runs, and from its outputs to the answer."""
+"""From a request to the job that runs in one pass or more, and from its outputs to the answer."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import Arrays
+from foretell.service.errors import DeadlineExceededError, InvalidInputError, ServiceError
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.backtest import BACKTESTING
 from foretell.service.forecast.encode import encode as encode_with_headers
@@ -19,13 +24,12 @@ from foretell.service.forecast.encode import encoding_work
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Options
 from foretell.service.forecast.parse import JsonCodec, parse
-from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.forecast.routes import BacktestCodec
 from foretell.service.forecast.series import Series
 from foretell.service.http.body import ALWAYS
 from tests.service.client import Client, request_of
 from tests.service.conftest import CALENDAR
-from tests.service.forecast.bodies import EIGHT, PAIRS
+from tests.service.forecast.bodies import EIGHT, PAIRS, body
 from tests.service.kserve import kserve_types
 from tests.support.bundles import Spec, write_bundle
 
@@ -89,19 +93,23 @@ def test_the_calendar_reaches_to_the_end_of_the_last_pass(
     assert decoded.calendar.shape == (1, 8 + 4 * passes, 4)
 
 
-def test_channels_in_any_order(client: Client) -> None:
-    decoded = job(client, {"series": PAIRS, "channels": ["wind", "load"]}, model="multi")
-    np.testing.assert_array_equal(decoded.history[0], np.array(PAIRS)[:, ::-1])
-    assert only(decoded).columns == [1, 0]
-    same = job(client, {"series": PAIRS, "channels": ["load", "wind"]}, model="multi")
-    assert only(same).columns is None
-
-
 def test_bad_inputs_leave_no_row(client: Client) -> None:
     decoded = job(client, {"series": [1]}, {"series": EIGHT}, {"series": "x"}, {"series": EIGHT})
     assert [isinstance(entry, Series) for entry in decoded.entries] == [False, True, False, True]
     assert len(decoded.history) == 2
     assert [entry.row for entry in decoded.entries if isinstance(entry, Series)] == [0, 1]
+
+
+def test_channels_in_any_order(client: Client) -> None:
+    entry = {"series": PAIRS, "channels": ["wind", "load"]}
+    decoded = job(client, entry, model="multi", options={"horizon": 1})
+    np.testing.assert_array_equal(decoded.history[0], np.array(PAIRS)[:, ::-1])
+    assert only(decoded).columns == [1, 0]
+    assert only(job(client, entry | {"channels": ["load", "wind"]}, model="multi")).columns is None
+    values = np.array([[[1, 2], [3, 4], [5, 6], [7, 8]]], np.float32)
+    content = json.loads(encode(decoded, {"forecast": values}))["outputs"][0]["content"][0]
+    assert content["channels"] == ["wind", "load"]
+    assert content["mean_forecast"] == [[2.0, 1.0]]
 
 
 def test_what_was_filled_is_told_by_channel(client: Client) -> None:
@@ -200,42 +208,12 @@ def test_times_are_work_where_their_offsets_differ(client: Client) -> None:
     assert work[1] == work[0] + 4 * 64
 
 
-def test_columns_come_back_in_the_order_they_came(client: Client) -> None:
-    request = job(
-        client,
-        {"series": PAIRS, "channels": ["wind", "load"]},
-        model="multi",
-        options={"horizon": 1},
-    )
-    values = np.array([[[1, 2], [3, 4], [5, 6], [7, 8]]], np.float32)
-    content = json.loads(encode(request, {"forecast": values}))["outputs"][0]["content"][0]
-    assert content["channels"] == ["wind", "load"]
-    assert content["mean_forecast"] == [[2.0, 1.0]]
-
-
-@pytest.mark.parametrize(("margin", "flagged"), [(0.5e-5, True), (2e-5, False)])
-def test_a_history_whose_lags_rounding_may_decide_is_flagged(
-    tmp_path: Path, margin: float, flagged: bool
-) -> None:
-    write_bundle(tmp_path, Spec(margin_bound=1e-5))
-    with Client(tmp_path) as client:
-        content = client.first({"inputs": [{"series": [margin, *EIGHT[1:]]}]})
-    assert content["ill_conditioned"] is flagged
-
-
 def test_a_backtest_is_never_written_on_the_event_loop(client: Client) -> None:
     body = {"model": "repeat", "inputs": [{"series": [*EIGHT, 1, 2, 3, 4]}]}
     codec = BacktestCodec(JsonCodec(BACKTESTING, client.settings))
     parsed = codec.parse(json.dumps(body).encode(), request_of())
     backtest = codec.decode(parsed, client.repository.registry.find("repeat"))
     assert codec.encoding_work(backtest, outputs([1, 2, 3, 4])) == ALWAYS
-
-
-def test_attention_may_be_a_boolean() -> None:
-    whole = ForecastOptions.model_validate({"attention": True}).attention
-    assert whole is not None
-    assert whole.heads == "all"
-    assert ForecastOptions.model_validate({"attention": False}).attention is None
 
 
 def test_answers_are_what_the_document_says(client: Client) -> None:
@@ -265,3 +243,191 @@ def test_every_field_of_the_standard_is_there() -> None:
         pytest.skip("kserve is not installed (pip install --no-deps kserve==0.21.0)")
     optional = {"usage"}
     assert set(types.ForecastResponse.model_fields) - optional <= set(ForecastResponse.model_fields)
+
+
+@pytest.mark.parametrize("margin", [0.5e-5, 2e-5])
+def test_lags_that_rounding_may_decide_are_flagged(tmp_path: Path, margin: float) -> None:
+    """The margin of this model is the oldest value that it reads."""
+    write_bundle(tmp_path, Spec(margin_bound=1e-5))
+    series = [1.0] * 8
+    with Client(tmp_path) as client:
+        for place, horizon in ((0, 4), (4, 4), (4, 5), (4, 12)):
+            # The fifth value is the oldest one of the second pass.
+            series = [margin if step == place else 1.0 for step in range(8)]
+            request = {"inputs": [{"series": series}], "options": {"horizon": horizon}}
+            flagged = margin < 1e-5 and (place == 0 or horizon > 4)
+            assert client.first(request)["ill_conditioned"] is flagged
+
+
+CONTEXT, HORIZON, CHANNELS, FEATURES = 5, 3, 2, 2
+ADDING = Manifest.model_construct(name="m", horizon=HORIZON, context=CONTEXT)
+RANDOM = np.random.default_rng(0)
+
+
+class Model:
+    """Adds up what it reads: every value of its inputs moves every value of its forecast."""
+
+    manifest = ADDING
+
+    def __init__(self) -> None:
+        self.submitted: list[dict[str, Any]] = []
+
+    def submit(
+        self,
+        feeds: Arrays,
+        *,
+        attention: Sequence[str] = (),
+        deadline: float,
+        admitted: bool = False,
+    ) -> Future[Arrays]:
+        self.submitted.append({"attention": attention, "deadline": deadline, "admitted": admitted})
+        assert all(rows.dtype == np.float32 for rows in feeds.values())
+        assert all(rows.flags.c_contiguous for rows in feeds.values())
+        history = feeds["history"]
+        weights = np.linspace(0.1, 0.9, CONTEXT, dtype=np.float32)
+        step = np.einsum("bcx,c->bx", history, weights)[:, None]
+        calendar = np.zeros(1, np.float32)
+        if "future_calendar" in feeds:
+            past = feeds["history_calendar"].sum(axis=(1, 2))[:, None, None]
+            calendar = feeds["future_calendar"].sum(axis=2, keepdims=True) + past
+        outputs: Arrays = {
+            "forecast": (np.repeat(step, HORIZON, axis=1) / 2 + calendar).astype(np.float32),
+            "margin": history[:, -1, 0],
+        }
+        if attention:
+            outputs["weights"] = history.sum(axis=1)
+        future: Future[Arrays] = Future()
+        future.set_result(outputs)
+        return future
+
+
+def job_of(model: Model, horizon: int, windows: int = 4, *, calendar: bool = True) -> Job:
+    passes = -(-horizon // HORIZON)
+    history = RANDOM.normal(size=(windows, CONTEXT, CHANNELS)).astype(np.float32)
+    features = RANDOM.normal(size=(windows, CONTEXT + passes * HORIZON, FEATURES))
+    return Job(
+        model,  # type: ignore[arg-type]
+        Options(horizon, passes, "error", (), None),
+        [],
+        history,
+        features.astype(np.float32) if calendar else None,
+        None,
+    )
+
+
+async def done(future: Future[Arrays]) -> Arrays:
+    return future.result()
+
+
+def outputs_of(rolled: Job) -> Arrays:
+    return asyncio.run(rolled.run(7.0, done))
+
+
+def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
+    """What a caller gets who sends each forecast back as history, one window at a time."""
+    history = rolled.history[window]
+    margins: list[np.float32] = []
+    for number in range(rolled.options.passes):
+        feeds = {"history": history[None, -CONTEXT:]}
+        if rolled.calendar is not None:
+            calendar = rolled.calendar[window, number * HORIZON :][None]
+            feeds["history_calendar"] = calendar[:, :CONTEXT]
+            feeds["future_calendar"] = calendar[:, CONTEXT : CONTEXT + HORIZON]
+        contiguous = {name: np.ascontiguousarray(rows) for name, rows in feeds.items()}
+        found = model.submit(contiguous, deadline=0).result()
+        margins.append(found["margin"][0])
+        history = np.concatenate([history, found["forecast"][0]])
+    return {"forecast": history[CONTEXT:], "margin": np.min(margins)}
+
+
+@pytest.mark.parametrize("calendar", [True, False])
+@pytest.mark.parametrize("horizon", [1, 3, 4, 6, 11])
+def test_equals_what_a_caller_would_get_by_hand(horizon: int, calendar: bool) -> None:
+    model = Model()
+    rolled = job_of(model, horizon, calendar=calendar)
+    outputs = outputs_of(rolled)
+    assert outputs["forecast"].shape == (4, rolled.options.passes * HORIZON, CHANNELS)
+    for window in range(4):
+        expected = by_hand(rolled, model, window)
+        np.testing.assert_array_equal(outputs["forecast"][window], expected["forecast"])
+        assert outputs["margin"][window] == expected["margin"]
+
+
+class Selected:
+    outputs = ("weights",)
+
+
+def test_only_the_first_pass_is_explained_and_has_to_be_admitted() -> None:
+    model = Model()
+    rolled = job_of(model, 8)
+    explained = Options(8, 3, "error", (), attention=Selected())  # type: ignore[arg-type]
+    outputs = outputs_of(
+        Job(model, explained, [], rolled.history, rolled.calendar, None)  # type: ignore[arg-type]
+    )
+    np.testing.assert_array_equal(outputs["weights"], rolled.history.sum(axis=1))
+    assert model.submitted == [
+        {"attention": ("weights",), "deadline": 7.0, "admitted": False},
+        {"attention": (), "deadline": 7.0, "admitted": True},
+        {"attention": (), "deadline": 7.0, "admitted": True},
+    ]
+
+
+@pytest.mark.parametrize("far", [[1], [0, 1, 2, 3]])
+def test_a_forecast_that_is_not_finite_is_not_read_again(far: list[int]) -> None:
+    model = Model()
+    rolled = job_of(model, 7)
+    rolled.history[far] = 3e38
+    with np.errstate(over="ignore"):
+        outputs = outputs_of(rolled)
+    assert not np.isfinite(outputs["forecast"][far]).any()
+    others = [window for window in range(4) if window not in far]
+    for window in others:
+        expected = by_hand(rolled, model, window)["forecast"]
+        np.testing.assert_array_equal(outputs["forecast"][window], expected)
+    # Where nothing is finite that ends it.
+    assert (len(model.submitted) == 1) == (not others)
+
+
+def test_whatever_ends_the_wait_ends_the_passes() -> None:
+    model = Model()
+    passes = 0
+
+    async def late(future: Future[Arrays]) -> Arrays:
+        nonlocal passes
+        passes += 1
+        if passes == 2:
+            raise DeadlineExceededError("too late")
+        return future.result()
+
+    with pytest.raises(DeadlineExceededError):
+        asyncio.run(job_of(model, 12).run(7.0, late))
+    assert len(model.submitted) == 2
+
+
+@pytest.mark.parametrize("name", ["multi", "calendar", "monthly", "calibrated"])
+def test_a_long_horizon_is_what_a_caller_gets_by_hand(client: Client, name: str) -> None:
+    model = client.repository.registry.find(name)
+    own, channels = model.manifest.horizon, len(model.manifest.channels)
+    values = np.random.default_rng(3).normal(size=(11, channels)).astype(np.float32)
+    known = (values if channels > 1 else values[:, 0]).tolist()
+    start = "2023-11-01T00:00:00+01:00"
+    entry = {"series": known, "start_timestamp": start}
+    rolled = client.first(body(entry, model=name, horizon=3 * own - 1))
+    assert rolled["rolled_from"] == own
+    times: list[str] = []
+    for _ in range(3):
+        step = client.first(body({"series": known, "start_timestamp": start}, model=name))
+        assert "rolled_from" not in step
+        known = known + step["mean_forecast"]
+        times += step["timestamps"]
+    assert rolled["mean_forecast"] == known[11:][: 3 * own - 1]
+    assert rolled["timestamps"] == times[: 3 * own - 1]
+
+
+def test_a_deadline_holds_over_all_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("slow")
+    write_bundle(folder, Spec(name="slow", burn=8))
+    with Client(folder, max_horizon_multiple=100_000) as client:
+        request = {"inputs": [{"series": EIGHT}], "options": {"horizon": 400_000}}
+        answer = client.forecast(request, **{"X-Timeout-Ms": "150"})
+        assert answer.status_code == 504

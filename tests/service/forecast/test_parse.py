@@ -38,6 +38,10 @@ def _readers(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def nested(depth: int) -> bytes:
+    return b'{"inputs":[1],"%s":{"a":' + b"[" * depth + b"]" * depth + b"}}"
+
+
 def slowly(body: bytes) -> tuple[Envelope, UnknownFields]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parsing, "read_json", lambda body, *_: from_json(body, allow_inf_nan=True))
@@ -164,19 +168,6 @@ def test_brackets_are_work_besides_their_bytes() -> None:
     assert reading_work(numbers + lists, len(numbers)) == reading_work(numbers, len(numbers))
 
 
-@pytest.mark.parametrize("blank", [b" ", b"\n", b"\t", b"\r"])
-def test_blanks_without_end_are_not_read(blank: bytes) -> None:
-    body = b'{"inputs": [1]}'
-    assert parse(blank * 60_000 + body + b" " * 10_000)[0].inputs == [1]
-    with pytest.raises(UnreadableError, match=r"not JSON: it begins with b'[ \\ntr]*'$"):
-        parse(blank * 70_000 + body)
-
-
-def test_what_begins_as_no_json_is_not_read() -> None:
-    with pytest.raises(UnreadableError, match=r"not JSON: it begins with b'[\\x0]*'$"):
-        parse(bytes(70_000))
-
-
 @pytest.mark.parametrize("value", ["[1]", "1", "-1", '"a"', "true", "false", "null", "NaN"])
 def test_what_is_no_object_is_told_so_however_long(value: str) -> None:
     for blanks in (0, 70_000):
@@ -205,20 +196,36 @@ def test_what_json_has_no_number_for_is_left_to_be_refused_in_its_place(literal:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"{}{}", b"\xff", b"[" * 10_000, b'"\\ud800"', b"\xef\xbb\xbf{}"]
+    ("body", "message"),
+    [
+        *(
+            (body, "the body is not JSON")
+            for body in (
+                b"",
+                b"{",
+                b"{}{}",
+                b"\xff",
+                b"[" * 10_000,
+                b'"\\ud800"',
+                b"\xef\xbb\xbf{}",
+            )
+        ),
+        *((nested(2000) % name, "the body is not JSON") for name in (b"metadata", b"ignored")),
+        # What begins as no JSON is not read.
+        (bytes(70_000), r"not JSON: it begins with b'[\\x0]*'$"),
+        *(
+            (blank * 70_000 + b'{"inputs": [1]}', r"not JSON: it begins with b'[ \\ntr]*'$")
+            for blank in (b" ", b"\n", b"\t", b"\r")
+        ),
+    ],
 )
-def test_no_json(body: bytes) -> None:
-    with pytest.raises(UnreadableError, match="the body is not JSON"):
+def test_bodies_that_are_no_json(body: bytes, message: str) -> None:
+    with pytest.raises(UnreadableError, match=message):
         parse(body)
 
 
-def nested(depth: int) -> bytes:
-    return b'{"inputs":[1],"%s":{"a":' + b"[" * depth + b"]" * depth + b"}}"
-
-
-def test_depth_costs_an_error_at_most() -> None:
+@pytest.mark.parametrize("blank", [b" ", b"\n", b"\t", b"\r"])
+def test_blanks_and_depth_that_are_read(blank: bytes) -> None:
+    assert parse(blank * 60_000 + b'{"inputs": [1]}' + b" " * 10_000)[0].inputs == [1]
     assert parse(nested(900) % b"ignored")[0].inputs == [1]
     assert parse(nested(100) % b"metadata")[0].metadata is not None
-    for body in (nested(2000) % b"metadata", nested(2000) % b"ignored"):
-        with pytest.raises(UnreadableError):
-            parse(body)

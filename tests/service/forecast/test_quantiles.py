@@ -119,24 +119,6 @@ def test_one_that_is_too_short_does_not_sink_the_others(client: Client) -> None:
     assert refused["param"] == "inputs[0].series"
 
 
-def test_what_it_takes(client: Client, models: Path) -> None:
-    error = client.error(body({"series": drift()}, model="calibrated", calibration="history"))
-    assert error["param"] == "options.calibration"
-    assert "it is of quantiles, and none is asked for" in error["message"]
-    error = client.error(body({"series": EIGHT}, model="repeat", **HISTORY))
-    assert (error["type"], error["param"]) == ("not_supported", "options.quantiles")
-    error = client.error(body(model="calibrated", quantiles=[0.5], calibration="recent"))
-    assert error["param"] == "options.calibration"
-    assert "'stored' or 'history'" in error["message"]
-    with Client(models, max_origins=5) as small:
-        two = [{"series": drift()}, {"series": drift()}]
-        error = small.error(body(*two, model="calibrated", **HISTORY))
-        assert error["param"] == "options.calibration"
-        assert "2 inputs leave room for 2 origins of each, and it takes 3" in error["message"]
-        found = small.first(body(two[0], model="calibrated", **HISTORY))
-        assert found["calibration"]["origins"] == 5
-
-
 def test_the_latest_of_a_long_history(client: Client) -> None:
     rows = drift() * 10
     found = client.first(body({"series": rows}, model="calibrated", **HISTORY))
@@ -218,13 +200,6 @@ async def test_what_fails_gives_up_the_other(client: Client) -> None:
     assert len(given_up) == 1
 
 
-def test_windows_of_both_are_counted(client: Client) -> None:
-    with Client(client.settings.models) as own:
-        own.first(body({"series": drift()}, model="calibrated", **HISTORY))
-        # Each in two passes.
-        until(lambda: own.windows("calibrated") == 2 * 17)
-
-
 def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
     # Of ten windows with the steps of two passes, or of ten at all.
@@ -234,7 +209,7 @@ def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
             assert found["calibration"]["origins"] == 9
 
 
-@pytest.mark.parametrize("horizon", [2, 4, 9])
+@pytest.mark.parametrize("horizon", [2, 4, 9, 12])
 def test_quantiles(client: Client, horizon: int) -> None:
     levels = [0.9, 0.1, 0.5]
     request = body({"series": EIGHT}, model="calibrated", horizon=horizon, quantiles=levels)
@@ -253,28 +228,52 @@ def test_quantiles(client: Client, horizon: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "quantiles", "param", "message"),
+    ("model", "options", "param", "message"),
     [
-        ("repeat", [0.5], "options.quantiles", "repeat has no quantiles"),
-        ("calibrated", [0.5, 1], "options.quantiles[1]", "expected less than 1"),
-        ("calibrated", [0], "options.quantiles[0]", "expected more than 0"),
-        ("calibrated", ["0.5"], "options.quantiles[0]", "expected a number"),
-        ("calibrated", [0.2, 0.5, 0.2], "options.quantiles[2]", "0.2 is asked for twice"),
-        ("calibrated", [0.0001], "options.quantiles[0]", "between 0.01"),
-        ("calibrated", [0.5] * 100, "options.quantiles", "a list of at most 99"),
+        ("repeat", {"quantiles": [0.5]}, "options.quantiles", "repeat has no quantiles"),
+        ("repeat", HISTORY, "options.quantiles", "repeat has no quantiles"),
+        *(
+            ("calibrated", {"quantiles": levels}, f"options.quantiles{place}", message)
+            for levels, place, message in (
+                ([0.5, 1], "[1]", "expected less than 1"),
+                ([0], "[0]", "expected more than 0"),
+                (["0.5"], "[0]", "expected a number"),
+                ([0.2, 0.5, 0.2], "[2]", "0.2 is asked for twice"),
+                ([0.0001], "[0]", "between 0.01"),
+                ([0.5] * 100, "", "a list of at most 99"),
+            )
+        ),
+        # They reach as far as they were calibrated.
+        ("calibrated", {"quantiles": [0.5], "horizon": 13}, "options.quantiles", "12"),
+        (
+            "calibrated",
+            {"calibration": "history"},
+            *("options.calibration", "it is of quantiles, and none is asked for"),
+        ),
+        (
+            "calibrated",
+            {"quantiles": [0.5], "calibration": "recent"},
+            *("options.calibration", "'stored' or 'history'"),
+        ),
     ],
 )
 def test_quantiles_that_cannot_be_told(
-    client: Client, model: str, quantiles: list[Any], param: str, message: str
+    client: Client, model: str, options: dict[str, Any], param: str, message: str
 ) -> None:
-    error = client.error(body({"series": EIGHT}, model=model, quantiles=quantiles))
+    error = client.error(body({"series": EIGHT}, model=model, **options))
     assert error["param"] == param
     assert message in error["message"]
+    is_supported = model == "calibrated" and options.get("horizon") != 13
+    assert (error["type"] == "not_supported") == (not is_supported)
 
 
-def test_quantiles_reach_as_far_as_they_were_calibrated(client: Client) -> None:
-    request = body({"series": EIGHT}, model="calibrated", quantiles=[0.5], horizon=12)
-    assert len(client.first(request)["quantiles"]["0.5"]) == 12
-    request["options"]["horizon"] = 13
-    error = client.error(request)
-    assert (error["type"], error["param"]) == ("not_supported", "options.quantiles")
+def test_history_has_room_for_origins(models: Path) -> None:
+    two = [{"series": drift()}, {"series": drift()}]
+    with Client(models, max_origins=5) as small:
+        error = small.error(body(*two, model="calibrated", **HISTORY))
+        assert error["param"] == "options.calibration"
+        assert "2 inputs leave room for 2 origins of each, and it takes 3" in error["message"]
+        found = small.first(body(two[0], model="calibrated", **HISTORY))
+        assert found["calibration"]["origins"] == 5
+        # The windows of both are counted, each in two passes.
+        until(lambda: small.windows("calibrated") == 2 * 6)

@@ -42,26 +42,20 @@ def plain(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "series", [[1, 2.5, -3e38], [[1, 2], [3.5, 4], [5, 6]], [[1], [2]], [7], [[0.1, 1e-320]]]
-)
-def test_numbers_become_arrays(series: Any) -> None:
-    found = series_of(series)
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == np.float64
-    assert np.array_equal(found, np.array(series, np.float64))
-
-
-@pytest.mark.parametrize(
-    "series",
+    ("series", "becomes_array"),
     [
-        *([], [[]], [[], []], [1, None], [True, 1], [1, "2"], ["1", "2"], [[1, 2], [3]]),
-        *([[1, 2], 3], [[1, 2], None], {"a": [1]}, "12", None, 5),
+        *((each, True) for each in ([1, 2.5, -3e38], [7], [[1, 2], [3.5, 4], [5, 6]])),
+        *((each, True) for each in ([[1], [2]], [[0.1, 1e-320]])),
+        *((each, False) for each in ([], [[]], [[], []], [1, None], [True, 1], [1, "2"])),
+        *((each, False) for each in (["1", "2"], [[1, 2], [3]], [[1, 2], 3], [[1, 2], None])),
+        *((each, False) for each in ({"a": [1]}, "12", None, 5)),
     ],
 )
-def test_other_series_stay_what_they_are(series: object) -> None:
-    assert series_of(series) == series
-    assert isinstance(series_of([1.5]), np.ndarray)
-    assert simd.read(body_of({"name": "a"})) == {"inputs": [{"name": "a"}]}
+def test_numbers_become_arrays_and_other_series_stay(series: Any, becomes_array: bool) -> None:
+    found = series_of(series)
+    assert plain(found) == series
+    assert isinstance(found, np.ndarray) == becomes_array
+    assert not becomes_array or found.dtype == np.float64
 
 
 def test_all_members_are_read() -> None:
@@ -83,19 +77,18 @@ def test_all_members_are_read() -> None:
 @pytest.mark.parametrize(
     "series",
     [
-        [1, [2]],
-        [[1], 2],
-        [[[1], 2], [3, 4]],
-        [[[1, 2], 3], [[], 3]],
-        [[[1]], [[2]]],
-        [[1, 2], [3], [4, 5, 6]],
-        [[1], [], [2, 3]],
+        *([1, [2]], [[1], 2], [[[1], 2], [3, 4]], [[[1, 2], 3], [[], 3]], [[[1]], [[2]]]),
+        *([[1, 2], [3], [4, 5, 6]], [[1], [], [2, 3]]),
     ],
 )
 @pytest.mark.parametrize("name", ["a", "[]", "[,]"])
 def test_lists_among_the_numbers_are_not_overlooked(series: object, name: str) -> None:
     assert simd.read(body_of({"name": name, "series": series})) is None
     assert simd.read(body_of({"series": series}, {name: 0, "series": [[1, 2], [3, 4]]})) is None
+    # Nor do rows of one table make up for those of another.
+    first, second = [[1, 2], [1, 2, 3], [1]], [[1, 2, 3], [1, 2], [1, 2, 3, 4]]
+    assert simd.read(body_of({"series": first}, {"series": second}, x=[1, 2])) is None
+    assert simd.read(body_of({"series": second}, {"series": first})) is None
 
 
 def test_tables_of_many_widths_beside_lists_as_long_as_their_rows() -> None:
@@ -116,12 +109,6 @@ def test_texts_with_brackets_and_numbers(text: str) -> None:
     body = json.dumps({"inputs": [{"name": text, "series": [[1, 2], [3, 4]]}]}).encode()
     expected = None if b"\\" in body else json.loads(body)
     assert plain(simd.read(body)) == expected
-
-
-def test_rows_of_one_table_do_not_make_up_for_those_of_another() -> None:
-    first, second = [[1, 2], [1, 2, 3], [1]], [[1, 2, 3], [1, 2], [1, 2, 3, 4]]
-    assert simd.read(body_of({"series": first}, {"series": second})) is None
-    assert simd.read(body_of({"series": second}, {"series": first}, x=[1, 2])) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foretell.service.errors import InvalidInputError
@@ -155,13 +155,10 @@ def test_a_list_that_is_not_regular(
     assert error.value.param == f"inputs[0].timestamps{place}"
 
 
-def test_a_list_of_another_length() -> None:
+def test_a_list_of_another_length_or_moment() -> None:
     with pytest.raises(InvalidInputError, match="one for every row of series, got 2") as error:
         read_timeline(None, ["2024-01-01"] * 2, None, Frequency.parse("h"), 3, "inputs[0]")
     assert error.value.param == "inputs[0].timestamps"
-
-
-def test_local_times_of_which_nothing_tells_the_moment() -> None:
     with pytest.raises(InvalidInputError, match="twice: write its UTC offset"):
         read(listed=dated(AUTUMN, "02:00", "02:15"), frequency="15min", zone=BERLIN)
 
@@ -199,6 +196,8 @@ def test_what_follows_a_list(
 
 
 @given(MOMENTS, st.sampled_from(ZONES), st.sampled_from(["15min", "h", "6h"]))
+@example(pd.Timestamp("2024-03-28"), BERLIN, "h")
+@example(pd.Timestamp("2024-10-25"), BERLIN, "15min")
 def test_steps_in_a_zone_are_those_of_pandas(start: object, zone: str, frequency: str) -> None:
     """Whatever way the times of a zone are written, the zone tells the same ones to follow."""
     index = pd.date_range(pd.Timestamp(start, tz="UTC"), periods=200, freq=frequency)
@@ -214,17 +213,6 @@ def test_steps_in_a_zone_are_those_of_pandas(start: object, zone: str, frequency
     for written in (local.tz_localize(None), local, index):
         listed = [moment.isoformat() for moment in written[:198]]
         assert future(listed, frequency, zone) == labels[198:]
-
-
-def test_a_zone_changes_its_clock_between_hours() -> None:
-    assert of(f"{SPRING}T00:00", zone=BERLIN).labels(-3, 5) == dated(
-        SPRING,
-        *("00:00:00+01:00", "01:00:00+01:00", "03:00:00+02:00"),
-        "04:00:00+02:00",
-        "05:00:00+02:00",
-    )
-    autumn = of(f"{AUTUMN}T00:00:00Z", zone=BERLIN)
-    assert autumn.labels(-3, 2) == dated(AUTUMN, "02:00:00+02:00", "02:00:00+01:00")
 
 
 def test_days_of_a_zone_follow_its_clock() -> None:

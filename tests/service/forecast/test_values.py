@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,25 @@ from foretell.service.forecast.values import ordinary, read_values
 
 TWO = ("load", "wind")
 GAPS = ["load"]
+NAN = float("nan")
 
 
-def test_one_channel_and_many() -> None:
-    np.testing.assert_array_equal(
-        read_values([1, 2.5, -3e38], ["load"], "s"), [[1], [2.5], [-3e38]]
-    )
-    assert read_values([[1.0], [2.0]], ["load"], "s").shape == (2, 1)
-    assert read_values([], ["load"], "s").shape == (0, 1)
-    np.testing.assert_array_equal(read_values([[1, 2.0], [3.0, 4]], TWO, "s"), [[1, 2], [3, 4]])
+@pytest.mark.parametrize(
+    ("given", "channels", "expected"),
+    [
+        ([1, 2.5, -3e38], ["load"], [[1], [2.5], [-3e38]]),
+        ([[1.0], [2.0]], ["load"], [[1], [2]]),
+        ([], ["load"], np.empty((0, 1))),
+        ([[1, 2.0], [3.0, 4]], TWO, [[1, 2], [3, 4]]),
+        # Gaps are allowed where there is one.
+        ([1, None, NAN, 4], GAPS, [[1], [NAN], [NAN], [4]]),
+        ([None, NAN], GAPS, [[NAN], [NAN]]),
+    ],
+)
+def test_one_channel_and_many(given: list[Any], channels: Sequence[str], expected: Any) -> None:
+    found = read_values(given, channels, "s", gaps=channels is GAPS)
+    np.testing.assert_array_equal(found, expected, strict=False)
+    assert found.ndim == 2
 
 
 @pytest.mark.parametrize(
@@ -71,15 +81,6 @@ def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, mes
     with pytest.raises(InvalidInputError, match=message) as error:
         read_values(rows, channels, "s", gaps=channels is GAPS)
     assert error.value.param == place
-
-
-def test_gaps_where_they_are_allowed() -> None:
-    nan = float("nan")
-    values = read_values([1, None, nan, 4], ["load"], "s", gaps=True)
-    np.testing.assert_array_equal(values[:, 0], [1, nan, nan, 4])
-    values = read_values([[1, nan], [nan, 2]], TWO, "s", gaps=True)
-    np.testing.assert_array_equal(values, [[1, nan], [nan, 2]])
-    assert np.isnan(read_values([None, nan], ["load"], "s", gaps=True)).all()
 
 
 @pytest.mark.parametrize(
@@ -191,25 +192,21 @@ def test_rows_are_joined(dtype: type) -> None:
     np.testing.assert_array_equal(joint, rows)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e33, -1e33])
-def test_ordinary_values(value: float) -> None:
-    assert ordinary(with_one(value))
-
-
-@pytest.mark.parametrize("value", [2e34, -2e34, 3.5e38, -1e300, np.inf, -np.inf, np.nan, -np.nan])
-def test_values_that_are_to_be_looked_at(value: float) -> None:
-    assert not ordinary(with_one(value))
-
-
-def test_many_values_are_to_be_looked_at() -> None:
-    assert ordinary(np.zeros((4 * 1024, 4)))
-    assert not ordinary(np.zeros((4 * 1024 + 1, 4)))
-
-
-def with_one(value: float) -> NDArray[np.float64]:
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((value, True) for value in (0.0, -0.0, 5e-324, 1e33, -1e33)),
+        *((value, False) for value in (2e34, -2e34, 3.5e38, -1e300)),
+        *((value, False) for value in (np.inf, -np.inf, np.nan, -np.nan)),
+    ],
+)
+def test_values_that_need_not_be_looked_at(value: float, expected: bool) -> None:
     values = VALUES.copy()
     values[100, 3] = value
-    return values
+    assert ordinary(values) == expected
+    # Many are to be looked at.
+    assert ordinary(np.zeros((4 * 1024, 4)))
+    assert not ordinary(np.zeros((4 * 1024 + 1, 4)))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Ma
     return own.model_copy(update=fields)
 
 
-ONE = np.full((1, 1, 1), 1e6, np.float32)
+ONE = np.ones((1, 1, 1), np.float32)
 
 
 def test_steps_of_later_passes_and_values_filled_in(client: Client) -> None:
@@ -91,24 +91,33 @@ def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) 
     assert [notice["param"] for notice in found] == ["0", "1"]
 
 
-@pytest.mark.parametrize("std", [1.0, 0.0, np.nan])
-@pytest.mark.parametrize("value", [1e6, np.inf])
-def test_a_scaler_that_tells_nothing_of_the_training(
-    client: Client, std: float, value: float
+@pytest.mark.parametrize(
+    ("scaler", "history", "forecast", "found"),
+    [
+        # A scaler that tells nothing of the training; a forecast that is not finite is never sound.
+        *(
+            ((0.0, std), 1e6, forecast, found)
+            for std in (1.0, 0.0, np.nan)
+            for forecast, found in ((1e6, None), (np.inf, []))
+        ),
+        ((0.0, 1e38), 1e6, np.inf, []),
+        ((1e6, 0.001), 1e6, 1e6, None),
+    ],
+)
+def test_scalers_that_tell_next_to_nothing(
+    client: Client,
+    scaler: tuple[float, float],
+    history: float,
+    forecast: float,
+    found: list[object] | None,
 ) -> None:
-    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(std,)))
-    assert outside(manifest, ONE, value * ONE, str) == (None if np.isfinite(value) else [])
-
-
-def test_a_forecast_that_is_not_finite_is_never_sound(client: Client) -> None:
-    manifest = manifest_of(client, ("load",), Scaler(mean=(0.0,), std=(1e38,)))
-    assert outside(manifest, ONE, np.inf * ONE, str) == []
-
-
-def test_a_mean_that_float32_cannot_tell_is_looked_at_again(client: Client) -> None:
-    manifest = manifest_of(client, ("load",), Scaler(mean=(1e6,), std=(0.001,)))
-    assert outside(manifest, np.full((1, 1000, 1), 1e6, np.float32), ONE, str) == []
-    assert outside(manifest, ONE, ONE, str) is None
+    mean, std = scaler
+    manifest = manifest_of(client, ("load",), Scaler(mean=(mean,), std=(std,)))
+    assert outside(manifest, history * ONE, forecast * ONE, str) == found
+    if mean:
+        # A mean that float32 cannot tell is looked at again.
+        long = np.full((1, 1000, 1), history, np.float32)
+        assert outside(manifest, long, forecast * ONE, str) == []
 
 
 def windows(values: NDArray[np.float64], context: int) -> NDArray[np.float32]:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+from contextlib import nullcontext
 from hashlib import sha256
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,10 @@ import httpx
 import pytest
 
 from foretell.service.engine.model import Model
-from foretell.service.errors import ForbiddenError, ServiceError, StartError, UnauthorizedError
+from foretell.service.errors import ForbiddenError, StartError, UnauthorizedError
 from foretell.service.http.auth import Keys
 from foretell.service.settings import Settings
 from tests.service.client import Client, connect
-from tests.support.process import Server
-from tests.support.waiting import until
 
 KEYS = Keys(api=["one", "two"], admin=["boss"])
 
@@ -26,75 +25,59 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "is_right"),
     [
-        bearer("one"),
-        bearer("two"),
-        bearer("boss"),
-        {"authorization": "bearer  one "},
-        {"x-api-key": "two"},
-        {"authorization": "Basic eDp5", "x-api-key": "one"},
+        (bearer("one"), True),
+        (bearer("two"), True),
+        (bearer("boss"), True),
+        ({"authorization": "bearer  one "}, True),
+        ({"x-api-key": "two"}, True),
+        ({"authorization": "Basic eDp5", "x-api-key": "one"}, True),
+        ({}, False),
+        ({"authorization": ""}, False),
+        (bearer(""), False),
+        (bearer("three"), False),
+        (bearer("one,two"), False),
+        (bearer("caf\xe9"), False),
+        ({"authorization": "one"}, False),
+        ({"authorization": "Basic one"}, False),
+        ({"x-api-key": ""}, False),
+        ({"authorization": "Bearer three", "x-api-key": "one"}, False),
     ],
 )
-def test_a_right_key_passes(headers: dict[str, str]) -> None:
-    KEYS.require(headers)
+def test_key_of_a_request(headers: dict[str, str], is_right: bool) -> None:
+    assert KEYS.knows(headers) == is_right
+    if is_right:
+        assert KEYS.require(headers)
+        return
+    for check in (KEYS.require, KEYS.require_admin):
+        with pytest.raises(UnauthorizedError) as refused:
+            check(headers)
+        assert "three" not in refused.value.message
+
+
+_OFF, _NOT_ADMIN, _NO_KEY = "FORETELL_ADMIN_KEYS", "expected an admin key", "expected a key"
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("keys", "headers", "asks", "controls"),
     [
-        {},
-        {"authorization": ""},
-        bearer(""),
-        bearer("three"),
-        bearer("one,two"),
-        bearer("caf\xe9"),
-        {"authorization": "one"},
-        {"authorization": "Basic one"},
-        {"x-api-key": ""},
-        {"authorization": "Bearer three", "x-api-key": "one"},
+        (Keys(), {}, "", _OFF),
+        (Keys(), bearer("boss"), "", _OFF),
+        (KEYS, bearer("one"), "", _NOT_ADMIN),
+        (KEYS, bearer("boss"), "", ""),
+        # Forecasts are open.
+        (Keys(admin=["boss"]), {}, "", _NO_KEY),
+        (Keys(admin=["boss"]), bearer("boss"), "", ""),
+        (Keys(api=["one"]), {}, _NO_KEY, _OFF),
     ],
 )
-def test_no_other_does(headers: dict[str, str]) -> None:
-    for check in (KEYS.require, KEYS.require_admin):
-        with pytest.raises(UnauthorizedError):
+def test_what_a_key_is_for(keys: Keys, headers: dict[str, str], asks: str, controls: str) -> None:
+    for check, refused in ((keys.require, asks), (keys.require_admin, controls)):
+        error = ForbiddenError if refused in (_OFF, _NOT_ADMIN) else UnauthorizedError
+        with pytest.raises(error, match=refused) if refused else nullcontext():
             check(headers)
-
-
-def test_without_keys_everybody_may_ask_and_nobody_may_control() -> None:
-    keys = Keys()
-    assert not keys.required
-    keys.require({})
-    with pytest.raises(ForbiddenError, match="FORETELL_ADMIN_KEYS"):
-        keys.require_admin(bearer("boss"))
-
-
-def test_control_needs_an_admin_key() -> None:
-    KEYS.require_admin(bearer("boss"))
-    with pytest.raises(ForbiddenError, match="expected an admin key"):
-        KEYS.require_admin(bearer("one"))
-
-
-def test_admin_keys_alone_leave_forecasts_open() -> None:
-    keys = Keys(admin=["boss"])
-    keys.require({})
-    keys.require_admin(bearer("boss"))
-    with pytest.raises(UnauthorizedError):
-        keys.require_admin({})
-
-
-def test_errors_are_explained_to_clients_with_a_key() -> None:
-    assert Keys().knows({})
-    for keys in (KEYS, Keys(admin=["boss"])):
-        assert [keys.knows(headers) for headers in ({}, bearer("three"), bearer("boss"))] == [
-            *(False, False, True)
-        ]
-
-
-def test_an_error_does_not_repeat_the_key() -> None:
-    with pytest.raises(ServiceError) as caught:
-        KEYS.require(bearer("secret"))
-    assert "secret" not in caught.value.message
+    assert keys.knows(headers) == (bool(headers) or not (keys.api or keys.admin))
 
 
 def test_keys_come_from_settings_and_files(tmp_path: Path) -> None:
@@ -113,9 +96,7 @@ def rotating(tmp_path: Path, **given: str) -> tuple[Keys, Path, Path]:
     api.write_text("one\ntwo\n")
     admin.write_text("boss\n")
     settings = Settings.read(models="m", api_keys_file=api, admin_keys_file=admin, **given)
-    keys = Keys.read(settings)
-    keys.refresh()
-    return keys, api, admin
+    return Keys.read(settings), api, admin
 
 
 def passes(keys: Keys, key: str) -> bool:
@@ -126,7 +107,7 @@ def passes(keys: Keys, key: str) -> bool:
     return True
 
 
-def test_files_are_read_again_when_they_change(
+def test_key_files_are_read_again_when_they_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys, api, admin = rotating(tmp_path, api_keys="fixed")
@@ -148,7 +129,7 @@ def test_files_are_read_again_when_they_change(
 
 
 @pytest.mark.parametrize("content", [None, "", "two words\n"])
-def test_a_file_that_breaks_leaves_the_keys_as_they_are(
+def test_broken_key_file_leaves_the_keys_as_they_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     keys, api, admin = rotating(tmp_path)
@@ -166,15 +147,6 @@ def test_a_file_that_breaks_leaves_the_keys_as_they_are(
     api.write_text("three\n")
     keys.refresh()
     assert (passes(keys, "one"), passes(keys, "three"), passes(keys, "chef")) == (False, True, True)
-
-
-def test_what_is_written_while_the_server_starts_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text("one\n")
-    keys = Keys.read(Settings(models="m", api_keys_file=file))
-    file.write_text("two\n")
-    keys.refresh()
-    assert passes(keys, "two")
 
 
 def test_keys_are_followed_while_the_server_runs(
@@ -196,37 +168,26 @@ def test_keys_are_followed_while_the_server_runs(
                     await asyncio.sleep(0.001)
 
         asyncio.run(asyncio.wait_for(scene(), 30))
-
-
-def test_keys_without_files_need_no_looking_after() -> None:
+    # Keys without files need no looking after.
     asyncio.run(asyncio.wait_for(Keys.read(Settings(models="m", api_keys="one")).follow(), 30))
 
 
-def logged(models: Path, log: Path) -> set[str]:
-    """What two HTTP workers log about the keys `one` and `two`: both the same."""
-    with Server(models, log, workers=2, api_keys="one,two") as server:
-        keys: dict[int, set[str]] = {}
+def test_log_tells_keys_apart_and_helps_nobody_to_guess_them() -> None:
+    def named() -> set[str | None]:
+        keys = Keys(api=["one", "two"])
+        return {keys.require(bearer(key)) for key in ("one", "two")}
 
-        def ask() -> bool:
-            for key in ("one", "two"):
-                httpx.get(f"{server.url}/models", headers=bearer(key))
-            for line in map(json.loads, server.log.splitlines()):
-                if line["message"] == "request":
-                    keys.setdefault(line["process"], set()).add(line["key"])
-            return list(map(len, keys.values())) == [2, 2]
-
-        until(ask)
-        one, other = keys.values()
-        assert one == other
-        return one
-
-
-def test_the_log_tells_keys_apart_and_helps_nobody_to_guess_them(
-    models: Path, tmp_path: Path
-) -> None:
-    found = logged(models, tmp_path / "log")
-    assert not found & logged(models, tmp_path / "later")
+    found, process = named(), current_process()
+    assert len(found) == 2
+    assert found == named()
     assert not found & {sha256(key).hexdigest()[:8] for key in (b"one", b"two")}
+    secret = process.authkey
+    # Every server has its own.
+    process.authkey = b"another"
+    try:
+        assert not found & named()
+    finally:
+        process.authkey = secret
 
 
 @pytest.mark.parametrize(
@@ -239,18 +200,13 @@ def test_the_log_tells_keys_apart_and_helps_nobody_to_guess_them(
         (b"\xff\n", "cannot be read"),
     ],
 )
-def test_a_file_that_is_no_list_of_keys(
-    tmp_path: Path, content: bytes | None, problem: str
-) -> None:
+def test_file_that_is_no_list_of_keys(tmp_path: Path, content: bytes | None, problem: str) -> None:
     file = tmp_path / "keys"
     if content is not None:
         file.write_bytes(content)
     settings = Settings(models="m", admin_keys_file=file)
     with pytest.raises(StartError, match=f"^FORETELL_ADMIN_KEYS_FILE: {file}.*{problem}"):
         Keys.read(settings)
-
-
-def test_a_key_that_could_never_be_sent() -> None:
     with pytest.raises(StartError, match=r"^FORETELL_API_KEYS: .*printable ASCII"):
         Keys.read(Settings(models="m", api_keys="caf\xe9"))
 
@@ -260,70 +216,54 @@ BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 KEY = {"Authorization": "Bearer one"}
 
 
-def preflight(client: Client, origin: str, method: str = "POST", *names: str) -> httpx.Response:
-    headers = {
-        "Origin": origin,
-        "Access-Control-Request-Method": method,
-        "Access-Control-Request-Headers": ",".join(names or ("content-type", "authorization")),
-    }
-    return client.request("OPTIONS", "/v1/timeseries/models", headers=headers)
-
-
-def listed(answer: httpx.Response, name: str) -> set[str]:
-    return {one.strip().lower() for one in answer.headers[name].split(",")}
-
-
 @pytest.fixture(scope="module")
 def guarded(models: Path) -> Any:
     with Client(models, api_keys="one", cors_origins=PAGE) as client:
         yield client
 
 
-def test_a_preflight_needs_no_key(guarded: Client) -> None:
-    answer = preflight(guarded, PAGE)
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
-    assert {"GET", "POST"} <= set(answer.headers["access-control-allow-methods"].split(", "))
-    assert "Origin" in answer.headers["vary"]
+SENT = (
+    *("authorization", "x-api-key", "content-type", "content-encoding", "x-request-id"),
+    *("x-timeout-ms", "inference-header-content-length", "traceparent", "tracestate"),
+)
 
 
-def test_every_header_that_is_read_may_be_sent(guarded: Client) -> None:
-    names = (
-        *("authorization", "x-api-key", "content-type", "content-encoding", "x-request-id"),
-        *("x-timeout-ms", "inference-header-content-length", "traceparent", "tracestate"),
-    )
-    answer = preflight(guarded, PAGE, "POST", *names)
-    assert answer.status_code == 200
-    assert set(names) <= listed(answer, "access-control-allow-headers")
-    assert preflight(guarded, PAGE, "POST", "x-other").status_code == 400
-
-
-def test_a_page_may_ask_a_server_of_a_private_network(guarded: Client) -> None:
+def preflight(client: Client, origin: str, *names: str) -> httpx.Response:
     headers = {
-        "Origin": PAGE,
+        "Origin": origin,
         "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": ",".join(names or SENT),
         "Access-Control-Request-Private-Network": "true",
     }
-    answer = guarded.request("OPTIONS", "/models", headers=headers)
-    assert answer.status_code == 200
+    return client.request("OPTIONS", "/v1/timeseries/models", headers=headers)
+
+
+def forecast(client: Client, origin: str) -> httpx.Response:
+    return client.request("POST", "/forecast", json=BODY, headers={"Origin": origin, **KEY})
+
+
+def listed(answer: httpx.Response, name: str) -> set[str]:
+    listing = answer.headers[f"access-control-{name}"]
+    return {one.strip().lower() for one in listing.split(",")}
+
+
+def test_preflight_needs_no_key_and_allows_all_that_is_read(guarded: Client) -> None:
+    answer = preflight(guarded, PAGE)
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
+    assert listed(answer, "allow-methods") >= {"get", "post"}
+    assert listed(answer, "allow-headers") >= {*SENT}
     assert answer.headers["access-control-allow-private-network"] == "true"
-    refused = guarded.request("OPTIONS", "/models", headers=headers | {"Origin": OTHER})
-    assert refused.status_code == 400
-
-
-def test_a_request_with_a_key(guarded: Client) -> None:
-    answer = guarded.request("POST", "/forecast", json=BODY, headers={"Origin": PAGE, **KEY})
-    assert answer.status_code == 200
-    assert answer.headers["access-control-allow-origin"] == PAGE
     assert "Origin" in answer.headers["vary"]
-    read = listed(answer, "access-control-expose-headers")
+    assert preflight(guarded, PAGE, "x-other").status_code == 400
+
+
+def test_page_may_read_answers_and_errors(guarded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = forecast(guarded, PAGE)
+    assert answer.status_code == 200
+    assert "Origin" in answer.headers["vary"]
+    read = listed(answer, "expose-headers")
     assert {"retry-after", "x-request-id", "inference-header-content-length"} <= read
-
-
-def test_errors_can_be_read_too(guarded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(Model, "submit", fail)
+    monkeypatch.setattr(Model, "submit", lambda *_, **__: 1 / 0)
     for path, headers, status in (
         ("/forecast", {}, 401),
         ("/nope", KEY, 404),
@@ -333,24 +273,17 @@ def test_errors_can_be_read_too(guarded: Client, monkeypatch: pytest.MonkeyPatch
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PAGE)
 
 
-def test_pages_of_other_origins(guarded: Client) -> None:
-    assert preflight(guarded, OTHER).status_code == 400
-    answer = guarded.request("POST", "/forecast", json=BODY, headers={"Origin": OTHER, **KEY})
-    for each in (answer, preflight(guarded, OTHER)):
-        assert "access-control-allow-origin" not in each.headers
-
-
-def test_any_origin_gets_no_credentials(models: Path) -> None:
-    """Browsers refuse `*` with cookies, and the origin itself would let every page use them."""
-    with Client(models, cors_origins="*") as client:
-        answer = client.request("POST", "/forecast", json=BODY, headers={"Origin": OTHER})
-        for each in (answer, preflight(client, OTHER)):
-            assert each.status_code == 200
-            assert each.headers["access-control-allow-origin"] == "*"
-            assert "access-control-allow-credentials" not in each.headers
-
-
-def test_it_is_off_by_default(client: Client) -> None:
+def test_pages_of_other_origins(guarded: Client, client: Client, models: Path) -> None:
+    refused = preflight(guarded, OTHER)
+    assert refused.status_code == 400
+    for answer in (refused, forecast(guarded, OTHER)):
+        assert "access-control-allow-origin" not in answer.headers
+    # Browsers refuse `*` with cookies, and the origin itself would let every page use them.
+    with Client(models, cors_origins="*") as anybody:
+        for answer in (forecast(anybody, OTHER), preflight(anybody, OTHER)):
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert "access-control-allow-credentials" not in answer.headers
+    # It is off by default.
     assert preflight(client, PAGE).status_code == 405
-    answer = client.request("POST", "/forecast", json=BODY, headers={"Origin": PAGE})
-    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert not [name for name in forecast(client, PAGE).headers if "access-control" in name]

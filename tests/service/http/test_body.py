@@ -1,14 +1,16 @@
-"""Bodies as they come, the memory that they take, and the wait for their results."""
+"""Bodies as they come, the memory that they take, threads for large work, and waiting for runs."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import math
 import threading
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Coroutine
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -30,6 +32,7 @@ from foretell.service.errors import (
 from foretell.service.http.body import (
     LargeAnswer,
     MemoryBudget,
+    Offload,
     Share,
     media_type,
     read_body,
@@ -38,12 +41,9 @@ from foretell.service.http.body import (
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import wait_for_result
 from foretell.service.http.protocol import WHOLE, ClientConnection
+from tests.service.loops import on_loop
 
 LIMIT = 10
-
-
-def reserve(_: int) -> None:
-    """There is always room for more bytes."""
 
 
 def soon() -> float:
@@ -79,21 +79,50 @@ def part(body: bytes, *, more: bool = False) -> dict[str, Any]:
 
 
 GONE = {"type": "http.disconnect"}
-
-
-def run(reading: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(reading)
+GZIP = {"content_encoding": "gzip"}
 
 
 def read(
-    sent: Request, limit: int, deadline: float, reserve: Callable[[int], None]
-) -> Coroutine[Any, Any, bytearray]:
-    return read_body(sent, sent.headers, limit, deadline, reserve)
+    sent: Request,
+    limit: int = LIMIT,
+    deadline: float = math.inf,
+    reserve: Callable[[int], None] = lambda _: None,
+) -> bytearray:
+    deadline = min(deadline, later())
+    return asyncio.run(read_body(sent, sent.headers, limit, deadline, reserve))
 
 
-def test_reads_parts() -> None:
-    sent = request(part(b"01234", more=True), part(b"56789"))
-    assert run(read(sent, LIMIT, later(), reserve)) == b"0123456789"
+@pytest.mark.parametrize(
+    ("pieces", "headers"),
+    [
+        ([part(b"01234", more=True), part(b"56789")], {}),
+        ([part(gzip.compress(b"0123456789"))], GZIP),
+    ],
+)
+def test_body_is_read_whole(pieces: list[dict[str, Any]], headers: dict[str, str]) -> None:
+    assert read(request(*pieces, **headers)) == b"0123456789"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "headers", "error", "message"),
+    [
+        ([part(gzip.compress(b"0123")[:-3])], GZIP, UnreadableError, "too early"),
+        # Refused before anything is read.
+        ([], {"content_length": "11"}, TooLargeError, "at most 10 bytes"),
+        (
+            [part(b"0123456789", more=True), part(b"x", more=True)],
+            {},
+            TooLargeError,
+            "at most 10 bytes",
+        ),
+        ([part(b"0", more=True), GONE], {}, ClientDisconnectedError, "disconnected"),
+    ],
+)
+def test_body_is_refused(
+    pieces: list[dict[str, Any]], headers: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read(request(*pieces, **headers))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +134,7 @@ def test_reads_parts() -> None:
         *(({"content-type": media}, None) for media in ("text/csv", "x/www-form-urlencoded", "")),
     ],
 )
-def test_media_types(headers: dict[str, str], chosen: str | None) -> None:
+def test_media_type(headers: dict[str, str], chosen: str | None) -> None:
     if chosen is not None:
         assert media_type(headers, "text/html", "application/json") == chosen
         return
@@ -114,29 +143,17 @@ def test_media_types(headers: dict[str, str], chosen: str | None) -> None:
     assert error.value.param == "Content-Type"
 
 
-def test_a_compressed_body_is_decompressed() -> None:
-    sent = request(part(gzip.compress(b"0123456789")), content_encoding="gzip")
-    assert run(read(sent, LIMIT, later(), reserve)) == b"0123456789"
-
-
-def test_a_compressed_body_that_ends_too_early() -> None:
-    sent = request(part(gzip.compress(b"0123")[:-3]), content_encoding="gzip")
-    with pytest.raises(UnreadableError, match="too early"):
-        run(read(sent, LIMIT, later(), reserve))
-
-
-def test_a_compressed_body_counts_decompressed() -> None:
+def test_limit_is_of_the_decompressed_body() -> None:
     reserved: list[int] = []
-    sent = request(part(gzip.compress(bytes(2**24))), content_encoding="gzip")
     with pytest.raises(TooLargeError):
-        run(read(sent, 2**19, later(), reserved.append))
+        read(request(part(gzip.compress(bytes(2**24))), **GZIP), 2**19, reserve=reserved.append)
     # With the window of the decompressor.
     assert sum(reserved) <= 2**19 + 2**15
 
 
 @pytest.mark.parametrize("count", [1, 3, 64])
 @pytest.mark.parametrize("size", [10, 8 * 2**20])
-def test_a_body_in_pieces_is_whole_and_not_held_twice(count: int, size: int) -> None:
+def test_body_in_pieces_is_not_held_twice(count: int, size: int) -> None:
     rest = size // count
     coming = iter(range(count))
 
@@ -145,62 +162,40 @@ def test_a_body_in_pieces_is_whole_and_not_held_twice(count: int, size: int) -> 
         return part(b"end") if number is None else part(bytes([number]) * rest, more=True)
 
     async def scene() -> bool:
-        body = await read(request_by(receive), 2 * size, later(), reserve)
+        sent = request_by(receive)
+        body = await read_body(sent, sent.headers, 2 * size, later(), lambda _: None)
         # Beside it, what it grew from at last, or the last piece.
         assert tracemalloc.get_traced_memory()[1] < (2.2 if count < 64 else 1.5) * size + 2**20
         return body == b"".join(bytes([number]) * rest for number in range(count)) + b"end"
 
     tracemalloc.start()
     try:
-        assert run(scene())
+        assert asyncio.run(scene())
     finally:
         tracemalloc.stop()
 
 
-def test_a_promised_body_over_the_limit_is_not_read() -> None:
-    with pytest.raises(TooLargeError, match="at most 10 bytes"):
-        run(read(request(content_length="11"), LIMIT, later(), reserve))
-
-
-def test_an_unpromised_body_over_the_limit_is_not_kept() -> None:
-    sent = request(part(b"0123456789", more=True), part(b"x", more=True))
-    with pytest.raises(TooLargeError):
-        run(read(sent, LIMIT, later(), reserve))
-
-
-def test_a_body_takes_from_the_servers_budget_as_it_comes() -> None:
+def test_body_reserves_as_it_comes() -> None:
     budget = MemoryBudget(12)
     with Share(budget) as others, Share(budget) as share:
         others.reserve(5)
-        sent = request(part(b"01234", more=True), part(b"56789", more=True))
         with pytest.raises(BuffersFullError):
-            run(read(sent, LIMIT, later(), share.reserve))
+            read(request(part(b"01234", more=True), part(b"56789")), reserve=share.reserve)
     with Share(budget) as share:
-        assert run(read(request(part(b"0123456")), LIMIT, later(), share.reserve)) == b"0123456"
-        with pytest.raises(BuffersFullError), Share(budget) as others:
-            others.reserve(6)
+        assert read(request(part(b"0123456")), reserve=share.reserve) == b"0123456"
+        assert share.reserved == 7
 
 
-def test_a_slow_sender() -> None:
-    with pytest.raises(SlowBodyError, match="before the whole body"):
-        run(read(request(part(b"0", more=True)), LIMIT, soon(), reserve))
-
-
-def test_a_body_that_came_with_its_head_is_not_late() -> None:
+def test_slow_sender_is_refused_unless_the_body_came_with_its_head() -> None:
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.05)
         return part(b"01")
 
     sent = Request({**request().scope, "extensions": {}}, receive)
-    with pytest.raises(SlowBodyError):
-        run(read(sent, LIMIT, soon(), reserve))
+    with pytest.raises(SlowBodyError, match="before the whole body"):
+        read(sent, deadline=soon())
     sent.scope["extensions"][WHOLE] = {}
-    assert run(read(sent, LIMIT, soon(), reserve)) == b"01"
-
-
-def test_a_disconnect_while_the_body_is_read() -> None:
-    with pytest.raises(ClientDisconnectedError):
-        run(read(request(part(b"0", more=True), GONE), LIMIT, later(), reserve))
+    assert read(sent, deadline=soon()) == b"01"
 
 
 NUMBERS: Arrays = {}
@@ -208,59 +203,6 @@ NUMBERS: Arrays = {}
 
 def pending() -> Run:
     return Run(lambda run: run.fail(CancelledError()))
-
-
-def test_a_result() -> None:
-    done = pending()
-    done.succeed(NUMBERS)
-    assert waited(done) is NUMBERS
-
-
-def test_a_failure() -> None:
-    failed = pending()
-    failed.fail(InvalidInputError("no"))
-    with pytest.raises(InvalidInputError, match="no"):
-        waited(failed)
-
-
-def test_a_deadline_cancels_what_is_queued() -> None:
-    queued = pending()
-    with pytest.raises(DeadlineExceededError):
-        waited(queued, deadline=soon())
-    assert isinstance(queued.error, CancelledError)
-
-
-def test_a_disconnect_cancels_what_is_queued() -> None:
-    queued = pending()
-    with pytest.raises(ClientDisconnectedError):
-        waited(queued, gone=True)
-    assert isinstance(queued.error, CancelledError)
-
-
-def test_a_result_that_comes_on_the_loop_ends_the_wait() -> None:
-    running = pending()
-
-    async def wait() -> Arrays:
-        loop = asyncio.get_running_loop()
-        loop.call_soon(running.succeed, NUMBERS)
-        # To wake the loop from one of its own turns is a system call.
-        loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
-        return await wait_for_result(running, ClientConnection(lambda: None), later())
-
-    with asyncio.Runner() as runner:
-        assert runner.run(wait()) is NUMBERS
-        del runner.get_loop().call_soon_threadsafe
-
-
-def test_a_result_that_comes_on_a_thread_wakes_the_loop() -> None:
-    running = pending()
-
-    async def wait() -> Arrays:
-        timer = threading.Timer(0.05, running.succeed, (NUMBERS,))
-        timer.start()
-        return await wait_for_result(running, ClientConnection(lambda: None), later())
-
-    assert run(wait()) is NUMBERS
 
 
 def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Arrays:
@@ -278,15 +220,56 @@ def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Ar
         assert not client.watchers
 
 
-@pytest.mark.parametrize(("given", "seconds"), [("1500", 1.5), ("9" * 12, 999999999.999)])
-def test_a_time(given: str, seconds: float) -> None:
-    assert timeout_of(given) == seconds
+def test_outcome_of_a_run_ends_the_wait() -> None:
+    done, failed = pending(), pending()
+    done.succeed(NUMBERS)
+    assert waited(done) is NUMBERS
+    failed.fail(InvalidInputError("no"))
+    with pytest.raises(InvalidInputError, match="no"):
+        waited(failed)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_deadline_or_disconnect_cancels_a_queued_run(gone: bool) -> None:
+    queued = pending()
+    with pytest.raises(ClientDisconnectedError if gone else DeadlineExceededError):
+        waited(queued, deadline=math.inf if gone else soon(), gone=gone)
+    assert isinstance(queued.error, CancelledError)
+
+
+def test_result_that_comes_on_the_loop_ends_the_wait() -> None:
+    running = pending()
+
+    async def wait() -> Arrays:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(running.succeed, NUMBERS)
+        # To wake the loop from one of its own turns is a system call.
+        loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
+        return await wait_for_result(running, ClientConnection(lambda: None), later())
+
+    with asyncio.Runner() as runner:
+        assert runner.run(wait()) is NUMBERS
+        del runner.get_loop().call_soon_threadsafe
+
+
+def test_result_that_comes_on_a_thread_wakes_the_loop() -> None:
+    running = pending()
+    threading.Timer(0.05, running.succeed, (NUMBERS,)).start()
+    assert waited(running) is NUMBERS
 
 
 @pytest.mark.parametrize(
-    "given", ["0", "-5", "1.5", "soon", "", "1" * 13, "\N{FULLWIDTH DIGIT ONE}"]
+    ("given", "seconds"),
+    [
+        *(("1500", 1.5), ("9" * 12, 999999999.999)),
+        *((wrong, None) for wrong in ("0", "-5", "1.5", "soon", "", "1" * 13)),
+        ("\N{FULLWIDTH DIGIT ONE}", None),
+    ],
 )
-def test_a_wrong_time(given: str) -> None:
+def test_timeout_of_a_header(given: str, seconds: float | None) -> None:
+    if seconds is not None:
+        assert timeout_of(given) == seconds
+        return
     with pytest.raises(InvalidInputError) as error:
         timeout_of(given)
     assert error.value.param == "X-Timeout-Ms"
@@ -301,9 +284,11 @@ def test_requests_share_the_budget_and_give_back() -> None:
             with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
                 one.reserve(1)
             assert full.value.retry_after >= 1
+            # What no request could have is no reason to try again.
+            with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
+                one.reserve(7)
         one.reserve(6)
-    with Share(budget) as one:
-        one.reserve(10)
+    assert budget.reserved == 0
 
 
 def test_what_a_request_keeps_replaces_what_it_had() -> None:
@@ -321,32 +306,7 @@ def test_what_a_request_keeps_replaces_what_it_had() -> None:
     assert budget.reserved == 0
 
 
-def test_what_no_request_could_have_is_no_reason_to_try_again() -> None:
-    budget = MemoryBudget(10)
-    with Share(budget) as one, Share(budget) as other:
-        one.reserve(4)
-        other.reserve(4)
-        with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
-            one.reserve(7)
-        with pytest.raises(BuffersFullError):
-            one.reserve(6)
-
-
-def test_a_failed_request_gives_back_too() -> None:
-    budget = MemoryBudget(10)
-
-    def fail() -> None:
-        with Share(budget) as share:
-            share.reserve(10)
-            raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        fail()
-    with Share(budget) as share:
-        share.reserve(10)
-
-
-def test_an_answer_that_is_larger_than_all_of_it() -> None:
+def test_answer_larger_than_the_budget_is_refused() -> None:
     async def send(_: Any) -> None:
         raise AssertionError
 
@@ -357,17 +317,130 @@ def test_an_answer_that_is_larger_than_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(("more", "pieces"), [(0, 2), (1, 3)])
-def test_a_large_answer_goes_out_piece_by_piece(more: int, pieces: int) -> None:
+def test_large_answer_goes_out_piece_by_piece_and_counts_until_it_is_taken(
+    more: int, pieces: int
+) -> None:
     sent: list[Any] = []
+    content = b"x" * (128 * 1024 + more)
+    budget = MemoryBudget(2 * len(content) - 1)
 
     async def send(message: Any) -> None:
         sent.append(message)
+        assert budget.reserved == len(content)
+        with pytest.raises(BuffersFullError):
+            await LargeAnswer(content, budget, {})({"type": "http"}, asyncio.Queue().get, send)
 
-    content = b"x" * (128 * 1024 + more)
-    answer = LargeAnswer(content, MemoryBudget(len(content)), {"a": "b"})
+    answer = LargeAnswer(content, budget, {"a": "b"})
     asyncio.run(answer({"type": "http"}, asyncio.Queue().get, send))
+    assert budget.reserved == 0
     start, *parts = sent
     assert start["status"] == 200
     assert {(b"a", b"b"), (b"content-length", b"%d" % len(content))} <= {*start["headers"]}
+    # Another server may pass it on to another process.
+    assert {type(part["body"]) for part in parts} == {bytes}
     assert b"".join(part["body"] for part in parts) == content
     assert [part["more_body"] for part in parts] == [True] * (pieces - 1) + [False]
+
+
+@pytest.fixture
+def offload() -> Iterator[Offload]:
+    offload = Offload()
+    yield offload
+    offload.close()
+
+
+def test_offload_lets_the_loop_go_on(offload: Offload) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return go_on.wait(30)
+
+    async def scene() -> bool:
+        pending = asyncio.create_task(offload.run(later(), work))
+        await asyncio.to_thread(begun.wait, 30)
+        go_on.set()
+        return await pending
+
+    assert asyncio.run(scene())
+
+
+def test_offload_takes_nothing_once_closed(offload: Offload) -> None:
+    offload.close()
+    with pytest.raises(RuntimeError):
+        asyncio.run(offload.run(later(), int))
+
+
+class Body:
+    """Arguments that take memory."""
+
+
+@on_loop
+async def test_offload_drops_what_waits_at_the_deadline(offload: Offload) -> None:
+    go_on = threading.Event()
+    busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
+    await asyncio.sleep(0)
+    body = Body()
+    with pytest.raises(DeadlineExceededError):
+        await offload.run(time.monotonic() + 0.01, id, body)
+    assert not any(task.done() for task in busy)
+    dropped = weakref.ref(body)
+    del body
+    # Its place in the queue is still taken.
+    assert dropped() is None
+    go_on.set()
+    assert await asyncio.gather(*busy) == [True, True]
+
+
+@on_loop
+async def test_offload_waits_for_what_has_begun_and_is_late(offload: Offload) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    soon = time.monotonic() + 0.05
+    pending = asyncio.create_task(offload.run(soon, work))
+    await asyncio.to_thread(begun.wait, 30)
+    await asyncio.sleep(soon + 0.01 - time.monotonic())
+    assert not pending.done()
+    go_on.set()
+    with pytest.raises(DeadlineExceededError):
+        await pending
+
+
+@on_loop
+async def test_offload_skips_what_was_cancelled(offload: Offload) -> None:
+    go_on = threading.Event()
+    read: list[int] = []
+    busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
+    cut_off = asyncio.create_task(offload.run(later(), read.append, 1))
+    await asyncio.sleep(0)
+    cut_off.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off
+    go_on.set()
+    await asyncio.gather(*busy)
+    await offload.run(later(), read.append, 2)
+    assert read == [2]
+
+
+def test_offload_error_holds_nothing_of_what_was_worked_on(offload: Offload) -> None:
+    made: list[weakref.ref[Body]] = []
+
+    def fail(body: Body) -> None:
+        own = Body()
+        made[:] = [weakref.ref(body), weakref.ref(own)]
+        raise ValueError("wrong")
+
+    async def scene() -> None:
+        with pytest.raises(ValueError, match="wrong"):
+            await offload.run(later(), fail, Body())
+
+    gc.disable()
+    try:
+        asyncio.run(scene())
+        assert [each() for each in made] == [None, None]
+    finally:
+        gc.enable()

@@ -39,16 +39,20 @@ def decompress(encoding: str, body: bytes, step: int) -> bytes:
     return b"".join(pieces)
 
 
-@given(data=st.data(), body=st.binary(max_size=5000), step=st.integers(1, 300))
+@given(data=st.data(), bodies=st.lists(st.binary(max_size=3000)), step=st.integers(1, 300))
 def test_every_encoding_gives_back_what_was_folded(
-    data: st.DataObject, body: bytes, step: int
+    data: st.DataObject, bodies: list[bytes], step: int
 ) -> None:
     encoding = data.draw(st.sampled_from(sorted(FOLD)))
-    assert decompress(encoding, FOLD[encoding](body), step) == body
+    if encoding == "deflate":
+        # It has no further parts.
+        bodies = [b"".join(bodies)]
+    folded = b"".join(map(FOLD[encoding], bodies or [b""]))
+    assert decompress(encoding, folded, step) == b"".join(bodies)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
-def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
+def test_bomb_unfolds_piece_by_piece(encoding: str) -> None:
     bomb = FOLD[encoding](bytes(64 * 2**20))
     assert len(bomb) < 100_000
     pieces = Decompressor(encoding).feed(bomb)
@@ -58,7 +62,7 @@ def test_a_bomb_unfolds_piece_by_piece(encoding: str) -> None:
 @pytest.mark.parametrize(
     ("encoding", "window"), [("gzip", 2**15), ("deflate", 2**15), ("zstd", 2**23), ("identity", 0)]
 )
-def test_what_may_be_gone_back_to_is_counted_until_the_end(encoding: str, window: int) -> None:
+def test_window_is_counted_until_the_end(encoding: str, window: int) -> None:
     held: list[int] = []
     for size in (1000, 20 * 2**20):
         body = FOLD[encoding](bytes(size))
@@ -78,12 +82,6 @@ def test_several_parts_share_a_window() -> None:
     assert sum(held) == 2**23
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_several_parts_in_a_row(encoding: str) -> None:
-    fold = FOLD[encoding]
-    assert decompress(encoding, fold(b"one, ") + fold(b"two"), 7) == b"one, two"
-
-
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
 def test_damage_is_named(encoding: str) -> None:
     whole = FOLD[encoding](bytes(range(256)) * 10)
@@ -95,13 +93,13 @@ def test_damage_is_named(encoding: str) -> None:
         decompress(encoding, whole + b"rubbish", 100)
 
 
-def test_an_unknown_encoding() -> None:
+def test_unknown_encoding_is_refused() -> None:
     with pytest.raises(UnsupportedMediaError, match="gzip, deflate, zstd, got 'br'") as error:
         Decompressor("br")
     assert error.value.param == "Content-Encoding"
 
 
-def test_a_window_that_would_take_gigabytes_is_refused() -> None:
+def test_window_of_gigabytes_is_refused() -> None:
     options = {zstd.CompressionParameter.window_log: 30, zstd.CompressionParameter.checksum_flag: 1}
     compressor = zstd.ZstdCompressor(options=options)
     folded = compressor.compress(b"x" * 2**20) + compressor.flush()
@@ -118,45 +116,30 @@ def test_parts_without_end_are_refused(encoding: str) -> None:
 @pytest.mark.parametrize(
     ("accepted", "chosen"),
     [
-        ("", None),
-        ("identity", None),
-        ("br, zstd", None),
-        ("*", None),
+        *((nothing, None) for nothing in ("", "identity", "br", "*", "gzip;q=nonsense", ";,=;q")),
+        ("gzip;q=0, deflate;q=0.000", None),
         ("gzip", "gzip"),
         ("DEFLATE", "deflate"),
-        ("gzip, deflate, br", "gzip"),
+        # Of those that are wanted as much, the server's first.
+        ("gzip, zstd, deflate, br", "zstd"),
+        ("gzip, zstd;q=0.9", "gzip"),
         ("deflate, gzip;q=0.5", "deflate"),
         ("gzip; q=0.2, deflate ; Q=0.4", "deflate"),
-        ("gzip;q=0, deflate;q=0.000", None),
-        ("gzip;q=nonsense", None),
         ("gzip;level=9", "gzip"),
-        (";,=;q", None),
     ],
 )
-def test_the_caller_chooses(accepted: str, chosen: str | None) -> None:
-    assert choose_encoding(accepted, ("gzip", "deflate")) == chosen
+def test_encoding_of_an_answer(accepted: str, chosen: str | None) -> None:
+    assert choose_encoding(accepted, ("zstd", "gzip", "deflate")) == chosen
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_what_is_compressed_and_does_not_say_so(encoding: str) -> None:
-    body = memoryview(FOLD[encoding](b"{}"))
-    error = unreadable("no JSON", body, "here")
-    assert error.message == (
-        f"no JSON; it looks like {encoding}: send the header Content-Encoding: {encoding}"
-    )
+def test_body_that_is_compressed_and_does_not_say_so(encoding: str) -> None:
+    error = unreadable("no JSON", memoryview(FOLD[encoding](b"{}")), "here")
     assert error.param == "Content-Encoding"
-
-
-@pytest.mark.parametrize("body", [b"", b"\x1f", b"\x28\xb5\x2f", b"{}", zlib.compress(b"{}")])
-def test_what_is_wrong_otherwise(body: bytes) -> None:
-    error = unreadable("no JSON", body, "here")
-    assert (error.message, error.param) == ("no JSON", "here")
-
-
-def test_the_first_of_those_that_are_wanted_as_much() -> None:
-    assert choose_encoding("gzip, zstd", ("zstd", "gzip")) == "zstd"
-    assert choose_encoding("gzip, zstd;q=0.9", ("zstd", "gzip")) == "gzip"
-    assert choose_encoding("gzip, deflate, br", ("zstd", "gzip")) == "gzip"
+    assert error.message.endswith(f"{encoding}: send the header Content-Encoding: {encoding}")
+    for body in (b"", b"\x1f", b"\x28\xb5\x2f", b"{}", zlib.compress(b"{}")):
+        error = unreadable("no JSON", body, "here")
+        assert (error.message, error.param) == ("no JSON", "here")
 
 
 @pytest.mark.parametrize("encoding", NAMES)
@@ -172,7 +155,7 @@ def test_parts_are_one_stream(encoding: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/forecast", "/backtest", "/v2/models/repeat/infer", "/nixtla/v2/forecast"]
 )
-def test_a_byte_order_mark_is_named(client: Client, path: str, blanks: int, encoding: str) -> None:
+def test_byte_order_mark_is_named(client: Client, path: str, blanks: int, encoding: str) -> None:
     body = ("{" + " " * blanks + "}").encode(encoding)
     answer = client.request("POST", path, content=body)
     assert answer.status_code == 400

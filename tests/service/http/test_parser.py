@@ -1,15 +1,20 @@
+"""Bytes that become requests, however they come, and the limits of what is no body."""
+
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.service.http.wire import Request, exchange
+from foretell.service.metrics import Metrics
+from tests.service.http.wire import Request, exchange, no_content, talk
 from tests.service.loops import on_loop
 
 HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -19,6 +24,8 @@ OFFERS = (
     b"connection: keep-alive, upgrade\r\nSec-WebSocket-Key: eA==\r\nupgrade: websocket\r\n",
     b"Upgrade: h2c\r\nA:\r\nUpgrade: TLS/1.0\r\nConnection: UPGRADE\r\nConnection: b\r\n",
 )
+# Version and header of the last request of a connection.
+LAST = [(b"1.1", b"Connection: close\r\n"), (b"1.0", b"")]
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\n\r\n"
 
 
@@ -44,69 +51,60 @@ def get(offer: bytes) -> bytes:
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request]]:
-    """Requests as they are sent, one after another, and what they are."""
+def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request], bool]:
+    """Requests as they are sent, one after another, what they are, and whether one is the last."""
     sent = b""
     expected: list[Request] = []
+    has_ended = False
     for _ in range(draw(st.integers(1, 4))):
         offer = draw(st.sampled_from(OFFERS))
+        is_last = draw(st.sampled_from([False, False, True]))
         if draw(st.booleans()):
             body = draw(st.sampled_from([b"", SMUGGLED, b"0\r\n\r\n" + SMUGGLED, b"\r\n"]))
-            sent += post(offer, body, draw(st.integers(0, 3)))
-            expected.append(("POST", "/forecast", body))
+            version, also = draw(st.sampled_from(LAST)) if is_last else (b"1.1", b"")
+            sent += post(offer + also, body, draw(st.integers(0, 3)), version)
+            new = ("POST", "/forecast", body)
         else:
+            is_last = False
             sent += get(offer)
-            expected.append(("GET", "/models", b""))
-    return sent, expected
+            new = ("GET", "/models", b"")
+        expected += [] if has_ended else [new]
+        has_ended |= is_last
+    return sent, expected, has_ended
 
 
 @settings(max_examples=300)
 @given(conversations(), st.lists(st.integers(0, 2000), max_size=12))
 def test_requests_are_what_was_sent_however_it_comes(
-    conversation: tuple[bytes, list[Request]], places: list[int]
+    conversation: tuple[bytes, list[Request], bool], places: list[int]
 ) -> None:
-    sent, expected = conversation
+    sent, expected, has_ended = conversation
     seen, wire = asyncio.run(exchange(cut(sent, places)))
     assert seen == expected
     assert wire.written.count(b"HTTP/1.1 204 ") == len(expected)
-    assert not wire.ended
+    assert wire.ended == has_ended
 
 
 offers = pytest.mark.parametrize("offer", OFFERS[1:], ids=["http2", "websocket", "several"])
 
 
-@pytest.mark.parametrize(
-    ("version", "also", "ends"),
-    [(b"1.1", b"", False), (b"1.1", b"Connection: close\r\n", True), (b"1.0", b"", True)],
-    ids=["kept", "closed", "old"],
-)
 @pytest.mark.parametrize("chunks", [0, 2])
 @offers
 @on_loop
-async def test_no_place_to_cut_matters(
-    caplog: pytest.LogCaptureFixture,
-    offer: bytes,
-    chunks: int,
-    version: bytes,
-    also: bytes,
-    ends: bool,
+async def test_requests_may_be_cut_at_any_place(
+    caplog: pytest.LogCaptureFixture, offer: bytes, chunks: int
 ) -> None:
     caplog.set_level(logging.INFO)
-    sent = post(offer + also, SMUGGLED, chunks, version) + get(offer)
+    sent = post(offer, SMUGGLED, chunks) + get(offer)
     expected = [("POST", "/forecast", SMUGGLED), ("GET", "/models", b"")]
-    if ends:
-        expected.pop()
-    for place in range(len(sent)):
-        seen, wire = await exchange(cut(sent, [place]))
-        assert seen == expected, place
-        assert wire.ended == ends
-    seen, _ = await exchange(sent[place : place + 1] for place in range(len(sent)))
-    assert seen == expected
+    for places in ([place] for place in range(len(sent))):
+        assert (await exchange(cut(sent, places)))[0] == expected, places
+    assert (await exchange(cut(sent, range(len(sent)))))[0] == expected
     assert not caplog.records
 
 
 @offers
-def test_a_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
+def test_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
     head, _, body = post(offer + b"Expect: 100-continue\r\n", b"body", 0).partition(b"body")
     seen, wire = asyncio.run(exchange([head, b"body" + body]))
     assert seen == [("POST", "/forecast", b"body")]
@@ -128,7 +126,10 @@ def test_a_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
 def test_what_is_no_request_is_refused(wrong: bytes) -> None:
     seen, wire = asyncio.run(exchange([wrong]))
     assert not seen
-    assert wire.written.startswith(b"HTTP/1.1 400 ")
+    head, _, body = wire.written.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in head
+    assert json.loads(body)["error"]["type"] == "malformed"
     assert wire.ended
 
 
@@ -154,3 +155,92 @@ async def test_nothing_is_read_through_a_tunnel(
         assert wire.written.count(b"HTTP/1.1 ") == 1
         assert wire.ended
     assert not caplog.records
+
+
+CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEADERS = ("foretell_connections_cut_off_total", "headers")
+OFFER = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (b"POST /v2/models/repeat/infer?a=b HTTP/1.1\r\nA: ", str),
+        # Nor does the path have to be whole.
+        (b"GET /v2/models/", str),
+        (b"GET /healthz HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\nA: ", str),
+        (b"GET /v2 HTTP/1.1\r\n\r\nPOST /forecast HTTP/1.1\r\nA: ", dict),
+        (b"POST /forecast HTTP/1.1\r\nA: ", dict),
+    ],
+)
+def test_too_many_headers_are_refused_in_the_form_of_the_path(begin: bytes, kind: type) -> None:
+    wire = asyncio.run(talk(no_content, [begin, b"x" * (64 * 1024 + 1)]))
+    _, _, refused = wire.written.partition(b"HTTP/1.1 431 ")
+    error = json.loads(refused.partition(b"\r\n\r\n")[2])["error"]
+    assert isinstance(error, kind)
+    assert "at most 65536 bytes of headers" in (error if kind is str else error["message"])
+    assert wire.ended
+
+
+@pytest.mark.parametrize("size", [7, 1000, 1_000_000])
+@pytest.mark.parametrize(
+    ("begin", "more", "end", "body"),
+    [
+        (b"GET / HTTP/1.1\r\n", b"A: b\r\n", b"\r\n", b""),
+        (OFFER, b"A: b\r\n", b"\r\n", b""),
+        (b"", b"\r\n", b"GET / HTTP/1.1\r\n\r\n", b""),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"A: b\r\n", b"\r\n", b"x"),
+        (CHUNKED + b"1\r\nx\r\n0\r\nA:", b" ", b"b\r\n\r\n", b"x"),
+        (CHUNKED + b"1;", b"a", b"\r\nx\r\n0\r\n\r\n", b"x"),
+        (CHUNKED, b"0", b"1\r\nx\r\n0\r\n\r\n", b"x"),
+    ],
+    ids=["head", "offer", "blank", "trailers", "trailer", "extension", "zeros"],
+)
+def test_all_that_is_no_body_is_limited(
+    begin: bytes, more: bytes, end: bytes, body: bytes, size: int
+) -> None:
+    def sent(count: int) -> list[bytes]:
+        data = begin + more * count + end
+        return [data[at : at + size] for at in range(0, len(data), size)]
+
+    metrics = Metrics()
+    most = (64 * 1024 - len(begin + end)) // len(more)
+    seen, _ = asyncio.run(exchange(sent(most), metrics))
+    assert [request[2] for request in seen] == [body]
+    assert metrics.counts.count(*HEADERS) == 0
+    # Measured every few kilobytes.
+    seen, wire = asyncio.run(exchange(sent(24 * 1024 // len(more) + most), metrics))
+    assert not seen
+    assert wire.written.startswith(b"HTTP/1.1 431 ")
+    assert wire.ended
+    assert metrics.counts.count(*HEADERS) == 1
+
+
+@pytest.mark.parametrize("length", [0, 8, 200_000])
+def test_headers_after_a_body_with_a_length_are_limited(length: int) -> None:
+    metrics = Metrics()
+    first = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length
+    second = b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 15_000 + b"\r\n"
+    seen, wire = asyncio.run(exchange([first, second], metrics))
+    assert [request[2] for request in seen] == [b"x" * length]
+    assert b"HTTP/1.1 431 " in wire.written
+    assert metrics.counts.count(*HEADERS) == 1
+
+
+def test_many_small_chunks_are_no_headers() -> None:
+    sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
+    seen, _ = asyncio.run(exchange([sent]))
+    assert [len(request[2]) for request in seen] == [100_000]
+
+
+def test_trailers_are_no_headers() -> None:
+    seen: list[Any] = []
+
+    async def keep(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        seen.append(scope["headers"])
+        await no_content(scope, receive, send)
+
+    asyncio.run(talk(keep, [CHUNKED + b"0\r\nA: b\r\n\r\n" + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]))
+    assert seen == [[(b"transfer-encoding", b"chunked")], [(b"host", b"x")]]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -22,72 +23,21 @@ def take_two(host: str, port: int) -> list[socket.socket]:
     return [one for [one] in reserve(host, port, 2)]
 
 
-def test_an_address_is_taken_once() -> None:
+@pytest.mark.parametrize("take", [listen, take_two])
+def test_address_that_is_taken_or_of_another_machine(
+    take: Callable[[str, int], list[socket.socket]],
+) -> None:
     [taken] = listen(LOOPBACK, 0)
     with taken:
-        for take in (listen, take_two):
-            with pytest.raises(
-                StartError, match=f"^cannot listen on {LOOPBACK}:{port_of(taken)}: "
-            ):
-                take(LOOPBACK, port_of(taken))
+        for host, port in ((LOOPBACK, port_of(taken)), ("192.0.2.1", 80)):
+            with pytest.raises(StartError, match=f"^cannot listen on {host}:{port}: "):
+                take(host, port)
 
 
-def test_an_address_of_another_machine() -> None:
-    for take in (listen, take_two):
-        with pytest.raises(StartError, match=r"cannot listen on 192\.0\.2\.1:80"):
-            take("192.0.2.1", 80)
-
-
-def test_a_reserved_address_is_for_one_server() -> None:
-    with ExitStack() as stack:
-        one, other = map(stack.enter_context, take_two(LOOPBACK, 0))
-        assert port_of(one) == port_of(other)
-        one.listen()
-        for take in (listen, take_two):
-            with pytest.raises(StartError):
-                take(LOOPBACK, port_of(one))
-
-
-def test_a_reserved_address_takes_no_connections_until_somebody_listens() -> None:
-    with ExitStack() as stack:
-        one, _ = map(stack.enter_context, take_two(LOOPBACK, 0))
-        address = (LOOPBACK, port_of(one))
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address, timeout=60)
-        one.listen()
-        # All of them to the one that listens.
-        for _ in range(16):
-            socket.create_connection(address, timeout=60).close()
-        assert _count(one) == 16
-
-
-def test_who_does_not_listen_any_more_may_again_at_the_same_address() -> None:
-    with ExitStack() as stack:
-        one, other = map(stack.enter_context, take_two(LOOPBACK, 0))
-        address = (LOOPBACK, port_of(one))
-        for each in (one, other):
-            each.listen()
-        one.shutdown(socket.SHUT_RDWR)
-        # All of them to the one that listens.
-        for _ in range(16):
-            socket.create_connection(address, timeout=60).close()
-        assert _count(other) == 16
-        one.listen()
-        assert port_of(one) == port_of(other) == address[1]
-
-
-def test_connections_are_dealt_out() -> None:
-    with ExitStack() as stack:
-        both = [stack.enter_context(each) for each in take_two(LOOPBACK, 0)]
-        for each in both:
-            each.listen()
-        address = (LOOPBACK, port_of(both[0]))
-        connections = [socket.create_connection(address, timeout=60) for _ in range(64)]
-        accepted = [_count(listener) for listener in both]
-        for connection in connections:
-            connection.close()
-    assert sum(accepted) == 64
-    assert min(accepted) > 0
+def _connect(listener: socket.socket, times: int) -> None:
+    address = (LOOPBACK, port_of(listener))
+    for _ in range(times):
+        socket.create_connection(address, timeout=60).close()
 
 
 def _count(listener: socket.socket) -> int:
@@ -99,10 +49,46 @@ def _count(listener: socket.socket) -> int:
     return len(accepted)
 
 
+@pytest.fixture
+def reserved() -> Iterator[list[socket.socket]]:
+    """Two sockets of one address, that do not listen."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(each) for each in take_two(LOOPBACK, 0)]
+
+
+def test_reserved_address_is_for_one_server(reserved: list[socket.socket]) -> None:
+    one, other = reserved
+    assert port_of(one) == port_of(other)
+    one.listen()
+    for take in (listen, take_two):
+        with pytest.raises(StartError):
+            take(LOOPBACK, port_of(one))
+
+
+def test_reserved_address_connects_to_those_that_listen(reserved: list[socket.socket]) -> None:
+    one, other = reserved
+    with pytest.raises(ConnectionRefusedError):
+        _connect(one, 1)
+    one.listen()
+    _connect(one, 16)
+    assert _count(one) == 16
+    other.listen()
+    _connect(one, 64)
+    accepted = [_count(each) for each in reserved]
+    assert sum(accepted) == 64
+    assert min(accepted) > 0
+    one.shutdown(socket.SHUT_RDWR)
+    _connect(one, 16)
+    assert _count(other) == 16
+    # Whoever does not listen any more may again.
+    one.listen()
+    assert port_of(one) == port_of(other)
+
+
 CALLERS = 50
 
 
-def test_all_who_wait_are_connected_at_once() -> None:
+def test_acceptor_connects_all_that_wait_at_once() -> None:
     connected: list[asyncio.BaseTransport] = []
 
     class Connection(asyncio.Protocol):

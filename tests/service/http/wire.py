@@ -85,12 +85,36 @@ def opened(app: Any, wire: Wire, metrics: Metrics | None = None) -> Connection:
     return connection
 
 
+async def settled(connection: Connection, turns: int = 10_000) -> None:
+    """Let the loop turn until the application is done, or so often."""
+    while connection.tasks and turns:
+        await asyncio.sleep(0)
+        turns -= 1
+
+
+async def talk(
+    app: Any, pieces: Iterable[bytes], metrics: Metrics | None = None, wire: Wire | None = None
+) -> Wire:
+    """Send an application pieces, one after another, and lose the connection in the end."""
+    wire = wire or Wire()
+    connection = opened(app, wire, metrics)
+    for piece in pieces:
+        if not wire.is_closing():
+            connection.data_received(piece)
+            await settled(connection, 5)
+    if not wire.is_closing():
+        await settled(connection)
+    connection.connection_lost(ConnectionResetError())
+    await settled(connection, 5)
+    assert not connection.tasks
+    return wire
+
+
 async def exchange(
     pieces: Iterable[bytes], metrics: Metrics | None = None
 ) -> tuple[list[Request], Wire]:
     """What an application sees that answers all it is asked, and where its answers go."""
     seen: list[Request] = []
-    wire = Wire()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         body = b""
@@ -105,20 +129,4 @@ async def exchange(
         seen.append((scope["method"], scope["path"], body))
         await no_content(scope, receive, send)
 
-    connection = opened(app, wire, metrics)
-
-    async def go_on(turns: int) -> None:
-        while connection.tasks and turns:
-            await asyncio.sleep(0)
-            turns -= 1
-
-    for piece in pieces:
-        if not wire.is_closing():
-            connection.data_received(piece)
-            await go_on(5)
-    if not wire.is_closing():
-        await go_on(10_000)
-    connection.connection_lost(ConnectionResetError())
-    await go_on(5)
-    assert not connection.tasks
-    return seen, wire
+    return seen, await talk(app, pieces, metrics)

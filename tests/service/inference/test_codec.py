@@ -1,17 +1,24 @@
-"""Requests for tensors: what is read of them, and what is answered."""
+"""Requests for tensors: what the codec reads and writes, and the route that serves them."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import re
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import httpx
 import numpy as np
 import pytest
 from starlette.requests import Request
 
+from foretell.service.arrays import Arrays
+from foretell.service.engine.model import Model
 from foretell.service.errors import (
     InvalidInputError,
     NotSupportedError,
@@ -20,10 +27,13 @@ from foretell.service.errors import (
 )
 from foretell.service.inference.codec import HEADER, Inference, InferenceCodec, Output
 from foretell.service.settings import Settings
-from tests.service.client import Client, request_of
-from tests.service.inference.bodies import HISTORY, binary, request, tensor
+from tests.service.client import Client, connect, request_of
+from tests.service.conftest import MULTIVARIATE
+from tests.service.inference.bodies import HISTORY, binary, infer, joined, refused, request, tensor
+from tests.support.bundles import Spec, write_bundle
 
 WEIGHTS = "encoder.0.self.weights"
+NAN = float("nan")
 
 
 def read(client: Client, body: Any, length: str | None = None, **limits: int) -> Inference:
@@ -37,27 +47,23 @@ def sent(length: str | None) -> Request:
     return request_of(model="multi", **({} if length is None else {HEADER: length}))
 
 
-def refusal(client: Client, body: Any, kind: type[ServiceError] = InvalidInputError) -> Any:
-    with pytest.raises(kind) as error:
-        read(client, body)
-    return error.value
+def outputs(*names: object, **parameters: object) -> Any:
+    """A request for some outputs."""
+    return request(outputs=[{"name": name, "parameters": parameters} for name in names])
 
 
 def binaries(job: Inference) -> dict[str, bool]:
     return {output.name: output.binary for output in job.outputs}
 
 
-def test_what_a_request_says(client: Client) -> None:
+def test_fields_of_a_request(client: Client) -> None:
     job = read(client, request(id="mine", parameters={"timeout": 1500}))
     assert (job.id, job.windows, job.timeout) == ("mine", 1, 0.0015)
     np.testing.assert_array_equal(job.feeds["history"], HISTORY)
-
-
-@pytest.mark.parametrize("fields", [{}, {"id": None, "parameters": None, "outputs": None}])
-def test_what_it_need_not_say(client: Client, fields: dict[str, Any]) -> None:
-    job = read(client, request(**fields))
-    assert (job.id, job.timeout, job.attention) == (None, None, [])
-    assert binaries(job) == {"forecast": False}
+    for fields in ({}, {"id": None, "parameters": None, "outputs": None}):
+        job = read(client, request(**fields))
+        assert (job.id, job.timeout, job.attention) == (None, None, [])
+        assert binaries(job) == {"forecast": False}
 
 
 def test_binary_outputs(client: Client) -> None:
@@ -76,84 +82,58 @@ def test_binary_outputs(client: Client) -> None:
     assert not read(client, request(outputs=outputs[:1])).attention
 
 
-def test_outputs_that_there_are_not(client: Client) -> None:
-    error = refusal(client, request(outputs=[{"name": "forecast"}, {"name": "nope"}]))
-    assert error.param == "outputs[1].name"
-    assert error.message.startswith(f"expected one of forecast, {WEIGHTS}, ")
-    error = refusal(client, request(outputs=[{"name": WEIGHTS}] * 2))
-    assert (error.param, error.message) == ("outputs[1].name", f"{WEIGHTS} is asked for twice")
-
-
-@pytest.mark.parametrize("name", ["classification", "shared_memory_region"])
-def test_extensions_that_there_are_not(client: Client, name: str) -> None:
-    parameters = {"classification": 3, "shared_memory_region": "x"}
-    outputs = [{"name": "forecast", "parameters": {name: parameters[name]}}]
-    error = refusal(client, request(outputs=outputs), NotSupportedError)
-    assert error.param == f"outputs[0].parameters.{name}"
-
-
 @pytest.mark.parametrize(
-    ("body", "place"),
+    ("body", "place", "message"),
     [
-        ([], None),
-        ({}, "inputs"),
-        (request(tensor(name=5)), "inputs[0].name"),
-        (request(tensor(shape=[1.5, 8, 2])), "inputs[0].shape[0]"),
-        (request(tensor(shape=[-1, 8, 2])), "inputs[0].shape[0]"),
-        (request(tensor(shape=[10**400, 8, 2])), "inputs[0].shape[0]"),
-        (request(tensor(shape=[True, 8, 2])), "inputs[0].shape[0]"),
-        (request(tensor(data={})), "inputs[0].data"),
-        (request(binary() | {"parameters": {"binary_data_size": "64"}}), None),
-        (request(parameters={"timeout": -1}), "parameters.timeout"),
-        (request(parameters={"timeout": 1e6}), "parameters.timeout"),
-        (request(parameters={"binary_data_output": 1}), "parameters.binary_data_output"),
-        (request(outputs=[{}]), "outputs[0].name"),
-        (request(outputs=[{"name": "forecast"}] * 2000), "outputs"),
-        (request(*[tensor()] * 65), "inputs"),
-        (request(id=7), "id"),
+        ([], None, ""),
+        ({}, "inputs", ""),
+        (request(tensor(name=5)), "inputs[0].name", ""),
+        *(
+            (request(tensor(shape=[size, 8, 2])), "inputs[0].shape[0]", "")
+            for size in (1.5, -1, 10**400, True)
+        ),
+        (request(tensor(data={})), "inputs[0].data", ""),
+        (request(binary() | {"parameters": {"binary_data_size": "64"}}), ANY, ""),
+        (request(binary()), ANY, "says where the JSON ends"),
+        (request(tensor(data=[NAN, *range(15)])), ANY, r"3\.4e38 .*, got nan at \[0, 0, 0\]$"),
+        *((request(parameters={"timeout": late}), "parameters.timeout", "") for late in (-1, 1e6)),
+        (request(parameters={"binary_data_output": 1}), "parameters.binary_data_output", ""),
+        (request(outputs=[{}]), "outputs[0].name", ""),
+        (outputs(*["forecast"] * 2000), "outputs", ""),
+        (outputs("forecast", "nope"), "outputs[1].name", f"^expected one of forecast, {WEIGHTS}, "),
+        (outputs(WEIGHTS, WEIGHTS), "outputs[1].name", f"^{WEIGHTS} is asked for twice$"),
+        (outputs(WEIGHTS, classification=3), "outputs[0].parameters.classification", "supported"),
+        (
+            outputs(WEIGHTS, shared_memory_region="x"),
+            "outputs[0].parameters.shared_memory_region",
+            "not supported",
+        ),
+        (request(*[tensor()] * 65), "inputs", ""),
+        (request(id=7), "id", ""),
     ],
 )
-def test_requests_that_are_none(client: Client, body: Any, place: str | None) -> None:
-    error = refusal(client, body)
-    assert place is None or error.param == place
-    assert len(error.message) < 200
+def test_requests_that_are_refused(client: Client, body: Any, place: str, message: str) -> None:
+    with pytest.raises(ServiceError, match=message or None) as error:
+        read(client, body)
+    assert error.value.param == place
+    assert len(error.value.message) < 200
+    kind = NotSupportedError if "supported" in message else InvalidInputError
+    assert type(error.value) is kind
 
 
-@pytest.mark.parametrize("length", [None, "20", "99999"])
-def test_a_body_that_is_compressed_and_does_not_say_so(client: Client, length: str | None) -> None:
-    with pytest.raises(UnreadableError, match="send the header Content-Encoding: gzip"):
-        read(client, gzip.compress(json.dumps(request()).encode()), length)
-
-
-def test_numbers_that_json_has_not(client: Client) -> None:
-    data = [float("nan"), *HISTORY.ravel().tolist()[1:]]
-    error = refusal(client, request(tensor(data=data)))
-    assert (
-        error.message == "expected finite numbers of at most 3.4e38 (float32), got nan at [0, 0, 0]"
-    )
-
-
-def test_where_the_json_ends(client: Client) -> None:
+def test_json_ends_where_the_header_says(client: Client) -> None:
     text, data = json.dumps(request(binary())).encode(), HISTORY.tobytes()
     job = read(client, text + data, str(len(text)))
     np.testing.assert_array_equal(job.feeds["history"], HISTORY)
     with pytest.raises(UnreadableError, match="not JSON"):
         read(client, text + data, str(len(text) - 1))
-    with pytest.raises(InvalidInputError, match="says where the JSON ends"):
-        read(client, text)
-
-
-@pytest.mark.parametrize("length", ["65", "-1", "1.5", "", "x", "9" * 5000, "\u0663"])
-def test_where_it_cannot_end(client: Client, length: str) -> None:
-    with pytest.raises(UnreadableError, match="at most the 64 of the body") as error:
-        read(client, bytes(64), length)
-    assert error.value.param == "Inference-Header-Content-Length"
-
-
-def test_a_body_without_json_is_answered_in_binary(client: Client) -> None:
-    job = read(client, HISTORY.tobytes(), "0")
-    np.testing.assert_array_equal(job.feeds["history"], HISTORY)
-    assert binaries(job) == {"forecast": True}
+    for length in ("65", "-1", "1.5", "", "x", "9" * 5000, "\u0663"):
+        with pytest.raises(UnreadableError, match="at most the 64 of the body") as error:
+            read(client, bytes(64), length)
+        assert error.value.param == "Inference-Header-Content-Length"
+    for shorter in (None, "20", "99999"):
+        with pytest.raises(UnreadableError, match="send the header Content-Encoding: gzip"):
+            read(client, gzip.compress(text), shorter)
 
 
 def test_answers_that_would_be_too_large(client: Client) -> None:
@@ -243,3 +223,129 @@ def test_nothing_but_numbers_leaves(client: Client) -> None:
     assert InferenceCodec(client.settings).encode(
         job_of(client, ("lags", False)), {"forecast": bad, "lags": LAGS}
     )[0]
+
+
+def test_json_is_answered_in_json(client: Client) -> None:
+    answer = infer(client, request(tensor(data=HISTORY.tolist())), {"X-Request-Id": "mine"})
+    assert answer.headers["content-type"] == "application/json"
+    assert HEADER not in answer.headers
+    assert answer.headers["x-request-id"] == "mine"
+    (forecast,) = answer.json().pop("outputs")
+    assert forecast["shape"] == [1, 4, 2]
+    np.testing.assert_array_equal(forecast["data"], MULTIVARIATE.forecast(HISTORY).ravel())
+
+
+def test_a_body_without_json_is_answered_in_binary(client: Client) -> None:
+    answer = infer(client, HISTORY.tobytes(), {HEADER: "0"})
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.content[int(answer.headers[HEADER]) :] == MULTIVARIATE.forecast(HISTORY).tobytes()
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/octet-stream", "", "x/y; z"])
+def test_content_types_are_not_looked_at(client: Client, media: str) -> None:
+    assert infer(client, request(), {"Content-Type": media}).status_code == 200
+
+
+def test_errors_are_one_text(client: Client) -> None:
+    far = np.full((1, 8, 2), 3e38, np.float32)
+    for body, headers, status, message in (
+        (request(tensor(shape=[8, 2])), {}, 422, "inputs[0].shape: expected [batch, 8, 2], got"),
+        (request(tensor(far)), {}, 422, "inputs: forecast of window 0 is not finite"),
+        (request(), {"X-Timeout-Ms": "x"}, 422, "X-Timeout-Ms: expected a whole number of"),
+        (b"{", {}, 400, ""),
+        (b"", {"Content-Encoding": "br"}, 415, ""),
+        (
+            gzip.compress(bytes(client.settings.max_body_bytes + 1)),
+            {"Content-Encoding": "gzip"},
+            413,
+            "expected a body of",
+        ),
+    ):
+        answer = refused(client, body, headers)
+        assert (answer[0], answer[1][: len(message)]) == (status, message)
+    assert infer(client, request(), model="multi/versions/9").status_code == 404
+
+
+def test_requests_are_counted_for_their_model(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "foretell.access")
+    assert refused(client, b"{no json")[0] == 400
+    (record,) = caplog.records
+    fields: dict[str, Any] = record.__dict__["fields"]
+    assert (fields["model"], fields["status"]) == ("multi", 400)
+    metrics = client.get("/metrics").text
+    assert re.search(
+        r'^foretell_requests_total\{model="multi",.*status="400",', metrics, re.MULTILINE
+    )
+    infer(client, request())
+    text = client.get("/metrics").text
+    labels = 'model="multi",route="/v2/models/{model}/infer",status="200",version="1"'
+    assert f"foretell_requests_total{{{labels}}}" in text
+    assert 'foretell_stage_seconds_count{model="multi",stage="decode",version="1"}' in text
+    # The model comes first: the body of a request for another one is not read.
+    assert infer(client, b"{no json", model="nope").status_code == 404
+
+
+BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
+
+
+def test_the_caller_may_shorten_the_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[Future[Arrays]] = []
+
+    def queue(*_: object, **__: object) -> Future[Arrays]:
+        queued.append(Future())
+        return queued[-1]
+
+    monkeypatch.setattr(Model, "submit", queue)
+    forecast = client.forecast(BODY, **{"X-Timeout-Ms": "10"})
+    assert (forecast.status_code, forecast.json()["error"]["type"]) == (504, "deadline_exceeded")
+    for body, headers in (
+        (request(parameters={"timeout": 10_000}), {}),
+        (request(), {"X-Timeout-Ms": "10"}),
+    ):
+        answer = infer(client, body, headers)
+        assert answer.status_code == 504
+        assert answer.json()["error"].startswith("the deadline passed")
+        assert queued[-1].cancelled()
+
+
+def test_a_model_that_fails(tmp_path: Path) -> None:
+    write_bundle(tmp_path, Spec(name="multi", channels=("a", "b"), fails=True))
+    with Client(tmp_path) as client:
+        assert refused(client, request()) == (503, "onnxruntime could not run the model")
+
+
+class Run(Future[Arrays]):
+    """A run that is done when the test says so."""
+
+    submitted = began = ended = loading = 0.0
+    batch = 1
+
+
+def test_the_body_is_counted_until_it_was_run(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tensors are views of it."""
+    body, headers = joined(request(binary()), HISTORY)
+    path = "/v2/models/multi/infer"
+    pending = Run()
+    submitted = asyncio.Event()
+
+    def submit(*_: object, **__: object) -> Run:
+        submitted.set()
+        return pending
+
+    async def scene(client: Client) -> list[httpx.Response]:
+        async with connect(client.app) as http:
+            first = asyncio.create_task(http.post(path, content=body, headers=headers))
+            await submitted.wait()
+            second = await http.post(path, content=body, headers=headers)
+            pending.set_result({"forecast": MULTIVARIATE.forecast(HISTORY)})
+            return [second, await first, await http.post(path, content=body, headers=headers)]
+
+    monkeypatch.setattr(Model, "submit", submit)
+    with Client(models, max_body_bytes=len(body), max_buffered_bytes=len(body)) as client:
+        answers = asyncio.run(scene(client))
+    assert [answer.status_code for answer in answers] == [503, 200, 200]
+    assert answers[0].json()["error"].startswith("the server holds")

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.http as triton
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError
 from foretell.service.inference.tensors import (
     Inputs,
     binary_size,
@@ -20,7 +21,8 @@ from foretell.service.inference.tensors import (
 )
 from foretell.service.inference.wire import InputTensor
 from tests.service.client import Client
-from tests.service.inference.bodies import HISTORY, binary, tensor
+from tests.service.conftest import MULTIVARIATE
+from tests.service.inference.bodies import HEADER, HISTORY, binary, infer, tensor
 
 DATATYPES = {
     "INT8": np.int8,
@@ -38,6 +40,7 @@ DATATYPES = {
 SHAPE = (2, 3, 1)
 PLACE = "inputs[1]"
 NAN, INFINITY = float("nan"), float("inf")
+BYTES, EITHER = HISTORY.tobytes(), "expected either data or parameters.binary_data_size"
 
 
 @given(st.data())
@@ -68,6 +71,26 @@ def test_float32_is_not_copied() -> None:
     body = bytearray(np.arange(6, dtype=np.float32).tobytes())
     found = from_binary(memoryview(body), "FP32", SHAPE, PLACE)
     assert np.shares_memory(found, np.frombuffer(body, np.uint8))
+
+
+def test_bfloat16_is_the_upper_half_of_float32(client: Client) -> None:
+    """As tritonclient sends it (triton-inference-server/client#897)."""
+    values = np.array([1.0, -2.5, 0.0078125, 3.0e38, 0, 7], np.float32).reshape(SHAPE)
+    raw = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    assert binary_size("BF16", SHAPE) == len(raw)
+    expected = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    np.testing.assert_array_equal(from_binary(memoryview(raw), "BF16", SHAPE, PLACE), expected)
+    np.testing.assert_array_equal(from_json(values.tolist(), "BF16", SHAPE, PLACE), values)
+    infinite = np.array([0x3F80, 0x7F80] * 3, "<u2").tobytes()
+    with pytest.raises(InvalidInputError, match="expected finite numbers") as refused:
+        from_binary(memoryview(infinite), "BF16", SHAPE, PLACE)
+    assert refused.value.param == PLACE
+    tensor = triton.InferInput("history", list(HISTORY.shape), "BF16")
+    tensor.set_data_from_numpy(HISTORY)
+    wanted = [triton.InferRequestedOutput("forecast", binary_data=False)]
+    body, size = triton.InferenceServerClient.generate_request_body([tensor], outputs=wanted)
+    (output,) = infer(client, body, {HEADER: str(size)}).json()["outputs"]
+    np.testing.assert_allclose(output["data"], MULTIVARIATE.forecast(HISTORY).ravel())
 
 
 @pytest.mark.parametrize("datatype", ["BYTES", "BOOL", "FP8", "fp32", "", "x" * 1000])
@@ -152,20 +175,25 @@ def test_values_that_are_not_finite(datatype: str, value: float) -> None:
 MOST = 4
 
 
-def reader(client: Client, data: bytes = b"", model: str = "multi") -> Inputs:
-    return Inputs(client.repository.registry.find(model).manifest, MOST, memoryview(data))
-
-
 def read_inputs(
     client: Client, *inputs: dict[str, Any], data: bytes = b"", model: str = "multi"
 ) -> Any:
-    parsed = [InputTensor.model_validate(each) for each in inputs]
-    return reader(client, data, model).read(parsed)
+    """The feeds of a request; without inputs, of a body that has no JSON."""
+    manifest = client.repository.registry.find(model).manifest
+    reader = Inputs(manifest, MOST, memoryview(data))
+    return reader.read([InputTensor.model_validate(each) for each in inputs])
+
+
+def read_raw(client: Client, data: bytes, model: str = "multi") -> Any:
+    """The feeds of a body without JSON."""
+    manifest = client.repository.registry.find(model).manifest
+    return Inputs(manifest, MOST, memoryview(data)).read_raw()
 
 
 def refusal_of(client: Client, *inputs: dict[str, Any], **options: Any) -> tuple[str | None, str]:
-    with pytest.raises(InvalidInputError) as error:
+    with pytest.raises(ServiceError) as error:
         read_inputs(client, *inputs, **options)
+    assert isinstance(error.value, NotSupportedError) == ("supported" in error.value.message)
     return error.value.param, error.value.message
 
 
@@ -191,88 +219,78 @@ def test_binary_tensors_follow_in_order(client: Client) -> None:
     np.testing.assert_array_equal(feeds["history"], history)
 
 
-def test_names(client: Client) -> None:
-    assert refusal_of(client, tensor(name="x")) == (
-        *("inputs[0].name", "expected one of history, got the string 'x'"),
-    )
-    assert refusal_of(client, tensor(), tensor()) == ("inputs[1].name", "history is given twice")
-    assert refusal_of(client) == ("inputs", "history: required, but missing")
-    assert refusal_of(client, tensor(HISTORY[:, :, :1]), model="calendar") == (
-        *("inputs", "history_calendar, future_calendar: required, but missing"),
-    )
-
-
 @pytest.mark.parametrize(
-    "shape", [[], [1], [8, 2], [1, 8, 2, 1], [1, 7, 2], [1, 8, 1], [0, 8, 2], [1] * 100]
+    ("inputs", "data", "place", "message"),
+    [
+        ([tensor(name="x")], b"", "[0].name", "expected one of history, got the string 'x'"),
+        ([tensor(), tensor()], b"", "[1].name", "history is given twice"),
+        ([], b"", "", "history: required, but missing"),
+        ([tensor(parameters={"binary_data_size": 64})], b"", "[0]", EITHER),
+        ([tensor(data=None)], b"", "[0]", EITHER),
+        (
+            [binary() | {"parameters": {"binary_data_size": 63}}],
+            *(BYTES, "[0].parameters.binary_data_size"),
+            "expected 64 bytes of FP32 for [1, 8, 2], got 63",
+        ),
+        ([binary()], BYTES[1:], "[0]", "expected 64 bytes of data, of which the body holds 63; "),
+        ([binary()], BYTES + b"xy", "", "2 bytes follow the last of the tensors"),
+        ([tensor()], b"x", "", "1 bytes follow the last of the tensors"),
+        *(
+            ([tensor(shape=shape)], b"", "[0].shape", "expected [batch, 8, 2], got ")
+            for shape in ([], [1], [8, 2], [1, 8, 2, 1], [1, 7, 2], [1, 8, 1], [0, 8, 2], [1] * 100)
+        ),
+        (
+            [tensor(np.zeros((MOST + 1, 8, 2)))],
+            *(b"", "[0].shape[0]", "expected a batch of at most 4 (max_inputs), got 5"),
+        ),
+        # Refused before anything of that size is made.
+        ([tensor(shape=[2**50, 8, 2])], b"", "[0].shape[0]", "expected a batch of at most 4"),
+        (
+            [tensor(data=None, parameters={"shared_memory_region": "mine"})],
+            *(b"", "[0].parameters.shared_memory_region", "shared memory is not supported"),
+        ),
+    ],
 )
-def test_shapes(client: Client, shape: list[int]) -> None:
-    place, message = refusal_of(client, tensor(shape=shape))
-    assert place == "inputs[0].shape"
-    assert message.startswith("expected [batch, 8, 2], got ")
-    assert len(message) < 100
+def test_inputs_that_are_refused(
+    client: Client, inputs: list[dict[str, Any]], data: bytes, place: str, message: str
+) -> None:
+    param, text = refusal_of(client, *inputs, data=data)
+    assert param == f"inputs{place}"
+    assert text.startswith(message)
+    assert len(text) < 100 or "bytes of data" in text
 
 
-def test_batches(client: Client) -> None:
+def test_inputs_have_one_batch(client: Client) -> None:
     most = read_inputs(client, tensor(np.zeros((MOST, 8, 2))))["history"]
     assert len(most) == MOST
-    assert refusal_of(client, tensor(np.zeros((MOST + 1, 8, 2)))) == (
-        *("inputs[0].shape[0]", "expected a batch of at most 4 (max_inputs), got 5"),
-    )
-    # Refused before anything of that size is made.
-    place, _ = refusal_of(client, tensor(shape=[2**50, 8, 2]))
-    assert place == "inputs[0].shape[0]"
     features = client.repository.registry.find("calendar").manifest.calendar
     assert features is not None
     other = tensor(np.zeros((3, 8, len(features.features))), name="history_calendar")
     assert refusal_of(client, tensor(np.zeros((2, 8, 1))), other, model="calendar") == (
         *("inputs[1].shape[0]", "expected a batch of 2, as in the inputs before, got 3"),
     )
-
-
-def test_data_comes_in_one_way(client: Client) -> None:
-    either = "expected either data or parameters.binary_data_size"
-    assert refusal_of(client, tensor(parameters={"binary_data_size": 64})) == ("inputs[0]", either)
-    assert refusal_of(client, tensor(data=None)) == ("inputs[0]", either)
-
-
-def test_sizes(client: Client) -> None:
-    data = HISTORY.tobytes()
-    wrong = binary() | {"parameters": {"binary_data_size": 63}}
-    assert refusal_of(client, wrong, data=data) == (
-        "inputs[0].parameters.binary_data_size",
-        "expected 64 bytes of FP32 for [1, 8, 2], got 63",
+    assert refusal_of(client, tensor(HISTORY[:, :, :1]), model="calendar") == (
+        *("inputs", "history_calendar, future_calendar: required, but missing"),
     )
-    place, message = refusal_of(client, binary(), data=data[:-1])
-    assert place == "inputs[0]"
-    assert message.startswith("expected 64 bytes of data, of which the body holds 63; ")
-    assert refusal_of(client, binary(), data=data + b"xy") == (
-        *("inputs", "2 bytes follow the last of the tensors"),
-    )
-    assert refusal_of(client, tensor(), data=b"x")[1] == "1 bytes follow the last of the tensors"
 
 
-def test_shared_memory(client: Client) -> None:
-    shared = tensor(data=None, parameters={"shared_memory_region": "mine"})
-    with pytest.raises(NotSupportedError, match="shared memory"):
-        read_inputs(client, shared)
-
-
-def test_a_body_without_json(client: Client) -> None:
+def test_a_body_without_json_is_histories(client: Client) -> None:
     history = np.arange(32, dtype=np.float32).reshape(2, 8, 2)
-    feeds = reader(client, history.tobytes()).read_raw()
-    np.testing.assert_array_equal(feeds["history"], history)
+    np.testing.assert_array_equal(read_raw(client, history.tobytes())["history"], history)
 
 
-@pytest.mark.parametrize("size", [0, 63, 65, 4])
-def test_a_body_that_is_no_whole_number_of_histories(client: Client, size: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"64 bytes for each .* got {size}$"):
-        reader(client, bytes(size)).read_raw()
-
-
-def test_a_body_without_json_has_limits_too(client: Client) -> None:
-    with pytest.raises(InvalidInputError, match="at most 4"):
-        reader(client, bytes(64 * (MOST + 1))).read_raw()
-    with pytest.raises(InvalidInputError, match="finite"):
-        reader(client, b"\xff" * 64).read_raw()
-    with pytest.raises(NotSupportedError, match="history, history_calendar, future_calendar"):
-        reader(client, bytes(32), "calendar").read_raw()
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        *((bytes(size), "multi", f"64 bytes for each .* got {size}$") for size in (0, 63, 65, 4)),
+        (bytes(64 * (MOST + 1)), "multi", "at most 4"),
+        (b"\xff" * 64, "multi", "finite"),
+        (bytes(32), "calendar", "history, history_calendar, future_calendar"),
+    ],
+)
+def test_bodies_without_json_that_are_refused(
+    client: Client, data: bytes, model: str, message: str
+) -> None:
+    with pytest.raises(ServiceError, match=message) as error:
+        read_raw(client, data, model)
+    assert type(error.value) is (NotSupportedError if model == "calendar" else InvalidInputError)

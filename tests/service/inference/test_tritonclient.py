@@ -14,9 +14,8 @@ import tritonclient.http.aio as triton_aio
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-from tests.service.conftest import CALENDAR, MULTIVARIATE, UNIVARIATE
+from tests.service.conftest import CALENDAR, MULTIVARIATE
 from tests.service.loops import on_loop
-from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 
 ADMIN = {"Authorization": "Bearer secret"}
@@ -53,27 +52,14 @@ def wanted(*names: str, binary: bool = True) -> list[triton.InferRequestedOutput
     return [triton.InferRequestedOutput(name, binary_data=binary) for name in names]
 
 
-def test_health(client: triton.InferenceServerClient) -> None:
+def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
-    assert client.is_model_ready("repeat")
     assert client.is_model_ready("repeat", "10")
     assert not client.is_model_ready("repeat", "11")
-    assert not client.is_model_ready("nope")
-
-
-def test_metadata(client: triton.InferenceServerClient) -> None:
     assert client.get_server_metadata()["name"] == "foretell"
-    metadata = client.get_model_metadata("calendar")
-    assert metadata["versions"] == ["1"]
-    assert [tensor["name"] for tensor in metadata["inputs"]] == [
-        *("history", "history_calendar", "future_calendar")
-    ]
     assert client.get_model_metadata("repeat", "1")["versions"] == ["1", "10"]
     assert client.get_model_config("multi")["input"][0]["dims"] == [8, 2]
-    assert client.get_model_config("repeat", "1")["version_policy"] == {
-        "specific": {"versions": [1]}
-    }
 
 
 @pytest.mark.parametrize("binary_in", [True, False])
@@ -108,23 +94,6 @@ def test_compression(
     np.testing.assert_array_equal(answer.as_numpy("forecast"), MULTIVARIATE.forecast(history))
 
 
-@pytest.mark.parametrize("kind", ["f2", "f8", "i8", "u1"])
-@pytest.mark.parametrize("binary", [True, False])
-def test_other_numbers_become_float32(
-    client: triton.InferenceServerClient, kind: str, binary: bool
-) -> None:
-    answer = client.infer("multi", [given(HISTORY.astype(kind), binary=binary)])
-    np.testing.assert_array_equal(answer.as_numpy("forecast"), FORECAST)
-
-
-def test_a_version(client: triton.InferenceServerClient) -> None:
-    history = HISTORY[:, :, :1]
-    for version, answered in (("1", "1"), ("10", "10"), ("", "10")):
-        answer = client.infer("repeat", [given(history)], model_version=version)
-        assert answer.get_response()["model_version"] == answered
-        np.testing.assert_array_equal(answer.as_numpy("forecast"), UNIVARIATE.forecast(history))
-
-
 def test_calendars_are_inputs(client: triton.InferenceServerClient) -> None:
     assert CALENDAR.calendar is not None
     history = HISTORY[:, :, :1]
@@ -154,7 +123,7 @@ def test_attention_is_answered_where_it_is_named(client: triton.InferenceServerC
     np.testing.assert_array_equal(answer.as_numpy("forecast"), FORECAST)
 
 
-def test_what_means_nothing_here_is_taken(client: triton.InferenceServerClient) -> None:
+def test_parameters_that_mean_nothing_here_are_taken(client: triton.InferenceServerClient) -> None:
     answer = client.infer(
         "multi",
         [given(HISTORY)],
@@ -186,73 +155,19 @@ def test_errors_carry_our_message(client: triton.InferenceServerClient) -> None:
         client.get_trace_settings()
 
 
-def test_requests_at_once(address: str) -> None:
-    with triton.InferenceServerClient(address, concurrency=4) as client:
-        histories = [HISTORY + number for number in range(12)]
-        pending = [client.async_infer("multi", [given(history)]) for history in histories]
-        for history, request in zip(histories, pending, strict=True):
-            answer = request.get_result(timeout=30).as_numpy("forecast")
-            np.testing.assert_array_equal(answer, MULTIVARIATE.forecast(history))
-
-
-def test_statistics(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "models", Spec())
-    history = HISTORY[:, :, :1]
-    with (
-        Server(tmp_path / "models", tmp_path / "log", threads=1) as server,
-        triton.InferenceServerClient(server.url.removeprefix("http://")) as client,
-    ):
-        client.infer("repeat", [given(history)])
-        client.infer("repeat", [given(history)])
-        with pytest.raises(InferenceServerException):
-            client.infer("repeat", [given(HISTORY)])
-        for report in (
-            client.get_inference_statistics(),
-            client.get_inference_statistics("repeat"),
-            client.get_inference_statistics("repeat", "1"),
-        ):
-            (counts,) = report["model_stats"]
-            assert (counts["name"], counts["version"]) == ("repeat", "1")
-            assert (counts["inference_count"], counts["execution_count"]) == (4, 2)
-            assert counts["last_inference"] > 1.7e12
-            measured = {
-                name: duration["count"]
-                for name, duration in counts["inference_stats"].items()
-                if duration["ns"] > 0
-            }
-            stages = ("queue", "compute_input", "compute_infer", "compute_output")
-            assert measured == dict.fromkeys(("success", *stages), 2)
-            assert counts["inference_stats"]["fail"]["count"] == 1
-            assert counts["batch_stats"] == []
-
-
-def test_the_repository(tmp_path: Path) -> None:
-    models = tmp_path / "models"
-    write_bundle(models, Spec())
-    with (
-        Server(models, tmp_path / "log", admin_keys="secret", api_keys="other") as server,
-        triton.InferenceServerClient(server.url.removeprefix("http://")) as client,
-    ):
-        assert client.is_server_ready()
-        with pytest.raises(InferenceServerException, match="expected a key") as refused:
-            client.get_model_repository_index()
-        assert refused.value.status() == "401"
-        states = {"repeat": "READY"}
-        assert index(client) == states
-        write_bundle(models, Spec(name="new"))
-        assert index(client) == states | {"new": "UNAVAILABLE"}
-        with pytest.raises(InferenceServerException, match="expected an admin key") as refused:
-            client.load_model("new", headers={"X-API-Key": "other"})
-        assert refused.value.status() == "403"
-        client.load_model("new", headers=ADMIN)
-        assert index(client) == states | {"new": "READY"}
-        assert client.is_model_ready("new", headers=ADMIN)
-        client.unload_model("repeat", headers=ADMIN)
-        assert not client.is_model_ready("repeat", headers=ADMIN)
-        with pytest.raises(InferenceServerException, match="no model 'nope'"):
-            client.load_model("nope", headers=ADMIN)
-        with pytest.raises(InferenceServerException, match="as they are in the repository"):
-            client.load_model("new", headers=ADMIN, config="{}")
+def test_the_repository(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match=r"expected an? (admin )?key") as refused:
+        client.unload_model("monthly")
+    assert refused.value.status() == "401"
+    client.unload_model("monthly", headers=ADMIN)
+    assert index(client)["monthly"] != "READY"
+    assert not client.is_model_ready("monthly")
+    client.load_model("monthly", headers=ADMIN)
+    assert index(client)["monthly"] == "READY"
+    with pytest.raises(InferenceServerException, match="no model 'nope'"):
+        client.load_model("nope", headers=ADMIN)
+    with pytest.raises(InferenceServerException, match="as they are in the repository"):
+        client.load_model("monthly", headers=ADMIN, config="{}")
 
 
 def index(client: triton.InferenceServerClient) -> dict[str, str]:

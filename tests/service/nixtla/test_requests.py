@@ -141,22 +141,72 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
         ({"series": {"start_datetime": ["2024-01-02"]}}, "series.start_datetime[0]: no step of"),
         ({"series": {"y": "1"}}, "series.y: expected a list"),
         ({"series": {"y": [[1, 2]] * 24}}, "series[0].y[0]: "),
-        ({"series": {"X": [[1] * 24]}}, "series.X: models here read no other columns"),
-        ({"series": {"X_future": [[1]]}}, "series.X: models here read no other columns"),
-        ({"series": {"categorical_exog": [0]}}, "series.X: models here read no other columns"),
+        (
+            {"series": {"y": [*Y[:23], None]}},
+            "series[0].y[23]: a value is missing (null), and model_parameters.missing is 'error'",
+        ),
+        (
+            {"y": Y[:20]},
+            "series[0].y: expected at least 24 rows, the model's context, got 20",
+        ),
+        *(
+            ({"series": {name: [[1]]}}, "series.X: models here read no other columns")
+            for name in ("X", "X_future", "categorical_exog")
+        ),
         ({"series": None}, "series: "),
         ({"h": True}, "h: expected a whole number, got true"),
         ({"level": [100]}, "level[0]: expected at most 99.999999, got 100"),
+        ({"level": [99.99999999999999]}, "level[0]: expected at most 99.999999, got "),
+        ({"level": [99.9999999]}, "level[0]: expected at most 99.999999, got "),
         ({"level": [-1]}, "level[0]: expected at least 0.0, got -1"),
+        ({"level": [99]}, "level, as quantiles: expected a level between 0.01 and 0.99"),
         ({"level": [5] * 50}, "level: expected a list of at most 49"),
         ({"freq": None}, "freq: expected a string, got null"),
         ({"freq": "month\n"}, "freq: expected a frequency such as"),
+        ({"freq": "h"}, "model: 'timegpt-2.1' may mean any of hourly, other; pass model="),
+        ({"model": "hourly"}, "freq: expected the frequency of hourly, h, got MS"),
+        ({"model": "multi"}, "model: multi reads 2 values at every time"),
+        (
+            {"model": "daily", "freq": "D"},
+            "series.start_datetime[0]: required: daily uses calendar",
+        ),
         ({"model": 7}, "model: expected a string, got 7"),
+        ({"finetuned_model_id": "mine"}, "finetuned_model_id: nothing is trained here"),
+        ({"multivariate": True}, "multivariate: series are forecast each by itself"),
     ],
 )
 def test_what_is_wrong_has_a_place(client: Client, changes: dict[str, Any], text: str) -> None:
     request = body(**changes) if changes.get("series", 1) else {**body(), **changes}
     assert refusal(client, request).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"full_history": True},
+            "series[0].y: expected at least 25 rows (24 to read and 1 that follow)",
+        ),
+        (
+            {"level": [80], "model_parameters": {"calibration": "history"}},
+            "model_parameters.calibration: only forecasts are corrected by the history",
+        ),
+        ({"step_size": 2**64 - 1}, "step_size: expected at most 9007199254740992, got "),
+        ({"n_windows": 65}, "n_windows: 1 inputs leave room for 64 origins of each, got 65"),
+        *(
+            (
+                {"y": [1.0] * before + [None] * count + [1.0] * after, "full_history": True}
+                | {"model_parameters": {"missing": "ffill"}},
+                "series[0].y: 24 rows, the model's context, are missing in a row",
+            )
+            for before, count, after in ((40, 40, 40), (80, 38, 2))
+        ),
+    ],
+)
+def test_cross_validations_that_are_refused(
+    client: Client, changes: dict[str, Any], text: str
+) -> None:
+    assert refusal(client, body(**changes), "cross_validation").startswith(text)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"null", b" " * 70_000])
@@ -212,43 +262,19 @@ def test_full_history_of_short_series(client: Client) -> None:
     request = body([*Y, 5.0, 6.0, 7.0], full_history=True, n_windows=9, h=1, step_size=1)
     found = answer(client, request, "cross_validation")
     assert (found["mean"], found["idxs"], found["sizes"]) == ([LAST] * 3, [24, 25, 26], [3])
-    text = refusal(client, body(full_history=True), "cross_validation")
-    assert text.startswith("series[0].y: expected at least 25 rows (24 to read and 1 that follow)")
 
 
-def test_stored_offsets_alone_are_of_known_rows(client: Client) -> None:
-    given = {"calibration": "history"}
-    text = refusal(client, body(level=[80], model_parameters=given), "cross_validation")
-    assert text == "model_parameters.calibration: only forecasts are corrected by the history"
-
-
-def test_numbers_that_nothing_counts_up_to(client: Client) -> None:
+def test_steps_beyond_all_rows(client: Client) -> None:
     values = [float(value % 7) for value in range(40)]
     found = answer(client, body(values, step_size=2**53, h=1), "cross_validation")
     assert found["idxs"] == [39]
-    text = refusal(client, body(values, step_size=2**64 - 1, h=1), "cross_validation")
-    assert text.startswith("step_size: expected at most 9007199254740992, got ")
-    for level in (99.99999999999999, 99.9999999):
-        assert "at most 99.999999" in refusal(client, body(values, level=[level]))
 
 
-def test_windows_beyond_the_limit(client: Client) -> None:
-    text = refusal(client, body(n_windows=65), "cross_validation")
-    assert text.startswith("n_windows: 1 inputs leave room for 64 origins of each, got 65")
+def test_windows_beyond_the_limit_are_left_out(client: Client) -> None:
     found = answer(client, body([0.0] * 1000, full_history=True), "cross_validation")
     assert found["sizes"] == [64 * 12]
     assert found["warnings"][-1]["type"] == "origins_left_out"
     assert found["idxs"] == [*range(1000 - 64 * 12, 1000)]
-
-
-@pytest.mark.parametrize("gap", [slice(40, 80), slice(80, 118)])
-def test_a_gap_of_a_context_amid_the_history_is_refused(client: Client, gap: slice) -> None:
-    values: list[Any] = [1.0] * 120
-    values[gap] = [None] * len(values[gap])
-    request = body([*[1.0] * 50, *values], model_parameters={"missing": "ffill"})
-    request["series"]["sizes"] = [50, 120]
-    text = refusal(client, request | {"full_history": True}, "cross_validation")
-    assert text.startswith("series[1].y: 24 rows, the model's context, are missing in a row")
 
 
 def test_a_gap_before_the_history_is_left_out(client: Client) -> None:

@@ -1,0 +1,321 @@
+"""What an engine in a process of its own does for its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.service.arrays import Arrays
+from foretell.service.engine import ipc
+from foretell.service.engine.client import EngineClient
+from foretell.service.engine.registry import Model, Registry
+from foretell.service.engine.server import EngineServer, _load
+from foretell.service.errors import (
+    ModelFailedError,
+    QueueFullError,
+    ServiceError,
+    UnknownModelError,
+)
+from foretell.service.metrics import Metrics
+from tests.service.engine.conftest import (
+    PATIENCE,
+    Halves,
+    ask,
+    deadline,
+    outcome,
+    until_async,
+    windows,
+)
+from tests.service.loops import on_loop
+from tests.support.bundles import Spec, write_bundle
+
+
+@on_loop
+async def test_windows_of_all_workers_share_a_batch(models: Path, tmp_path: Path) -> None:
+    write_bundle(models, Spec(name="slow", burn=300))
+    halves = Halves(models, tmp_path / "engine", max_batch=64)
+    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+        first = one.registry.find("slow").submit(windows(), deadline=deadline())
+        async with asyncio.timeout(PATIENCE):
+            while engine.repository.busy_seconds < 0:
+                await asyncio.sleep(0.001)
+        runs = [
+            worker.registry.find("slow").submit(windows(), deadline=deadline())
+            for _ in range(8)
+            for worker in (one, two)
+        ]
+        for each in (first, *runs):
+            await outcome(each)
+        # They came while the first one ran.
+        assert [each.batch for each in runs] == 16 * [16]
+
+
+@on_loop
+async def test_errors_of_runs_keep_their_types_and_members(halves: Halves, models: Path) -> None:
+    write_bundle(models, Spec(name="fragile", fails=True))
+    async with halves.engine(), halves.worker() as worker:
+        fragile = worker.registry.find("fragile")
+        with pytest.raises(ModelFailedError):
+            await outcome(fragile.submit(windows(value=1.0), deadline=deadline()))
+        found = await outcome(fragile.submit(windows(value=0.5), deadline=deadline()))
+        assert found["forecast"][0, 0, 0] == 0.5
+        model = worker.registry.find("repeat")
+        runs = [model.submit(windows(64), deadline=deadline()) for _ in range(8)]
+        results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+        refused = [each for each in results if isinstance(each, BaseException)]
+        assert refused
+        for error in refused:
+            assert type(error) is QueueFullError
+            assert error.retry_after >= 1
+            assert "windows are waiting" in error.message
+
+
+@on_loop
+async def test_cancelled_runs_and_lost_workers_leave_the_queue(
+    models: Path, tmp_path: Path
+) -> None:
+    write_bundle(models, Spec(name="slow", burn=40))
+    halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
+    async with halves.engine() as engine, halves.worker() as worker, halves.worker() as other:
+
+        def depth() -> int:
+            [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
+            return usage.windows
+
+        model = worker.registry.find("slow")
+        first = model.submit(windows(30), deadline=deadline())
+        other.registry.find("slow").submit(windows(20), deadline=deadline())
+        await until_async(lambda: depth() > 30)
+        assert first.cancel()
+        assert first.done()
+        await until_async(lambda: depth() <= 20)
+        # A worker that goes takes its work with it.
+        await other.close()
+        await until_async(lambda: depth() == 0)
+
+
+@on_loop
+async def test_call_that_fails_is_answered_with_500(
+    halves: Halves, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("Stale file handle")
+
+    async with halves.engine() as engine, halves.worker() as worker:
+        engine.repository.index = fail  # type: ignore[assignment,method-assign]
+        with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
+            async with asyncio.timeout(PATIENCE):
+                await worker.index()
+        assert told.value.status == 500
+    assert "Stale file handle" in caplog.text
+
+
+@on_loop
+async def test_result_that_cannot_be_sent_fails_alone(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with halves.engine(), halves.worker() as worker:
+        model, (connection,) = worker.registry.find(None), halves.server._workers
+        ended, numbers = EngineServer.ended, []
+
+        def together(server: EngineServer, *given: Any) -> None:
+            numbers.append(given[1])
+            server._woken = len(numbers) < 3
+            ended(server, *given)
+
+        plain = ipc.encode
+
+        def encode(message: ipc.Message, *given: Any) -> Any:
+            bad = isinstance(message, (ipc.Result, ipc.Failed))
+            if bad and message.number == numbers[0]:
+                failures.append(message)
+                if len(failures) < 3:
+                    raise OverflowError("an integer of more than 64 bits")
+            return plain(message, *given)
+
+        failures: list[ipc.Message] = []
+        monkeypatch.setattr(EngineServer, "ended", together)
+        monkeypatch.setattr(ipc, "encode", encode)
+        runs = [model.submit(windows(), deadline=deadline()) for _ in range(3)]
+        results = await asyncio.gather(*map(outcome, runs), return_exceptions=True)
+        assert sum(isinstance(each, ModelFailedError) for each in results) == 1
+        assert sum(isinstance(each, dict) for each in results) == 2
+        assert not connection.runs
+    assert "an error could not be sent" in caplog.text
+
+
+@on_loop
+async def test_ending_engine_answers_its_runs(halves: Halves) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        begun.set()
+        assert released.wait(PATIENCE)
+
+    async def release() -> None:
+        await until_async(lambda: halves.server.closing)
+        released.set()
+
+    async with contextlib.AsyncExitStack() as stack:
+        async with halves.engine() as engine:
+            worker = await stack.enter_async_context(halves.worker())
+            scheduler = engine.repository._scheduler
+            assert scheduler is not None
+            scheduler.on_threads(hold)
+            assert begun.wait(PATIENCE)
+            going = worker.registry.find(None).submit(windows(4), deadline=deadline())
+            await until_async(lambda: any(each.runs for each in halves.server._workers))
+            # No earlier than the engine has been told to end.
+            releasing = asyncio.create_task(release())
+        await releasing
+        assert (await outcome(going))["forecast"].shape == (4, 4, 1)
+
+
+@on_loop
+async def test_engine_goes_on_while_it_writes_an_update(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, released = threading.Event(), threading.Event()
+
+    def load_of(model: Model) -> tuple[ipc.Load, Arrays]:
+        writing.set()
+        assert released.wait(PATIENCE)
+        return _load(model)
+
+    monkeypatch.setattr("foretell.service.engine.server._load", load_of)
+
+    async with halves.engine():
+        worker = EngineClient(halves.path, Metrics())
+        starting = asyncio.ensure_future(worker.start())
+        await until_async(writing.is_set)
+        _, other = await asyncio.open_unix_connection(halves.path)
+        await until_async(lambda: halves.server.workers == 2)
+        released.set()
+        await starting
+        assert worker.registry.loaded("repeat") == ["1"]
+        await worker.close()
+        other.close()
+
+
+@on_loop
+async def test_update_that_cannot_be_written_loses_no_worker(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    path = "foretell.service.engine.server._load"
+
+    def fail(_: object) -> None:
+        raise ValueError("a manifest that nobody can write")
+
+    async with halves.engine() as engine, halves.worker() as worker:
+        with monkeypatch.context() as patched:
+            patched.setattr(path, fail)
+            write_bundle(models, Spec(version="2"))
+            await engine.load("repeat", "2")
+            said = "what is served could not be sent to the HTTP workers"
+            await until_async(lambda: said in caplog.text)
+            late = EngineClient(halves.path, Metrics())
+            starting = asyncio.ensure_future(late.start())
+            # Once for what is new, and once for who is new.
+            await until_async(lambda: caplog.text.count(said) == 2)
+            await asyncio.sleep(0.5)
+            assert caplog.text.count(said) == 2
+            assert worker.registry.loaded("repeat") == ["1"]
+        await engine.unload("repeat", "1")
+        await starting
+        await until_async(lambda: worker.registry.loaded("repeat") == ["2"])
+        assert late.registry.loaded("repeat") == ["2"]
+        assert (await ask(worker))["forecast"].shape == (1, 4, 1)
+        await late.close()
+
+
+@on_loop
+async def test_worker_lost_during_an_update_holds_up_no_other(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = Halves(models, tmp_path / "engine")
+    telling, goes_on = threading.Event(), threading.Event()
+    plain = EngineServer._updates
+
+    def updates(server: EngineServer, *given: Any) -> Any:
+        telling.set()
+        goes_on.wait(PATIENCE)
+        return plain(server, *given)
+
+    async with halves.engine(), halves.worker() as stays:
+        leaving = EngineClient(halves.path, Metrics())
+        await leaving.start()
+        monkeypatch.setattr(EngineServer, "_updates", updates)
+        write_bundle(models, Spec(name="new"))
+        loading = asyncio.ensure_future(leaving.load("new", None))
+        await until_async(telling.is_set)
+        await leaving.close()
+        await until_async(lambda: halves.server.workers == 1)
+        goes_on.set()
+        await until_async(lambda: "new" in {model.name for model in stays.registry.models})
+        await asyncio.gather(loading, return_exceptions=True)
+
+
+@on_loop
+async def test_load_waits_a_moment_for_a_silent_worker(
+    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)
+    async with halves.engine(), halves.worker() as worker:
+        _, silent = await asyncio.open_unix_connection(halves.path)
+        await until_async(lambda: halves.server.workers == 2)
+        write_bundle(models, Spec(version="2"))
+        async with asyncio.timeout(PATIENCE / 3):
+            await worker.load("repeat", "2")
+        assert halves.server.workers == 2
+        silent.close()
+
+
+@on_loop
+async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refreshed, published, tasks = [], [], []
+    call, updates = EngineServer.call, EngineServer._updates
+
+    async def counted(server: EngineServer, method: str, arguments: Any) -> Any:
+        refreshed.append(method)
+        tasks.append(len(server._tasks))
+        return await call(server, method, arguments)
+
+    def slow(server: EngineServer, *given: Any) -> Any:
+        published.append(given)
+        time.sleep(0.05)
+        return updates(server, *given)
+
+    async with halves.engine() as engine, halves.worker() as worker:
+        monkeypatch.setattr(EngineServer, "call", counted)
+        monkeypatch.setattr(EngineServer, "_updates", slow)
+        end = time.monotonic() + 1
+
+        async def ask() -> None:
+            while time.monotonic() < end:
+                with pytest.raises(UnknownModelError):
+                    await worker.find(partial(Registry.find, reference="nope"))
+
+        asked = [asyncio.ensure_future(ask()) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        published.clear()
+        engine.metrics.changed()
+        await asyncio.sleep(0.3)
+        refreshed.clear()
+        unknown = partial(Registry.find, reference="nope")
+        await asyncio.gather(*(worker.find(unknown) for _ in range(100)), return_exceptions=True)
+        # The one that went on and the next one, and those of `asked` meanwhile.
+        assert len(refreshed) < 20
+        await asyncio.gather(*asked)
+        # One change.
+        assert len(published) == 1
+        assert max(tasks) <= 2
