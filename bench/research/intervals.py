@@ -1,9 +1,10 @@
-"""What prediction intervals hold: by pass, from a request's own rows, and of heads of counts."""
+"""What prediction intervals hold: by method, from a request's own rows, and of heads of counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from bench.harness import Result, Row, Run
-from foretell.bundle.calibration import Calibration, scale
+from foretell.bundle.calibration import Calibration, order_statistics, scale
 from foretell.bundle.manifest import CalibrationReport
 from foretell.bundle.manifest import read as read_manifest
 from foretell.data.panel import Panel
 from foretell.data.reading import read
 from foretell.data.source import DataSource
-from foretell.data.splits import Span, Split
-from foretell.export.conformal import BATCH, FLOOR, ROLL, calibrate, roll_forward
+from foretell.data.splits import Span, Spans, Split
+from foretell.export.conformal import BATCH, FLOOR, ROLL, WINDOWS, calibrate, roll_forward
 from foretell.export.data_windows import windows_in, windows_of
 from foretell.export.graphs import trace
 from foretell.export.rewrites import inference_form
@@ -35,8 +36,11 @@ from foretell.training.config import TrainingConfig
 from foretell.training.train import train
 
 LEVELS = (0.8, 0.95)
+SCALE = f"deviation, at least {FLOOR:g} of training's"
 SERVED = "history's and stored errors as one (served)"
 _ROWS, _FORECASTS = 1000, 120
+# Of adaptive conformal inference: how far a miss moves the level.
+_STEP, _ALPHAS = 0.05, np.linspace(0.002, 0.998, 250)
 Floats = NDArray[np.float64]
 # From the errors of a history, the ends of an interval of a level `[2, horizon, channels]`.
 Method = Callable[[Floats, float], Floats]
@@ -82,13 +86,28 @@ def _shown(cells: list[Floats]) -> str:
     return f"{held:.1%} / {width:.2f} / {score:.2f}"
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Windows with the errors of their first pass, in standardised units.
+
+    Attributes:
+        history: `[windows, context, channels]`.
+        error: `[windows, horizon, channels]`, actual less forecast.
+    """
+
+    history: Floats
+    error: Floats
+
+
 def coverage(run: Run) -> Result:
-    """By pass, of the checkpoints of --data."""
-    rows: list[Row] = []
+    """By pass and by method, of the checkpoints of --data."""
+    by_pass: list[Row] = []
+    by_method: list[Row] = []
     for subject in _subjects(run):
         _, report = calibrate(subject.graph, subject.info, subject.panel, subject.split, ROLL)
-        rows += _passes(subject.name, report)
-    return Result({"passes": rows})
+        by_pass += _passes(subject.name, report)
+        by_method += _methods(subject)
+    return Result({"passes": by_pass, "methods": by_method})
 
 
 def _passes(name: str, report: CalibrationReport) -> Iterator[Row]:
@@ -101,6 +120,68 @@ def _passes(name: str, report: CalibrationReport) -> Iterator[Row]:
         }
         steps = f"{number * horizon + 1} to {(number + 1) * horizon}"
         yield {"model": name, "steps": steps, "windows": windows, "disjoint": disjoint, **held}
+
+
+def _methods(subject: Subject) -> Iterator[Row]:
+    """Each half of validation for the other, and all of it for test."""
+    split = subject.split
+    middles = [(start + end) // 2 for _, start, end in split.validation]
+    halves = [
+        tuple(
+            each._replace(**{side: at}) for each, at in zip(split.validation, middles, strict=True)
+        )
+        for side in ("end", "start")
+    ]
+    first, second, whole, test = (
+        _sample(subject, spans) for spans in (*halves, split.validation, split.test)
+    )
+    cases = {"validation": [(first, second), (second, first)], "test": [(whole, test)]}
+    for name, signed in [*((name, True) for name in scales(test.history)), (SCALE, False)]:
+        row = {"model": subject.name, "scale": name, "errors": "signed" if signed else "absolute"}
+        for case, pairs in cases.items():
+            for level in LEVELS:
+                found = [held(*pair, name, level, signed=signed) for pair in pairs]
+                row[f"{case}, {level:.0%}"] = _shown(found)
+        yield row
+
+
+def scales(history: Floats) -> dict[str, Floats]:
+    """Ways to tell from a history how wrong its forecast will be, `[windows, 1, channels]`."""
+    deviation = history.std(axis=1, keepdims=True)
+    least = np.full_like(deviation, FLOOR)
+    late = history[:, -history.shape[1] // 2 :].std(axis=1, keepdims=True)
+    moves = np.abs(np.diff(history, axis=1)).mean(axis=1, keepdims=True)
+    return {
+        "none": np.ones_like(deviation),
+        SCALE: np.maximum(deviation, least),
+        "deviation of its later half, likewise": np.maximum(late, least),
+        "mean absolute difference of steps, likewise": np.maximum(moves, least),
+        "deviation and 0.25 of training's, as root of squares": np.hypot(deviation, 0.25),
+    }
+
+
+def held(known: Sample, coming: Sample, name: str, level: float, *, signed: bool) -> Floats:
+    """Share held, mean width and mean interval score of one scale."""
+    unit = scales(coming.history)[name]
+    errors = known.error / scales(known.history)[name]
+    if signed:
+        low, high = order_statistics(errors, _tails(level))
+    else:
+        [high] = order_statistics(np.abs(errors), [level])
+        low = -high
+    return _cell(low, high, coming.error / unit, level, unit)
+
+
+def _sample(subject: Subject, spans: Spans) -> Sample:
+    """Evenly spaced windows of some rows, as many as `calibrate` takes."""
+    info = subject.info
+    windows = windows_in(info, subject.panel, spans, info.config.horizon)
+    chosen = np.linspace(0, len(windows) - 1, min(WINDOWS, len(windows))).round()
+    batch = windows.batch(torch.from_numpy(chosen.astype(np.int64)))
+    forecast = roll_forward(subject.graph, batch, info.config.horizon)
+    level, std = np.array(info.target_scaler.mean), np.array(info.target_scaler.std)
+    history = (batch.history[..., windows.targets].numpy().astype(np.float64) - level) / std
+    return Sample(history, (batch.target.numpy().astype(np.float64) - forecast) / std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +218,57 @@ def methods(stored: Calibration, horizon: int) -> dict[str, Method]:
     known, stride = Recalibration.of(stored, horizon), stride_of(horizon)
     return {
         "stored errors alone": lambda _, level: stored.at(np.array(_tails(level)), horizon),
+        "history's errors alone, by step": lambda errors, level: order_statistics(
+            errors, _tails(level)
+        ).astype(np.float64),
+        "history's errors alone, of all steps": partial(_pooled, known),
+        "stored, times a factor": partial(_factor, stored, known, shifted=False),
+        "stored, shifted and times a factor": partial(_factor, stored, known, shifted=True),
+        "stored, at an adaptive level (ACI)": partial(_adaptive, stored, horizon),
         SERVED: lambda errors, level: known.offsets(errors, stride, _tails(level)),
     }
+
+
+def _pooled(known: Recalibration, errors: Floats, level: float) -> Floats:
+    """Quantiles of errors in units of the stored width of their step."""
+    recent = ((errors - known.median) / known.width).reshape(-1, errors.shape[2])
+    ends: Floats = known.median + known.width * np.quantile(recent, _tails(level), axis=0)[:, None]
+    return ends
+
+
+def _factor(
+    stored: Calibration, known: Recalibration, errors: Floats, level: float, *, shifted: bool
+) -> Floats:
+    """The stored interval, as much wider or narrower as makes it hold its share of the history."""
+    channels, middle = errors.shape[2], known.median
+    if shifted:
+        recent = ((errors - known.median) / known.width).reshape(-1, channels)
+        middle = middle + known.width * np.median(recent, axis=0)
+    ends = stored.at(np.array(_tails(level)), errors.shape[1]) - known.median
+    least = 1e-3 * known.width
+    above = (errors - middle) / np.maximum(ends[1], least)
+    below = (middle - errors) / np.maximum(-ends[0], least)
+    ratios = np.maximum(above, below).reshape(-1, channels)
+    wider: Floats = middle + ends * np.quantile(ratios, level, axis=0)
+    return wider
+
+
+def _adaptive(stored: Calibration, horizon: int, errors: Floats, level: float) -> Floats:
+    """Gibbs and Candès 2021: the level follows the misses, origin by origin, for each channel."""
+    levels = np.clip(np.stack([_ALPHAS / 2, 1 - _ALPHAS / 2]), stored.levels[0], stored.levels[-1])
+    ends = stored.at(levels.ravel(), horizon)
+    low, high = ends[: len(_ALPHAS)], ends[len(_ALPHAS) :]
+    channels = np.arange(errors.shape[2])
+    alpha = np.full(len(channels), 1 - level)
+
+    def at() -> Floats:
+        place = np.clip(np.searchsorted(_ALPHAS, alpha), 0, len(_ALPHAS) - 1)
+        return np.stack([low[place, :, channels].T, high[place, :, channels].T])
+
+    for one in errors:
+        bottom, top = at()
+        alpha = alpha + _STEP * (1 - level - ((one < bottom) | (one > top)).mean(axis=0))
+    return at()
 
 
 def judge(errors: Errors, method: Method, level: float) -> list[Floats]:

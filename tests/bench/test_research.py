@@ -8,7 +8,7 @@ import torch
 
 from bench.research.accuracy import table
 from bench.research.attention import _by_step, faithfulness
-from bench.research.intervals import SERVED, Errors, judge, methods
+from bench.research.intervals import SCALE, SERVED, Errors, Sample, held, judge, methods, scales
 from foretell.bundle.attention import Axis, stage
 from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
 from foretell.bundle.manifest import Scaler
@@ -24,6 +24,38 @@ from foretell.training.windows import Windows
 STEPS, CHANNELS, KNOWN = 6, 2, 400
 LEVELS = stored_levels([499])
 HOUR = Frequency.parse("h")
+
+
+def sample(windows: int, size: float, seed: int) -> Sample:
+    random = np.random.default_rng(seed)
+    history = random.normal(0, size, (windows, 200, 1))
+    return Sample(history, random.normal(0, size, (windows, 5, 1)))
+
+
+def test_an_interval_that_does_not_follow_the_data_holds_less_and_scores_worse() -> None:
+    known, coming = sample(2000, 1.0, 0), sample(500, 2.0, 1)
+    share, width, score = held(known, coming, SCALE, 0.8, signed=True)
+    assert share == pytest.approx(0.8, abs=0.03)
+    assert width == pytest.approx(2 * 2 * 1.2816, rel=0.03)
+    plain = held(known, coming, "none", 0.8, signed=True)
+    assert plain[0] < 0.55
+    assert plain[1] == pytest.approx(width / 2, rel=0.05)
+    assert plain[2] > score
+
+
+def test_the_score_is_the_width_and_ten_times_what_lies_beyond() -> None:
+    known = Sample(np.ones((9, 4, 1)), np.arange(-4.0, 5.0)[:, None, None])
+    coming = Sample(np.ones((2, 4, 1)), np.array([0.0, 6.0])[:, None, None])
+    # Nine errors bear no more than an interval from the first to the last of them.
+    share, width, score = held(known, coming, "none", 0.8, signed=True)
+    assert (share, width) == (0.5, 8.0)
+    assert score == pytest.approx(8 + 10 * 2 / 2)
+
+
+def test_every_scale_is_positive_for_a_history_that_does_not_move() -> None:
+    for scale in scales(np.zeros((3, 10, 2))).values():
+        assert scale.shape == (3, 1, 2)
+        assert (scale > 0).all()
 
 
 def drawn(count: int, seed: int, shift: float = 0.0, size: float = 1.0) -> np.ndarray:
