@@ -1,9 +1,10 @@
 """Measures the tests: `python -m bench.mutants` (`make mutants`); hours; goes on where it stopped.
 
-Draws single faults in the product by a seed. Puts each into a copy of a commit and runs the tests
-that could see it, the nearest first, until one fails. `results.jsonl` gets a line for each fault;
-`--report` prints the shares that were found. A line of a fault that survived may be given a
-`harmless` member by hand: the reason why no user can notice it.
+Draws single faults in the product by a seed, from each package in proportion to its lines. Puts
+each into a copy of a commit and runs the tests that could see it, the nearest first, until one
+fails. `results.jsonl` gets a line for each fault; `--report` prints the shares that were found. A
+line of a fault that survived may be given a `harmless` member by hand: the reason why no user can
+notice it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -49,24 +50,28 @@ class Drawn:
 
 
 def draw(root: Path, count: int, seed: int) -> list[Drawn]:
-    """Draws faults, all of the product as likely as each other.
+    """Draws faults from each package in proportion to its lines of Python.
 
     Args:
         root: The checkout.
         count: How many.
         seed: The same seed draws the same faults of the same checkout.
     """
-    # Links to folders are left alone, as those from `foretell` to the other packages.
-    walks = (os.walk(root / package) for package in PACKAGES)
-    files = [Path(folder) / name for walk in walks for folder, _, names in walk for name in names]
-    every = [
-        Drawn(str(path.relative_to(root)), mutation)
-        for path in sorted(files)
-        if path.suffix == ".py"
-        for mutation in mutations(path.read_bytes())
-    ]
-    random.Random(seed).shuffle(every)
-    return list(islice((one for one in every if _is_python(root, one)), count))
+    rng = random.Random(seed)
+    files = {package: sorted(_files(root, package)) for package in PACKAGES}
+    lines = {package: sum(map(_count_lines, paths)) for package, paths in files.items()}
+    drawn = []
+    for package, share in _shares(lines, count).items():
+        all_of = [
+            Drawn(str(path.relative_to(root)), mutation)
+            for path in files[package]
+            for mutation in mutations(path.read_bytes())
+        ]
+        rng.shuffle(all_of)
+        drawn += islice((one for one in all_of if _is_python(root, one)), share)
+    # The first ones, of a run that was ended early, are a fair sample too.
+    rng.shuffle(drawn)
+    return drawn
 
 
 def _is_python(root: Path, drawn: Drawn) -> bool:
@@ -75,6 +80,26 @@ def _is_python(root: Path, drawn: Drawn) -> bool:
     except SyntaxError:
         return False
     return True
+
+
+def _files(root: Path, package: str) -> Iterator[Path]:
+    # `os.walk` leaves links to folders alone, as those from `foretell` to the other packages.
+    for folder, _, names in os.walk(root / package):
+        yield from (Path(folder) / name for name in names if name.endswith(".py"))
+
+
+def _count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _shares(lines: dict[str, int], count: int) -> dict[str, int]:
+    """Whole numbers in proportion to `lines` that add up to `count` (largest remainders)."""
+    exact = {package: count * n / sum(lines.values()) for package, n in lines.items()}
+    shares = {package: math.floor(share) for package, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda package: shares[package] - exact[package])
+    for package in by_remainder[: count - sum(shares.values())]:
+        shares[package] += 1
+    return shares
 
 
 class Sandbox:

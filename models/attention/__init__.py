@@ -1,1 +1,1 @@
-"""Mechanisms of attention, each in a file with its config and module (`docs/guides/mechanisms.md`)."""
+"""Mechanisms of attention, each in a file (`docs/guides/mechanisms.md`)."""

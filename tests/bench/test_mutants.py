@@ -49,7 +49,7 @@ def test_faults_after_letters_of_two_bytes_are_in_their_place() -> None:
     assert mutation.apply('x = "ä" == y\n'.encode()).decode() == 'x = "ä" != y\n'
 
 
-def test_a_seed_draws_the_same_faults_of_all_packages() -> None:
+def test_a_seed_draws_the_same_faults_in_proportion_to_lines() -> None:
     drawn = draw(ROOT, 40, seed=3)
     assert drawn == draw(ROOT, 40, seed=3)
     assert len(drawn) == 40
