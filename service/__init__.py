@@ -1,1 +1,1 @@
-"""The server: bundles in, forecasts over HTTP out. Never imports torch."""
+"""The server: it loads bundles, and forecasts over HTTP. It never imports torch."""

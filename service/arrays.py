@@ -1,4 +1,4 @@
-"""The arrays of a run: their names and shapes in graphs, and of several runs joined."""
+"""The arrays of a run: names, shapes, and the concatenation of several runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISTRIBUTION = "distribution"
 
 
 def input_shapes(manifest: Manifest) -> Shapes:
-    """Shape of every input of a window, by name: the batch axis is left out."""
+    """Shapes of all inputs by name, without the batch axis."""
     shapes: Shapes = {HISTORY: (manifest.context, len(manifest.channels))}
     if manifest.calendar is not None:
         features = len(manifest.calendar.features)
@@ -32,7 +32,7 @@ def input_shapes(manifest: Manifest) -> Shapes:
 
 
 def output_shapes(manifest: Manifest) -> Shapes:
-    """Likewise of the outputs that every run has."""
+    """Shapes of the outputs of every run by name, without the batch axis."""
     shapes: Shapes = {FORECAST: (manifest.horizon, len(manifest.targets))}
     if manifest.distribution is not None:
         shapes[DISTRIBUTION] = (*shapes[FORECAST], len(manifest.distribution.parameters))
@@ -42,8 +42,8 @@ def output_shapes(manifest: Manifest) -> Shapes:
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Read-only `[rows, …]` of arrays of one type."""
-    # Up to 1 MiB this keeps the interpreter's lock: `forecast/values.py` says why.
+    """Concatenate arrays of one type; read-only `[rows, …]`."""
+    # Up to 1 MiB this keeps the interpreter's lock: see `forecast/values.py`.
     first = parts[0]
     joint = b"".join([np.ascontiguousarray(part).data for part in parts])
     return np.frombuffer(joint, first.dtype).reshape(-1, *first.shape[1:])

@@ -1,7 +1,7 @@
 """Counters and histograms by labels, and Prometheus' text format.
 
 prometheus_client takes seconds for the samples of thousands of models, and blocks counting
-meanwhile. Here they are written in small pieces, without an object for each sample.
+meanwhile. This module writes them in small pieces, without an object for each sample.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import NamedTuple
 
 # The name of a family and the values of its labels.
 Key = tuple[str, ...]
-# Counters and histograms with their keys, as JSON can express them.
+# Counters and histograms with their keys, in JSON's types.
 Taken = tuple[list[tuple[Key, float]], list[tuple[Key, list[float]]]]
 
 _MODEL = ("model", "version")
 # Histograms that are copied at a time.
 _COPIED = 256
-# Label values of metrics without a model: the family has no such labels, or the request named none.
+# Label values of metrics without a model: the family lacks these labels, or the request has no
+# model.
 _NO_VERSION = {(), ("", "")}
 
 
 class Family(NamedTuple):
-    """Numbers that differ only in the values of their labels; names of counters end in `_total`."""
+    """Metrics that only differ in the values of their labels; names of counters end in `_total`."""
 
     help: str
     labels: tuple[str, ...] = ()
@@ -76,9 +77,9 @@ class Counts:
         self._families = families
         self._lock = threading.Lock()
         self._counters: dict[Key, float] = {}
-        # The sum of the values, and the count of each bucket; the last one has no bound.
+        # The sum of the values, and the count of each bucket; the last bucket has no bound.
         self._histograms: dict[Key, list[float]] = {}
-        # The keys of both by name and version of their model.
+        # The keys of counters and histograms by name and version of their model.
         self._keys: dict[Key, list[Key]] = {}
 
     def add(self, *key: str, amount: float = 1.0) -> None:
@@ -86,7 +87,7 @@ class Counts:
             self._add(key, amount)
 
     def observe(self, *values: tuple[Key, float], also: Mapping[Key, float] | None = None) -> None:
-        """Put values into histograms, and add to counters."""
+        """Add values to histograms, and amounts to counters."""
         with self._lock:
             for key, value in values:
                 numbers = self._histograms.get(key)
@@ -101,7 +102,7 @@ class Counts:
                     self._add(key, amount)
 
     def begin(self, *key: str) -> None:
-        """Add an empty histogram: rates need numbers that began at 0."""
+        """Add an empty histogram: rates need numbers that start at 0."""
         with self._lock:
             if key not in self._histograms:
                 self._begin(key)
@@ -114,7 +115,7 @@ class Counts:
             return dict(self._counters)
 
     def histograms(self) -> Iterator[tuple[Key, list[float]]]:
-        """The sum and the buckets' counts of each histogram; holds the lock for a few at a time."""
+        """The sum and the buckets' counts of each histogram; locks a few histograms at a time."""
         with self._lock:
             every = [*self._histograms.items()]
         for start in range(0, len(every), _COPIED):
@@ -123,7 +124,7 @@ class Counts:
             yield from some
 
     def take(self) -> Taken:
-        """All numbers, for `merge`; afterwards counting begins at 0 again."""
+        """Take all numbers, for `merge`, and start again at 0."""
         with self._lock:
             counters, self._counters = self._counters, {}
             histograms, self._histograms = self._histograms, {}

@@ -1,4 +1,4 @@
-"""The errors of the service, and the answers that they become; needs no library for HTTP."""
+"""The errors of the service, and their answers; needs no library for HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretell.bundle.nearness import Index, listed
 
 # Most characters of a name in a message.
 _SHOWN = 64
-# How alike a name has to be for a hint; a wrong hint costs nothing.
+# Least similarity of a name in a hint; a wrong hint does no harm.
 _ALIKE = 0.6
 
 _Error = TypeVar("_Error", bound=BaseException)
@@ -25,14 +25,14 @@ class StartError(Exception):
 
 
 class ServiceError(Exception):
-    """An error that is answered to the client.
+    """An error that the client gets as an answer.
 
     Attributes:
-        type: A short name that stays the same over releases.
-        status: The HTTP status of its answer.
-        message: What was expected and what came.
-        param: The exact place in the request, such as `inputs[3].series[17]`, or None.
-        retry_after: Whole seconds after which to try again, where that may help.
+        type: Short name, stable over releases.
+        status: HTTP status of its answer.
+        message: Expected and given values, or the failure.
+        param: Exact place in the request, such as `inputs[3].series[17]`, or None.
+        retry_after: Whole seconds after which a retry may succeed.
     """
 
     type: ClassVar[str] = "service_error"
@@ -53,7 +53,7 @@ class ServiceError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of its answer that other answers have not."""
+        """The additional headers of its answer."""
         later = {"Retry-After": str(self.retry_after)} if self.status in (429, 503) else {}
         return {**later, **self._headers}
 
@@ -63,7 +63,7 @@ class UnreadableError(ServiceError, type="unreadable", status=400):
 
 
 class UnsupportedMediaError(ServiceError, type="unsupported_media", status=415):
-    """The body is of a type, or compressed in a way, that this server does not read."""
+    """The server does not support the type or the compression of the body."""
 
     def __init__(self, message: str, *, param: str, accepted: Iterable[str]) -> None:
         super().__init__(message, param=param)
@@ -74,18 +74,18 @@ class UnsupportedMediaError(ServiceError, type="unsupported_media", status=415):
 class SlowBodyError(ServiceError, type="slow_body", status=408):
     """The client did not send the whole body in time."""
 
-    # The rest of the body would come before another request.
+    # The rest of the body would precede another request.
     _headers = MappingProxyType({"Connection": "close"})
 
 
 class UnauthorizedError(ServiceError, type="unauthorized", status=401):
-    """The request has no key, or not one of this server's."""
+    """The request has no key, or an unknown one."""
 
     _headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
 class ForbiddenError(ServiceError, type="forbidden", status=403):
-    """The key does not allow this, or nothing does."""
+    """The key does not allow this request, or no key does."""
 
 
 class TooLargeError(ServiceError, type="too_large", status=413):
@@ -97,7 +97,7 @@ class InvalidInputError(ServiceError, type="invalid_input", status=422):
 
 
 class NotSupportedError(ServiceError, type="not_supported", status=422):
-    """A request that is well formed and that this server cannot fulfil."""
+    """The request is well formed, but this server does not support it."""
 
 
 class UnknownModelError(ServiceError, type="unknown_model", status=404):
@@ -105,7 +105,7 @@ class UnknownModelError(ServiceError, type="unknown_model", status=404):
 
     @classmethod
     def among(cls, name: str, known: Index, where: str) -> Self:
-        """The error for a name that is not among those known; `where` says where those are."""
+        """The error for an unknown name; `where` is the place of the known names."""
         some = listed(known.names) or "none"
         meant = known.nearest(name, _ALIKE)
         hint = f"; did you mean {meant!r}?" if meant else ""
@@ -117,7 +117,7 @@ class UnknownVersionError(ServiceError, type="unknown_version", status=404):
 
 
 class NoExampleError(ServiceError, type="no_example", status=404):
-    """The model is served, and its bundle has no example window."""
+    """The model is served, but its bundle has no example window."""
 
 
 class QueueFullError(ServiceError, type="queue_full", status=429):
@@ -125,7 +125,7 @@ class QueueFullError(ServiceError, type="queue_full", status=429):
 
 
 class BuffersFullError(ServiceError, type="buffers_full", status=503):
-    """Too many bytes of requests are held, of this client or of others."""
+    """The server holds too many bytes of requests, from any clients."""
 
 
 class DeadlineExceededError(ServiceError, type="deadline_exceeded", status=504):
@@ -133,7 +133,7 @@ class DeadlineExceededError(ServiceError, type="deadline_exceeded", status=504):
 
 
 class ClientDisconnectedError(ServiceError, type="client_disconnected", status=499):
-    """The client disconnected before the answer was ready; the status is that of nginx."""
+    """The client disconnected before the answer was ready; the status is nginx's."""
 
 
 class NotReadyError(ServiceError, type="not_ready", status=503):
@@ -141,26 +141,26 @@ class NotReadyError(ServiceError, type="not_ready", status=503):
 
 
 class ModelLoadingError(ServiceError, type="model_loading", status=503):
-    """The model is still being loaded after the time that a request waits for it."""
+    """The model was not loaded within the time that a request waits for it."""
 
 
 class LoadFailedError(ServiceError, type="load_failed", status=409):
-    """A version was not loaded on request, and what was served before still is.
+    """A version could not be loaded on request; the previous model is still served.
 
     The request fails again until the bundle is replaced, or memory is free.
     """
 
 
 class ShortageError(LoadFailedError, type="load_shortage"):
-    """A version was not loaded for want of memory or disk, or because a file could not be read."""
+    """A version could not be loaded for lack of memory or disk, or as a file was unreadable."""
 
 
 class ModelFailedError(ServiceError, type="model_failed", status=503):
-    """The model did not run."""
+    """A run of the model failed."""
 
 
 class DeviceLostError(ServiceError, type="device_lost", status=503):
-    """The GPU of this run does not work any more; others may."""
+    """The GPU of this run has failed; others may work."""
 
 
 class EngineLostError(ServiceError, type="engine_lost", status=503):
@@ -168,20 +168,20 @@ class EngineLostError(ServiceError, type="engine_lost", status=503):
 
 
 def kept(error: _Error) -> _Error:
-    """The same error without traceback and context, for one that is kept.
+    """Remove traceback and context from an error that is kept.
 
-    The frames of a traceback hold what they worked on. If one of them holds the error too, all of
-    it stays in memory until garbage is collected.
+    The frames of a traceback hold their data. If one of them also holds the error, everything stays
+    in memory until garbage is collected.
     """
     error.__context__ = None
     return error.with_traceback(None)
 
 
 def let_go(error: BaseException) -> None:
-    """Free what the frames hold that an error, and those that led to it, passed through.
+    """Free the data of the frames in the tracebacks of an error and its causes.
 
-    Call it once the error has left them. Frames that still run, or will continue, are left alone.
-    Tracebacks can still be printed afterwards.
+    Call it once the error has left the frames. Frames that run, or will continue, are left alone.
+    Tracebacks can be printed afterwards.
     """
     cause: BaseException | None = error
     seen = set[int]()
@@ -191,12 +191,12 @@ def let_go(error: BaseException) -> None:
         while trace is not None:
             # Up to Python 3.12, clearing the frame of a generator would end it.
             if not _will_continue(trace):
-                # A frame that still runs raises this.
+                # A running frame raises this.
                 with suppress(RuntimeError):
                     trace.tb_frame.clear()
             trace = trace.tb_next
         if cause.__suppress_context__:
-            # It is never printed, and pydantic's errors hold what was validated.
+            # A suppressed context is never printed, and pydantic's errors hold the validated data.
             cause.__context__ = None
         cause = cause.__cause__ or cause.__context__
 
@@ -209,12 +209,12 @@ def _will_continue(trace: TracebackType) -> bool:
     """Whether a frame is a suspended coroutine or generator that has caught the error."""
     frame = trace.tb_frame
     code, at = frame.f_code, frame.f_lasti
-    # A coroutine that the error has ended is still at the instruction that raised it.
+    # A coroutine that the error has ended stays at the instruction that raised it.
     return bool(code.co_flags & _GENERATORS) and at != trace.tb_lasti and code.co_code[at] == _YIELD
 
 
 def to_wire(error: ServiceError) -> dict[str, Any]:
-    """An error for another process of the server, in what JSON can express."""
+    """An error in JSON's types, for another process of the server."""
     return {"type": error.type, **error.__dict__}
 
 
@@ -227,7 +227,7 @@ def from_wire(fields: Mapping[str, Any]) -> ServiceError:
 
 
 def error_object(error: ServiceError) -> dict[str, str | None]:
-    """An error as the answer has it."""
+    """The object of an error in its answer."""
     return error_fields(error.status, error.type, error.message, error.param)
 
 
@@ -242,10 +242,10 @@ def is_inference(path: str) -> bool:
 
 
 def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
-    """The body of an error's answer, as the clients of a request's path read it."""
+    """The body of an error, in the format of a path's clients."""
     place = f"{error['param']}: " if error["param"] else ""
     if is_inference(path):
-        # The Open Inference Protocol has one text, which its clients show as it is.
+        # The Open Inference Protocol has one text, which its clients show unchanged.
         return {"error": f"{place}{error['message']}"}
     if path == "/nixtla" or path.startswith("/nixtla/"):
         return {"detail": f"{place}{error['message']}"}
@@ -254,21 +254,21 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
 
 # For the OpenAPI document.
 _DESCRIPTIONS = {
-    400: "The body is not what its headers say, or not JSON.",
-    401: "The key is missing, or not one of this server's.",
+    400: "The body does not match its headers, or is not JSON.",
+    401: "The key is missing or unknown.",
     403: "The key does not allow this, or the server has no admin keys.",
-    404: "Unknown model or version, or it has no example.",
-    408: "The body came too slowly.",
-    409: "The bundle was refused; the version before it still answers.",
+    404: "The model or version is unknown, or has no example.",
+    408: "The body was sent too slowly.",
+    409: "The bundle was refused; the previous one still answers.",
     413: "The body is over the limit.",
-    415: "Not in a form that is read; see `Accept` or `Accept-Encoding`.",
+    415: "The format is not supported; see `Accept` or `Accept-Encoding`.",
     422: "The request does not fit the model.",
     429: "Too many requests are queued; see `Retry-After`.",
-    503: "The model is not ready, or failed, or there is no room; see `Retry-After`.",
+    503: "The model is not ready or has failed, or the server is full; see `Retry-After`.",
     504: "The deadline passed.",
 }
 
 
 def refusals(kind: type, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route, for FastAPI: error bodies of a kind, by their statuses."""
+    """The `responses` of a route for FastAPI: error bodies of a kind, by status."""
     return {status: {"model": kind, "description": _DESCRIPTIONS[status]} for status in statuses}

@@ -1,4 +1,4 @@
-"""Logs: a line for each record, with the id of its request, written by a thread of its own."""
+"""Logs: a line for each record, with the id of its request, written on a separate thread."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from foretell.service.settings import LogFormat, LogLevel
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-# A few megabytes.
+# Most queued records: a few megabytes.
 _MAX_QUEUED = 10_000
-# Lines written together cost a fraction of what they cost one by one.
+# Writing lines together takes a fraction of the time.
 _GATHER_SECONDS = 0.05
-# How long to wait for another process that writes to the same file.
+# Time to wait for another process that writes to the same file.
 _LOCK_SECONDS = 0.5
-# How long the end of a process waits for lines to be written.
+# Time that the end of a process waits for the last lines.
 _LAST_SECONDS = 1.0
 
 
@@ -43,7 +43,7 @@ class JsonFormatter(OrjsonFormatter):
     def add_fields(
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
-        """Fill the object, without what libraries give records for formatters of their own."""
+        """Fill the object, without extra attributes from libraries."""
         moment = datetime.fromtimestamp(record.created, UTC)
         log_data["time"] = moment.isoformat(timespec="milliseconds")
         log_data["level"] = record.levelname.lower()
@@ -58,12 +58,12 @@ class JsonFormatter(OrjsonFormatter):
         try:
             return super().serialize_log_record(log_data)
         except orjson.JSONEncodeError:
-            # It writes no lone surrogates, which names of files may have.
+            # orjson refuses lone surrogates, which names of files may have.
             return json.dumps(log_data, default=str)
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a record for people: on one line but for tracebacks, its members as `key=value`."""
+    """Formats a record as a line of text, with members as `key=value`; tracebacks follow."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -71,7 +71,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         members = (f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
         text = " ".join([super().formatMessage(record), *members])
-        # Clients choose some of the text: no character may begin a line or steer a terminal.
+        # Clients choose some of the text: it must not start a line or control a terminal.
         if text.isprintable():
             return text
         escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -81,9 +81,9 @@ class TextFormatter(logging.Formatter):
 class BackgroundHandler(logging.Handler):
     """Queues records and writes them on a thread, so that no request waits for the log's reader.
 
-    When the queue is full, records are dropped, and their number is logged. Signal handlers may log
-    while their own thread does: the queues are of a kind that the same thread may enter again. The
-    file is a descriptor and has no buffer: its lock could keep the process from ending.
+    When the queue is full, records are dropped, and their number is logged. A signal handler may
+    log while its thread does, so the queues are reentrant. The file is a descriptor without a
+    buffer: the lock of a buffer could keep the process from ending.
     """
 
     def __init__(self, file: int, max_queued: int = _MAX_QUEUED) -> None:
@@ -107,7 +107,7 @@ class BackgroundHandler(logging.Handler):
             self._hurry()
 
     def close(self) -> None:
-        """Wait until all is written, or a second if the log's reader is stuck."""
+        """Wait until all records are written, or for a second if the log's reader is stuck."""
         written = threading.Event()
         self._queue.put(written)
         self._hurry()
@@ -129,7 +129,7 @@ class BackgroundHandler(logging.Handler):
                 self._reported += dropped
                 text = f"{dropped} records were dropped: the log's reader is too slow"
                 lines.append(self._line(_warning(text)))
-            # The service goes on if nobody reads the log any more.
+            # The service continues after the log's reader has gone.
             with suppress(OSError):
                 self._write(lines)
             for each in batch:
@@ -143,7 +143,7 @@ class BackgroundHandler(logging.Handler):
             return self.format(_unwritable(record)) + "\n"
 
     def _write(self, lines: list[str]) -> None:
-        """Write lines, and keep other processes that share the file from writing meanwhile."""
+        """Write lines under a lock that other processes respect."""
         end = time.monotonic() + _LOCK_SECONDS
         while time.monotonic() < end:
             try:
@@ -171,7 +171,7 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     handler = BackgroundHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # Lines do not name the thread, the task or the kind of process; finding out takes time.
+    # Lines do not name the thread, the task or the kind of process, which take time to find.
     logging.logThreads = logging.logMultiprocessing = False
     if sys.version_info >= (3, 12):
         logging.logAsyncioTasks = False
@@ -198,7 +198,7 @@ def _warning(text: str) -> logging.LogRecord:
 
 
 def _groups(lines: Iterable[str]) -> list[bytes]:
-    """Whole lines, joined as long as a pipe takes them in one piece even without a lock."""
+    """Whole lines, joined up to the size that a pipe writes atomically."""
     groups = [b""]
     for line in lines:
         data = line.encode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""The metrics of a process; those of HTTP workers are added to the engine's."""
+"""The metrics of a process; the engine adds the counts of HTTP workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOAD_SECONDS = (*_SECONDS, 60.0, 120.0, 300.0)
 _WINDOWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 _MODEL = ("model", "version")
-# Callers choose the levels of a backtest's intervals: a label needs a bounded set of values.
+# Clients choose the levels of a backtest's intervals, but a label needs a bounded set of values.
 _LEVELS = frozenset((0.5, 0.8, 0.9, 0.95))
 
 REQUESTS, REQUEST_SECONDS = "foretell_requests_total", "foretell_request_seconds"
@@ -74,19 +74,19 @@ FAMILIES = {
     ),
     HELD: Family("Values of backtests that these intervals held.", (*_MODEL, "level")),
 }
-_IN_FLIGHT = Family("Requests that are being answered, this one among them.")
+_IN_FLIGHT = Family("Requests that are being answered, including this one.")
 
 
 @dataclass(frozen=True, eq=False)
 class Processes(Collector):
-    """The processes of a server, in memory that they share: their parent writes, all read."""
+    """The processes of a server, in shared memory: their parent writes, and all read."""
 
-    # What each does; HTTP workers come first.
+    # Names of the processes; HTTP workers come first.
     names: tuple[str, ...]
-    # How many HTTP workers there should be.
+    # Number of configured HTTP workers.
     wanted: int
-    # The process id for each name, 0 while none serves; then, for each name, how often its process
-    # was replaced.
+    # The process id of each name, 0 while no process serves; then the number of replacements of
+    # each.
     numbers: Array[c_int64]
 
     def serves(self, name: str, process: int) -> None:
@@ -124,13 +124,13 @@ class Processes(Collector):
 
 
 class Metrics:
-    """What this process counts, which is the server's only one without `processes`.
+    """The counts of this process; without `processes` it is the server's only one.
 
     Attributes:
-        build: Versions of what serves, by label.
-        in_flight: Requests that this process is answering; `answered` takes one off.
-        elsewhere: Those of other processes, as they last reported.
-        changes: Another number whenever a model has failed or works again.
+        build: Versions of the server and its libraries, by label.
+        in_flight: Requests that this process is answering; `answered` subtracts one.
+        elsewhere: Requests in flight in other processes, as last reported.
+        changes: Number that changes whenever a model has failed or works again.
         last_run: When the last batch of a version ran, in seconds since 1970, by name and version.
     """
 
@@ -144,7 +144,7 @@ class Metrics:
         self.changes = 0
         self._changes = count(1)
         self.last_run: dict[tuple[str, str], float] = {}
-        # Rates need counters that began at 0. Errors of Starlette have a type for each status.
+        # Rates need counters that start at 0. Starlette's errors have a type for each status.
         for error in ServiceError.__subclasses__():
             self.counts.add(REJECTED, error.type, amount=0)
 
@@ -156,12 +156,12 @@ class Metrics:
         model: tuple[str, str] | None = None,
         stages: Iterable[tuple[Stage, float]] = (),
     ) -> None:
-        """A request of a route, by its pattern, has ended; stages are in seconds."""
+        """Count the end of a request, by the pattern of its route; stages are in seconds."""
         self.in_flight -= 1
         name, version = model or ("", "")
         request: dict[Key, float] = {(REQUESTS, route, name, version, str(status)): 1.0}
         values: list[tuple[Key, float]] = [((REQUEST_SECONDS, route), seconds)]
-        # Runs are counted by batch: a batch may be of several requests.
+        # Runs are counted by batch, which several requests may share.
         values += [
             ((STAGE_SECONDS, stage, name, version), took)
             for stage, took in stages
@@ -176,7 +176,7 @@ class Metrics:
         self.counts.add(CUT_OFF, reason)
 
     def backtested(self, name: str, version: str, held: Mapping[float, tuple[int, int]]) -> None:
-        """Count how many values the intervals of a backtest held, and of how many, by level."""
+        """Count values inside the intervals of a backtest, and all compared values, by level."""
         for level in _LEVELS & held.keys():
             for family, amount in zip((HELD, BACKTESTED), held[level], strict=True):
                 self.counts.add(family, name, version, str(level), amount=amount)
@@ -202,12 +202,12 @@ class Metrics:
             self.last_run.pop(version, None)
 
     def changed(self) -> None:
-        """A model has failed or works again, or its last load did."""
-        # From several threads: an increment could miss one of them.
+        """Note that a model, or its last load, has failed or works again."""
+        # Several threads call this: an increment could miss one of them.
         self.changes = next(self._changes)
 
     def loads_on_demand(self) -> None:
-        """Requests may have to wait for their models."""
+        """Begin the histograms of waits for models that are loaded on demand."""
         for outcome in ("loaded", "expired", "refused"):
             self.counts.begin(LOAD_WAIT_SECONDS, outcome)
 
@@ -233,7 +233,7 @@ class Metrics:
 
 
 class QueueMetrics:
-    """Counts what happens in a model's queue, as its `engine.queues.Observer`."""
+    """Counts the events of a model's queue, as its `engine.queues.Observer`."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""One process of a server: from settings to answers, and its graceful end."""
+"""A process that serves HTTP, and its graceful end."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from foretell.service.tracing import open_tracer
 
 _logger = logging.getLogger(__name__)
 
-# Loads, logs and metrics, and connections that are refused, need files, too.
+# Files for loads, logs, metrics and refused connections.
 _OTHER_FILES = 32 + MOST_REFUSED
 _TICKS_A_SECOND = 10
-# Without an engine after five seconds, clients get an error rather than wait.
+# Without an engine after five seconds, clients get an error instead of waiting.
 _START_TICKS = 50
 
 
 def run(settings: Settings) -> None:
-    """Serve from one process until SIGTERM or SIGINT; what it has accepted is still answered."""
+    """Serve from one process until SIGTERM or SIGINT; accepted requests are still answered."""
     with ExitStack() as stack:
         # A wrong address should fail at once.
         listeners = [each for port in settings.ports for each in listen(settings.host, port)]
@@ -69,10 +69,10 @@ def run_worker(
     processes: Processes,
     heartbeat: Callable[[], None],
 ) -> None:
-    """Serve from one of several HTTP workers, until SIGTERM.
+    """Serve from one of several HTTP workers until SIGTERM.
 
-    `path` is the engine's socket. `sockets` are those of `Settings.ports`, in their order, and do
-    not listen yet. `heartbeat` is called about once a second once it takes connections.
+    `path` is the engine's socket. `sockets` belong to `Settings.ports`, in order, and do not listen
+    yet. `heartbeat` is called about once a second while the worker accepts connections.
     """
     engine = EngineClient(path, Metrics(processes))
     freeze_garbage_collection()
@@ -81,10 +81,10 @@ def run_worker(
 
 @contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """SIGTERM or SIGINT ends this process, within: it has accepted nothing yet.
+    """Let SIGTERM or SIGINT end this process at once, as it has accepted nothing yet.
 
     Without a handler they would not end the first process of a container, and Python's handlers
-    run only once the main thread is back from what it loads.
+    only run once the main thread returns from a load.
     """
     with stop_signals_woken(lambda *_: None) as wakeup:
         own = wakeup.dup()
@@ -116,7 +116,7 @@ def _configuration(
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing here reads the address of a client.
+        # Only the log reads the address of a client.
         proxy_headers=False,
         timeout_keep_alive=max(1, round(settings.keep_alive_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
@@ -124,7 +124,7 @@ def _configuration(
 
 
 def _allow_connections(count: int) -> int:
-    """How many connections there are files for, up to `count`."""
+    """The number of connections with enough files, up to `count`."""
     used = len(list(Path("/dev/fd").iterdir()))
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -142,15 +142,15 @@ def _allow_connections(count: int) -> int:
 
 
 def _free_memory() -> None:
-    """Free what is kept of requests for the next ones, and return free memory to the system."""
+    """Free the parsers that are kept between requests, and return free memory to the system."""
     forget_parsers()
     return_free_memory()
 
 
 class _Server(uvicorn.Server):
-    """Ends after a signal, or when it has lost a GPU, and is at once not ready.
+    """Ends after a signal or the loss of a GPU, and is not ready from that moment.
 
-    It has a monitor if the engine is in this process, and a heartbeat if there are other processes.
+    It has a monitor if the engine is in this process, or else a heartbeat.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class _Server(uvicorn.Server):
         self._drain_delay_seconds = settings.drain_delay_seconds
         self._stops_at = math.inf
         self._debounce = SignalDebounce()
-        # Whether it ended by itself.
+        # Whether it ended without a signal.
         self.gave_up = False
         self._acceptor: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer, and say where."""
+        """Start to answer, and log the addresses."""
         starting = asyncio.ensure_future(self._engine.start())
         for _ in range(_START_TICKS):
             if self.should_exit:
@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
             _logger.info("serving on http://%s:%s", address, port)
 
     async def on_tick(self, counter: int) -> bool:
-        """Check what no event reports, mostly once a second."""
+        """Check connections, GPUs and memory, mostly once a second."""
         now = asyncio.get_running_loop().time()
         if now >= self._stops_at:
             self.should_exit = True
@@ -224,13 +224,13 @@ class _Server(uvicorn.Server):
         # sockets would reset their connections.
         serving = []
         for listener in sockets or ():
-            # Where no file is left, no more can be answered.
+            # Without a free file no more connections can be answered.
             with suppress(OSError):
                 for late in accept_all(listener):
                     connecting = loop.connect_accepted_socket(self._last_connection, late)
                     serving.append(asyncio.ensure_future(connecting))
         for listener in sockets or ():
-            # The parent holds a worker's socket, too: closing it here would not be enough.
+            # The parent also holds a worker's socket, so closing it here would not be enough.
             listener.shutdown(socket.SHUT_RDWR)
         await super().shutdown(sockets)
         await asyncio.gather(*serving, return_exceptions=True)
@@ -247,21 +247,21 @@ class _Server(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin to stop; after a second signal, stop at once."""
+        """Start to stop; after a second signal, stop at once."""
         is_second = self.should_exit or self._stops_at < math.inf
         if self._heartbeat is None:
             if self._debounce.is_echo():
                 return
             _logger.info("stops: %s", signal.Signals(sig).name)
         else:
-            # The parent debounces the signals of its workers, and sends SIGINT for the second.
+            # The parent debounces the signals of its workers, and sends SIGINT for the second one.
             if is_second and sig == signal.SIGTERM:
                 return
             is_second = sig == signal.SIGINT
         self._engine.drain()
         self.force_exit = is_second
-        # `on_tick` compares it with the event loop's clock, which is the same.
+        # The event loop, which `on_tick` compares it with, uses the same clock.
         self._stops_at = time.monotonic() + self._drain_delay_seconds
-        # Before it answers requests, no load balancer has to notice.
+        # Before it answers requests, load balancers need no delay.
         at_once = not (self.started and self._drain_delay_seconds)
         self.should_exit = self.force_exit or at_once

@@ -18,37 +18,37 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class Session(Protocol):
-    """What runs a graph on an execution provider."""
+    """A graph that is open on an execution provider."""
 
     graph: Path
     provider: str
-    # By name; None where an axis is free.
+    # Shapes by name; None is an axis of any length.
     inputs: dict[str, Shape]
     outputs: tuple[str, ...]
 
     def warm(self, thread: int) -> None:
-        """Prepare the runs of an inference thread; to be called on that thread. Raises as `run`."""
+        """Prepare the runs of an inference thread; called on that thread. Raises as `run`."""
 
     def run(self, feeds: Arrays, thread: int = 0) -> Arrays:
-        """Run the graph, on inference threads at the same time; `[batch, …]` by name in and out.
+        """Run the graph, `[batch, …]` by name in and out; threads may call it at the same time.
 
         Raises:
             ModelFailedError: onnxruntime raised; its error is the cause.
-            DeviceLostError: nothing runs any more on the thread's device.
+            DeviceLostError: the thread's device has failed.
         """
 
     def shrink(self, feeds: Arrays) -> None:
-        """Run once more, and give back what larger runs took of memory and none needs now."""
+        """Run once more, and give back memory that larger runs left."""
 
     def stop(self) -> None:
-        """Make the runs that are going on fail at their next node, and all later ones."""
+        """Make current and later runs fail at their next node."""
 
     def close(self) -> None:
-        """Give back what it holds; it is not run any more."""
+        """Free its resources; it must not run any more."""
 
 
 class CpuSession:
-    """A `Session` on the CPU, of an `onnxruntime.InferenceSession` with `RunOptions` of its own."""
+    """A `Session` on the CPU: an `onnxruntime.InferenceSession` with its own `RunOptions`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class CpuSession:
         self.outputs = output_names(session)
 
     def warm(self, thread: int) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: a CPU needs no preparation."""
 
     def run(
         self,
@@ -94,10 +94,10 @@ class CpuSession:
 
 
 def session_options(onnxruntime: Any) -> Any:  # noqa: ANN401 - onnxruntime is untyped
-    """What every session is opened with: one thread, which is the caller's, and a quiet log."""
+    """Options of every session: no threads but the caller's, and a quiet log."""
     options = onnxruntime.SessionOptions()
-    # What fails is raised, and logged with all the rest: onnxruntime's own lines would be in
-    # another form, and wait for the log's reader.
+    # Failures are raised and logged: onnxruntime's own lines would have another format, and wait
+    # for the log's reader.
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -115,13 +115,13 @@ def open_session(
     providers: Sequence[str | tuple[str, dict[str, str]]],
     disabled_optimizers: Sequence[str],
 ) -> Any:  # noqa: ANN401
-    """An `InferenceSession`, which holds all that it was opened with."""
+    """Open an `InferenceSession`, which keeps its own copy of the weights."""
     source: Path | bytes = graph
     views: list[memoryview] = []
-    # A copy of the bundle is read in place of its folder.
+    # The private copy of the bundle replaces its folder.
     if copy is not None:
         source = copy.read(graph.name)
-        # onnxruntime copies what it needs of them until the session is open.
+        # onnxruntime copies the weights before the session is open.
         views = [copy.view(layout.WEIGHTS)]
         sizes = [view.nbytes for view in views]
         options.add_external_initializers_from_files_in_memory([layout.WEIGHTS], views, sizes)
@@ -134,7 +134,7 @@ def open_session(
             enable_fallback=0,
         )
     except Exception as error:
-        # No variable holds it: the error's traceback holds this frame, and so would hold the error.
+        # Not in a variable: the traceback holds this frame, which would then hold the error.
         raise BundleError(f"{graph}: onnxruntime refuses it: {error}") from error.with_traceback(
             None
         )

@@ -27,11 +27,11 @@ OWN_PATHS = {
     *("backtest", "docs", "forecast", "healthz", "metrics", "models", "nixtla"),
     *("openapi.json", "page", "readyz", "v1", "v2"),
 }
-# Characters that browsers and proxies always write alike.
+# Characters that browsers and proxies never encode differently.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
-# What browsers send: a scheme and a host, and nothing after it.
+# An origin as browsers send it: a scheme and a host, without a path.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s,*]+")
-# `ByteSize` of pydantic has no `Mi` as Kubernetes writes it, and its times no `30s`.
+# pydantic's `ByteSize` does not read Kubernetes' `Mi`, and its times do not read `30s`.
 _BYTES = {"": 1, "b": 1} | {
     unit + ending: base**power
     for power, letter in enumerate("kmgt", 1)
@@ -67,14 +67,14 @@ def _seconds(text: str) -> float:
 
 
 def _models(text: str) -> Path | str:
-    # A path would lose one of the slashes.
+    # `Path` would drop one of the slashes.
     return text if "://" in text else Path(text)
 
 
 def _keys(text: str) -> list[str]:
     keys = [key.strip() for key in text.split(",")]
     if not all(keys):
-        # A list that is set and empty would open what it was meant to close.
+        # An empty list would open the server that it was meant to protect.
         raise ValueError("expected keys separated by commas, none of them empty")
     return keys
 
@@ -114,7 +114,7 @@ def _pins(text: str) -> dict[str, str]:
 
 
 def _of_text(read: Callable[[str], object]) -> BeforeValidator:
-    """Reads texts, as the environment has them; other values are taken as they are."""
+    """Reads strings from the environment; other values stay unchanged."""
     return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
@@ -253,12 +253,12 @@ class Settings(BaseSettings):
 
     @property
     def ports(self) -> list[int]:
-        """The port of the service, and that of probes and metrics if it is another one."""
+        """The port of the service, and the separate port of probes and metrics, if set."""
         return [self.port] if self.operations_port is None else [self.port, self.operations_port]
 
     @classmethod
     def unknown(cls) -> list[str]:
-        """Variables of the environment that look like settings and are none."""
+        """Variables of the environment that look like settings but are unknown."""
         known = {f"{_PREFIX}{name.upper()}" for name in cls.model_fields}
         return sorted(
             name
@@ -268,10 +268,10 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic checks them
-        """Settings from the environment and the given values, which win.
+        """Settings from the environment and from overrides, which win.
 
-        Empty variables count as unset, except those of keys: a server must not be open to everybody
-        because a key did not reach it.
+        Empty variables count as unset, except variables of keys: a lost key must not open the
+        server.
 
         Raises:
             StartError: a value is missing or wrong; the message names its variable or flag.
@@ -282,7 +282,8 @@ class Settings(BaseSettings):
             first = error.errors(include_url=False)[0]
             if first["type"] == "missing":
                 raise StartError("FORETELL_MODELS or --models: required, but missing") from None
-            # Without the place within a list; errors of several settings have none.
+            # Only the setting, without the place in a list; errors of several settings have no
+            # place.
             name = "".join(_named(str(part), overrides) for part in first["loc"][:1])
             context = first.get("ctx", {})
             message = str(context.get("error", first["msg"]))
@@ -294,7 +295,7 @@ class Settings(BaseSettings):
             variable = f"{_PREFIX}{name.upper()}"
             if variable in empty and not (settings.api_keys or settings.api_keys_file):
                 raise StartError(
-                    f"{variable}: is empty, which would let everybody in; unset it if that is meant"
+                    f"{variable}: is empty; set a key, or unset it to serve without keys"
                 )
         return settings
 

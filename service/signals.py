@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-# Of a terminal that closes, and of its keys. Without a handler they end Python at once.
+# Signals of a closing terminal and of its keys. Without a handler they end Python at once.
 _TERMINAL = (signal.SIGHUP, signal.SIGQUIT)
 # Log rotation sends these to programs that write log files. They, too, would end Python.
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -23,9 +23,9 @@ _ECHO_SECONDS = 0.5
 
 @contextmanager
 def stop_signals(handler: Callable[..., object]) -> Iterator[None]:
-    """Calls a handler, as of `signal.signal`, for signals that ask the server to end.
+    """Call a handler, as of `signal.signal`, for signals that end the server.
 
-    For the main thread. Signals of terminals stay ignored if they were, as `nohup` has it.
+    For the main thread. Ignored signals of terminals stay ignored, as under `nohup`.
     """
     before: dict[signal.Signals, Any] = {}
     for number in (signal.SIGTERM, signal.SIGINT, *_TERMINAL):
@@ -43,32 +43,32 @@ def stop_signals(handler: Callable[..., object]) -> Iterator[None]:
 
 @contextmanager
 def stop_signals_woken(handler: Callable[..., object]) -> Iterator[socket.socket]:
-    """As `stop_signals`; yields a socket that gets a byte as soon as a signal comes.
+    """As `stop_signals`; yields a socket that gets a byte as soon as a signal arrives.
 
-    Python calls a handler only once the main thread is back from what it does.
+    Python only calls a handler once the main thread runs Python code again.
     """
-    ours, pythons = socket.socketpair()
-    with ours, pythons:
-        pythons.setblocking(False)
-        before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             with stop_signals(handler):
-                yield ours
+                yield reader
         finally:
             signal.set_wakeup_fd(before)
 
 
 def end_at_once(*_: object) -> NoReturn:
-    """End this process, which nothing waits for yet; may be a signal's handler."""
+    """End this process, which has no requests yet; may be a signal's handler."""
     logging.shutdown()
     os._exit(0)
 
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Processes that are started within get no signal until they call `accept_signals`.
+    """Block signals for processes that are started here, until they call `accept_signals`.
 
-    A signal to all processes of a server would end one that is not ready for it yet.
+    A signal to all processes of a server would end a process without its handlers.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
     try:
@@ -78,7 +78,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def accept_signals() -> None:
-    """Accept SIGTERM from here on, and one that was deferred; other signals are for the parent."""
+    """Accept SIGTERM, including a deferred one; other signals are for the parent."""
     for number in (signal.SIGINT, *_TERMINAL, *_IGNORED):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
@@ -86,7 +86,7 @@ def accept_signals() -> None:
 
 class SignalDebounce:
     def __init__(self) -> None:
-        # When the last signal came that was no echo, on the clock of `time.monotonic`.
+        # Time of the last signal that was not an echo, on the clock of `time.monotonic`.
         self.last = -math.inf
 
     def is_echo(self) -> bool:

@@ -1,4 +1,4 @@
-"""From settings to a server: one process, or an engine, HTTP workers and their parent."""
+"""Starts a server from settings: one process, or an engine, HTTP workers and their parent."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _logger = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; what was accepted by then is still answered.
+    """Serve until SIGTERM or SIGINT; accepted requests are still answered.
 
     Raises:
-        StartError: the settings, the device, the repository or an address does not allow it.
+        StartError: the settings, the device, the repository or an address is unusable.
     """
     use_one_heap()
     use_all_files()
     logs.configure(settings.log_level, settings.log_format)
     for name in Settings.unknown():
         _logger.warning("no setting is called %s: it is ignored", name)
-    # Once for all processes, and before anything is loaded.
+    # Checked once for all processes, before anything is loaded.
     Keys.read(settings)
     if not isinstance(settings.models, Path):
-        # Where a library is missing, this import says so.
+        # This import raises if a library is missing.
         import_module("foretell.storage.location")
-    # The parent of several processes needs no libraries of a server.
+    # The parent of several processes does not need the server's libraries.
     several = settings.workers > 1
     import_module(f"foretell.service.{'workers' if several else 'server'}").run(settings)

@@ -1,8 +1,7 @@
 """Traces of requests, with the extra `otel`.
 
-OpenTelemetry's own `OTEL_*` variables set what is exported, and where to. FastAPI's telemetry and
-OpenTelemetry's instrumentation know neither the stages of a forecast nor the hot routes, which
-bypass FastAPI.
+OpenTelemetry's own `OTEL_*` variables configure the export. FastAPI's telemetry and OpenTelemetry's
+instrumentation cover neither the stages of a forecast nor the hot routes, which bypass FastAPI.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class Tracer:
         self._propagator = context.TraceContextTextMapPropagator()
 
     def begin(self, headers: Mapping[str, str], nanoseconds: int) -> Trace:
-        """The trace of a request that came so many nanoseconds after 1970.
+        """Start the trace of a request; `nanoseconds` is its time since 1970.
 
-        It is part of the trace that the headers `traceparent` and `tracestate` name.
+        It joins the trace of the headers `traceparent` and `tracestate`, if present.
         """
         parent = self._propagator.extract(headers)
         kind = self.api.SpanKind.SERVER
@@ -80,7 +79,7 @@ class Trace:
 
 
 def open_tracer() -> Tracer:
-    """A tracer that exports as the `OTEL_*` variables say; StartError without OpenTelemetry."""
+    """A tracer configured by the `OTEL_*` variables; StartError without OpenTelemetry."""
     try:
         resources: Any = import_module("opentelemetry.sdk.resources")
         sdk: Any = import_module("opentelemetry.sdk.trace")

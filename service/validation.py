@@ -1,4 +1,4 @@
-"""Check requests: errors name the path of the value that does not fit."""
+"""Checks requests; errors name the path of the invalid value."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from foretell.service.errors import InvalidInputError
 _Model = TypeVar("_Model", bound=BaseModel)
 # Most characters of a text in a message.
 _LONGEST = 60
-# Items of a list that one call looks at: it keeps the interpreter's lock meanwhile.
+# Items of a list that one call checks while it holds the interpreter's lock.
 _PIECE = 64 * 1024
-# What to expect, by pydantic's type of error.
+# Expected values, by pydantic's type of error.
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "an object",
@@ -43,7 +43,7 @@ _EXPECTED = {
 
 
 def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
-    """Make a wire type of parsed JSON, which is at a path in the request; or InvalidInputError."""
+    """Validate parsed JSON at a path in the request as a wire type, or raise InvalidInputError."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -51,7 +51,7 @@ def validate(kind: type[_Model], value: object, path: str = "") -> _Model:
 
 
 def refusal(error: ValidationError, path: str = "") -> InvalidInputError:
-    """The first problem of a value that is at a path in the request."""
+    """The first error of a value at a path in the request."""
     first = error.errors(include_url=False)[0]
     for part in first["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
@@ -64,7 +64,7 @@ def optional(description: str) -> Any:  # noqa: ANN401 - the default of a field 
 
 
 def at_most(count: int) -> BeforeValidator:
-    """Refuse a longer list before its items are validated; `max_length` does so afterwards."""
+    """Refuse a longer list before its items are validated; `max_length` refuses it afterwards."""
 
     def check(value: object) -> object:
         if isinstance(value, list) and len(value) > count:
@@ -76,14 +76,14 @@ def at_most(count: int) -> BeforeValidator:
 
 
 def check_list(value: object) -> object:
-    """Accept any list as it is: its items are checked later, all at once."""
+    """Accept any list unchanged: its items are checked later, all at once."""
     if not isinstance(value, list):
         raise PydanticKnownError("list_type")
     return value
 
 
 def check_texts(values: list[Any], path: str) -> None:
-    """Check that a list, at a path in the request, holds strings only."""
+    """Check that a list at a path in the request only holds strings."""
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]
         if set(map(type, piece)) != {str}:
@@ -104,7 +104,7 @@ def _message(error: ErrorDetails) -> str:
 
 # Most different unknown fields of one request: each is compared with the known ones.
 MOST_UNKNOWN = 64
-# By level and name: the path of the first field that is unknown there. Nothing reads them.
+# Path of the first unknown field by level and name; these fields are ignored.
 UnknownFields = dict[tuple[str, str], str]
 # The level of the parameters of the URL.
 QUERY = "query"
@@ -112,11 +112,11 @@ QUERY = "query"
 
 class KnownFields:
     def __init__(self, levels: Mapping[str, Mapping[str, Any]]) -> None:
-        # By level: `inputs[]` is an object in `inputs`, `` the request itself.
+        # Fields by level: `inputs[]` is an object in `inputs`, `` the request itself.
         self.levels = levels
 
     def check(self, level: str, given: Iterable[str], path: str, unknown: UnknownFields) -> None:
-        """Refuse unknown fields that look like a known one, or are too many; collect the others."""
+        """Refuse unknown fields that resemble a known one, or are too many; collect the others."""
         for name in given:
             if name in self.levels[level] or (level, name) in unknown:
                 continue
@@ -147,7 +147,7 @@ def _within(level: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A JSON value in an error message, in JSON's words and short."""
+    """A JSON value in an error message, short and in JSON's notation."""
     match value:
         case None:
             return "null"

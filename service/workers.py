@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 _context = multiprocessing.get_context("spawn")
 
 Heartbeat = Callable[[], None]
-# Runs in a process until SIGTERM, which SIGINT may follow: then it stops at once. It calls its
+# Function of a process, which runs until SIGTERM, and after SIGINT stops at once. It calls its
 # heartbeat about once a second.
 Target = Callable[[Heartbeat], None]
 
@@ -49,27 +49,28 @@ _TICK_SECONDS = 1.0
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 60.0
-# Besides the grace period: to close models, and to write the last lines of the log.
+# Time after the grace period to close models, and to write the last lines of the log.
 _END_SECONDS = 5.0
-# The loop of the engine only passes messages on.
+# The engine's event loop only passes messages on.
 _ENGINE_STUCK_SECONDS = 15
 _BACKLOG = 128
 _PARENT = "supervisor"
-# What the processes run, in modules that the parent does not import.
+# Functions of the processes, in modules that the parent does not import.
 _HTTP_WORKER = "foretell.service.server:run_worker"
 _ENGINE = "foretell.service.engine.process:run_engine"
 
 
 @dataclass(eq=False)
 class Child:
-    """A process, and those that replace it when it ends.
+    """A process, and its replacements.
 
     Attributes:
-        target: Module-level function or a partial of one.
-        stop_seconds: Time that it has to end once its parent has ended.
-        stuck_seconds: Once it has served and sends no heartbeat for so long, it is killed.
-        sockets: What it listens on. While it is replaced at once, new connections wait; if it has
-            to be replaced later, they stop listening, and other processes get the connections.
+        target: Module-level function, or a partial of one.
+        stop_seconds: Time to end after the end of its parent.
+        stuck_seconds: Time without a heartbeat after which a serving process is killed.
+        sockets: Sockets that it listens on. During an immediate replacement new connections wait;
+            before a delayed one the sockets stop listening, and other processes get the
+            connections.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Child:
     stuck_seconds: int = 60
     sockets: Sequence[socket.socket] = ()
     _process: SpawnProcess | None = None
-    # Each message is a heartbeat (None), or why the process could not begin.
+    # Each message is a heartbeat (None), or the reason why the process could not start.
     _messages: Connection | None = None
     _reason: str | None = None
     _has_served: bool = False
@@ -95,19 +96,19 @@ class Child:
 
     @property
     def sources(self) -> list[Connection | int]:
-        """What changes when the process sends a message or ends; nothing once it has ended."""
+        """Handles that signal a message or the end of the process; empty once it has ended."""
         if self._process is None or not self._process.is_alive():
             return []
         open_ones = [self._messages] if self._messages and not self._messages.closed else []
         return [self._process.sentinel, *open_ones]
 
     def start(self) -> None:
-        messages, theirs = _context.Pipe(duplex=False)
-        arguments = (self.target, theirs, self.stop_seconds)
+        messages, sender = _context.Pipe(duplex=False)
+        arguments = (self.target, sender, self.stop_seconds)
         process = _context.Process(target=_run, args=arguments, name=self.name)
-        # Otherwise the first process would start the tracker, which would unblock the signals.
+        # Otherwise the first process would start the tracker, which unblocks the signals.
         resource_tracker.ensure_running()
-        with theirs:
+        with sender:
             try:
                 with deferred_signals():
                     process.start()
@@ -140,19 +141,19 @@ class Child:
             self._restart()
 
     def _restart(self) -> None:
-        """Start a process once its time has come."""
+        """Start a process after the pause."""
         if time.monotonic() < self._resumes:
             return
         try:
             self.start()
         except OSError as error:
-            # A shortage of memory or of processes: the others go on.
+            # A shortage of memory or of processes: the other processes go on.
             self._pause = self._pause or _FIRST_PAUSE
             _logger.error("no process starts: %s; again in %g s", error, self._pause)
             self._back_off()
 
     def _back_off(self) -> None:
-        """Wait before the next start, and for twice as long before the one after it."""
+        """Delay the next start, and double the pause for the one after it."""
         self._resumes = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
@@ -167,7 +168,7 @@ class Child:
                     self._missed = 0
                     self.processes.serves(self.name, self._process.pid or 0)
         except (EOFError, OSError):
-            # A process that ends closes its end of the pipe before it has ended.
+            # An ending process closes its end of the pipe first.
             self._messages.close()
 
     def tick(self) -> None:
@@ -178,7 +179,7 @@ class Child:
             self._process.kill()
 
     def end(self) -> bool:
-        """Clear the place, by force if need be; returns whether the process ended as it should."""
+        """Remove the process, killing it if necessary; returns whether it ended cleanly."""
         if self._process is None:
             return True
         self.processes.serves(self.name, 0)
@@ -190,16 +191,16 @@ class Child:
         process.join()
         if self._messages is not None:
             self._messages.close()
-        # A process that still began did not catch SIGTERM.
+        # A starting process does not catch SIGTERM yet.
         return not killed and process.exitcode in (0, -signal.SIGTERM)
 
 
 class Supervisor:
-    """Runs processes until SIGTERM or SIGINT, and replaces those that end.
+    """Runs processes until SIGTERM or SIGINT, and replaces processes that end.
 
-    One that ends takes no other with it: it is replaced at once or, if that happens again and
-    again, after a pause that grows. One that cannot even begin ends all. Each group is stopped once
-    those before it have ended, and has `stop_seconds` for it.
+    A process that ends is replaced at once or, after repeated ends, after a growing pause; the
+    others go on. A process that can never serve ends all. Each group is stopped after the end of
+    the previous groups, within `stop_seconds`.
     """
 
     def __init__(self, *groups: Sequence[Child], stop_seconds: float) -> None:
@@ -210,7 +211,7 @@ class Supervisor:
         self._debounce = SignalDebounce()
 
     def run(self) -> bool:
-        """Watch until a signal; returns whether all processes have ended as they should."""
+        """Watch until a signal; returns whether all processes have ended cleanly."""
         with stop_signals_woken(self._count) as wakeup:
             wakeup.setblocking(False)
             try:
@@ -228,7 +229,7 @@ class Supervisor:
             self._wait(wakeup, _TICK_SECONDS)
             for child in self._children:
                 child.check()
-            # Counted rather than timed: a machine that was asleep kills no process.
+            # Counted instead of timed: a machine that wakes up must not kill processes.
             now = time.monotonic()
             if now - ticked >= _TICK_SECONDS:
                 ticked = now
@@ -241,7 +242,7 @@ class Supervisor:
             end, sent = time.monotonic() + self._stop_seconds, -1
             while any(child.pid for child in group) and time.monotonic() < end:
                 if sent != self._signals:
-                    # After a second signal they do not finish what they have begun.
+                    # After a second signal processes stop at once.
                     number = signal.SIGTERM if sent < 0 else signal.SIGINT
                     sent = self._signals
                     for pid in filter(None, [child.pid for child in group]):
@@ -265,7 +266,7 @@ class Supervisor:
 
 
 def shared_processes(names: Sequence[str], workers: int) -> Processes:
-    """Which processes serve, this one too, in memory that all share; first come HTTP workers."""
+    """The processes of a server in shared memory, HTTP workers first, this one last."""
     numbers = _context.RawArray(c_int64, 2 * (len(names) + 1))
     processes = Processes((*names, _PARENT), workers, numbers)
     processes.serves(_PARENT, os.getpid())
@@ -273,7 +274,7 @@ def shared_processes(names: Sequence[str], workers: int) -> Processes:
 
 
 def _run(target: Target, messages: Connection, stop_seconds: float) -> None:
-    # A terminal, or `timeout`, signals a whole group of processes: that is for the parent.
+    # A terminal, or `timeout`, signals a whole group of processes, meant for the parent.
     os.setpgid(0, 0)
     use_one_heap()
     accept_signals()
@@ -307,7 +308,7 @@ def _status(code: int | None) -> str:
 
 
 def run(settings: Settings) -> None:
-    """Serve by several processes until SIGTERM or SIGINT; StartError if one could not begin."""
+    """Serve from several processes until SIGTERM or SIGINT; StartError if one cannot start."""
     with ExitStack() as stack:
         # The parent holds the sockets: while a worker is replaced, new connections wait.
         sockets: list[list[socket.socket]] = [[] for _ in range(settings.workers)]

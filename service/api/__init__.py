@@ -1,1 +1,1 @@
-"""The routes: from the body of a request to a job, from its outputs to the body of an answer."""
+"""The application: its routes, middleware and OpenAPI document."""

@@ -69,7 +69,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         yield
         following.cancel()
         offload.close()
-        # By now every request was answered or cut off.
+        # By now every request has been answered or cut off.
         await engine.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -82,7 +82,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         "has requests to try out.",
         lifespan=lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
-        # FastAPI would write it on the event loop, and its pages load scripts from other hosts.
+        # FastAPI would write the document on the event loop, and its pages load scripts from other
+        # hosts.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -93,7 +94,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
     nixtla = nixtla_router(shared)
-    # The last one added runs first.
+    # The middleware that is added last runs first.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(
         RequestMiddleware,
@@ -123,7 +124,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         models_router(engine, settings),
         inferences,
         nixtla,
-        # Before the routes of models: in /v2/models/stats, `stats` is no model.
+        # Before the routes of models: in /v2/models/stats, `stats` is not a model.
         server_router(engine, controllable=keys.controllable),
         inference_models_router(shared),
         control_router(shared, keys),
@@ -168,7 +169,7 @@ def by_port(app: ASGIApp, port: int, other: ASGIApp) -> ASGIApp:
 
 
 def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> None:
-    """Add routers, and errors for other paths and methods that name the right ones."""
+    """Add routers, and errors for other paths and methods, which suggest the right ones."""
     routes: list[APIRoute] = []
     for router in routers:
         app.include_router(router)
@@ -204,7 +205,7 @@ def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
         parts = [*parts[:-1], "infer"] if parts[1:2] == ["v2"] else ["", "forecast"]
     known = {}
     for route in routes:
-        # Fill in the parameters that stand behind the same word in the path.
+        # Fill in parameters that follow the same word in the path.
         filled = route.path.split("/")
         for place, part in enumerate(filled[: len(parts)]):
             if part[:1] == "{" and parts[place] and filled[place - 1] == parts[place - 1]:
@@ -219,7 +220,7 @@ def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
 
 
 def probes_router(engine: Engine, keys: Keys) -> APIRouter:
-    """The routes for probes and metrics; clients with a key learn why a model does not answer."""
+    """The routes for probes and metrics; reasons of failures are for clients with a key."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/healthz")
@@ -230,10 +231,10 @@ def probes_router(engine: Engine, keys: Keys) -> APIRouter:
     @router.get(
         "/readyz",
         response_model=Status,
-        responses={503: {"model": Status, "description": "Something is not served."}},
+        responses={503: {"model": Status, "description": "Not ready."}},
     )
     async def readyz(request: Request) -> Response:
-        """Whether every model is served, and why not, for callers with a key if there are any."""
+        """Whether every model is served; clients with a key also see the reasons why not."""
         await engine.updated()
         status = engine.status
         if not keys.knows(request.headers):

@@ -1,4 +1,4 @@
-"""The routes of models: a card of each, its measurements, and a window to try it with."""
+"""The routes of models: their cards, measurements and example windows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
 
     @router.get("/models", response_model=list[ModelCard])
     async def models(request: Request) -> Response:
-        """Every served model: what a client needs to build a request."""
+        """Every served model, with the facts that a client needs to build a request."""
         nonlocal cards
         registry = await engine.updated()
         if cards[0] is not registry:
@@ -54,7 +54,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def one(request: Request) -> ModelReport:
-        """A model, with what was measured of it in the test split and when it was verified."""
+        """A model, with its measurements in the test split and its verification."""
         model = await find_model(engine, request.path_params)
         return _card(model, engine.registry, settings)
 
@@ -65,16 +65,16 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def example(request: Request) -> Response:
-        """A real window to try a model with: of those it was tested on the one of median error.
+        """A real window to try a model with: the window of median error in the test split.
 
-        A bundle that was exported without data has none.
+        A bundle that was exported without data has no window.
         """
         model = await find_model(engine, request.path_params)
         found = await model.example()
         if found is None:
             raise NoExampleError(
                 f"{model.name}@{model.version} carries no example: it was exported without data, "
-                "or by a release that wrote none; export it again with its data"
+                "or by an earlier release; export it again with its data"
             )
         # An example with hundreds of channels has megabytes.
         return await asyncio.to_thread(_example, model, found, request)

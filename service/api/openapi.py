@@ -47,7 +47,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/v2/repository/models/{model}/load": ChangeRequest,
     "/v2/repository/models/{model}/unload": ChangeRequest,
 }
-# A request without a body is one without options.
+# These requests may have no body.
 _OPTIONAL = (IndexRequest, ChangeRequest)
 # Options of tables are parameters of the URL.
 _TABLE_OPTIONS = {ForecastRequest: TableOptions, BacktestRequest: TableBacktestOptions}
@@ -55,25 +55,26 @@ _TABLE = {
     "type": "string",
     "format": "binary",
     "description": "A stream of Arrow record batches in long form: `unique_id`, `ds`, and a column "
-    "a channel. Options are parameters of the URL. An answer's schema has metadata `foretell`, a "
-    "JSON object: `model`, `model_version`, `status`, `errors`, and what else JSON answers note.",
+    "for each channel. Options are parameters of the URL. An answer's schema has metadata "
+    "`foretell`, a JSON object: `model`, `model_version`, `status`, `errors`, and other notes of "
+    "JSON answers.",
 }
 _TENSORS = {
     "type": "string",
     "format": "binary",
-    "description": "The JSON and then tensors; `Inference-Header-Content-Length` says where it "
-    "ends.",
+    "description": "The JSON and then tensors; `Inference-Header-Content-Length` is the size of "
+    "the JSON.",
 }
 
 
 def examples() -> dict[str, Any]:
-    """Values of parameters, and bodies by the last segment of their path; the demo answers them."""
+    """Values of parameters, and bodies by the last segment of their path; the demo accepts them."""
     values: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
     return values
 
 
 def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
-    """The route of the application's OpenAPI document; `keys` is whether requests need one."""
+    """The route of the application's OpenAPI document; `keys` is whether requests need a key."""
 
     @cache
     def document() -> dict[str, Any]:
@@ -100,7 +101,7 @@ def document_router(app: FastAPI, *, keys: bool) -> APIRouter:
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        """The document; the first time it takes a good part of a second."""
+        """The document; the first request takes a large part of a second."""
         async with lock:
             written = await asyncio.to_thread(lambda: orjson.dumps(app.openapi()))
         return Response(written, media_type=JSON)
@@ -129,7 +130,7 @@ def _add_body(document: dict[str, Any], path: str, body: type[BaseModel]) -> Non
                 "name": name,
                 "in": "query",
                 "required": False,
-                "description": f"Of a table: {option.pop('description')}",
+                "description": f"For a table: {option.pop('description')}",
                 "schema": option,
             }
             for name, option in properties.items()
@@ -153,7 +154,7 @@ def _add_keys(document: dict[str, Any]) -> None:
 
 
 def _add_examples(operation: dict[str, Any], path: str, shown: dict[str, Any]) -> None:
-    """Add a value of each parameter, requests, an answer, and an error of each status."""
+    """Add an example of each parameter, request, answer and error."""
     word = path.rpartition("/")[2]
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in shown["parameters"]:

@@ -1,1 +1,1 @@
-"""Sessions on NVIDIA GPUs: captures and replays, what may happen at a time, and what is lost."""
+"""Sessions on NVIDIA GPUs: captures, replays, locks and lost devices."""

@@ -1,4 +1,4 @@
-"""CUDA's library and one GPU of this process: its errors, its loss, and what captures exclude."""
+"""CUDA's library and one GPU of this process: errors, loss, and the lock of captures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell.service.errors import DeviceLostError, ModelFailedError, ServiceEr
 
 _logger = logging.getLogger(__name__)
 
-# The libraries that onnxruntime's CUDA provider is linked with, each after those it needs itself.
+# The libraries that onnxruntime's CUDA provider is linked with, each after its own dependencies.
 # onnxruntime's own preloading also loads cuFFT and nvrtc, which no exported graph needs.
 _LINKED = ("libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}", "libcurand.so.10")
 _DRIVER = "libcuda.so.1"
@@ -29,9 +29,9 @@ _ANY_DIRECTION = 4
 # and links, illegal addresses and instructions, launches that failed or took too long, the end of
 # MPS, and unknown errors.
 _STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999})
-# Errors of a device that works: it is full, or a capture goes on.
+# Errors of a working device: it is full, or a capture is in progress.
 _PASSING = frozenset({2, *range(900, 909)})
-# onnxruntime reports errors of calls by their number, and those of kernels by their name.
+# onnxruntime reports errors of calls by number, and errors of kernels by name.
 _NUMBER = re.compile(r"CUDA failure (\d+)")
 _NAME = re.compile(r"\bcudaError\w+")
 
@@ -67,7 +67,7 @@ def gpu_count(driver: str = _DRIVER) -> int:
 
 
 class Library:
-    """`libcudart`, the same that onnxruntime is linked with.
+    """`libcudart`, the one that onnxruntime is linked with.
 
     Addresses and streams are integers, sizes are bytes. Calls concern the current device of the
     calling thread, and raise `CudaError`.
@@ -78,8 +78,8 @@ class Library:
         self._calls = ctypes.CDLL(name)
         self._name = self._calls.cudaGetErrorName
         self._name.restype = ctypes.c_char_p
-        # This call only enqueues a copy. To release the GIL takes longer than that, and to get it
-        # back from a busy thread a thousand times as long.
+        # This call only enqueues a copy. Releasing the GIL takes longer, and getting it back from a
+        # busy thread a thousand times as long.
         self._copy = ctypes.PyDLL(name).cudaMemcpyAsync
         address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         self._copy.argtypes = (address, address, size, number, address)
@@ -90,9 +90,9 @@ class Library:
         return name.decode()
 
     def use(self, device: int) -> None:
-        """Make a device the calling thread's; `CaptureLock` keeps its calls away from captures."""
+        """Set the calling thread's device; `CaptureLock` keeps its calls away from captures."""
         self._call("cudaSetDevice", device)
-        # The stand-in of the tests has no such function.
+        # The tests' fake library lacks this function.
         exchange = getattr(self._calls, "cudaThreadExchangeStreamCaptureMode", None)
         if exchange is not None:
             self._check(exchange(ctypes.byref(ctypes.c_int(_THREAD_LOCAL))), exchange.__name__)
@@ -108,7 +108,7 @@ class Library:
             self.use(before.value)
 
     def open_stream(self) -> int:
-        """Create a stream that waits for no other."""
+        """Create a stream that does not wait for other streams."""
         return self._create("cudaStreamCreateWithFlags", _NON_BLOCKING_STREAM)
 
     def close_stream(self, stream: int) -> None:
@@ -131,7 +131,7 @@ class Library:
         self._check(self._copy(to, source, size, _ANY_DIRECTION, stream), "cudaMemcpyAsync")
 
     def wait(self, stream: int) -> None:
-        """Wait until a stream has done all its work, with the GIL released."""
+        """Wait until a stream has completed its work, with the GIL released."""
         self._call("cudaStreamSynchronize", ctypes.c_void_p(stream))
 
     def _create(self, call: str, *arguments: Any) -> int:  # noqa: ANN401 - of ctypes
@@ -144,7 +144,7 @@ class Library:
 
     def _check(self, code: int, call: str) -> None:
         if code:
-            # onnxruntime would take it for an error of the next kernel that this thread starts.
+            # Otherwise onnxruntime would report it for this thread's next kernel.
             self._calls.cudaGetLastError()
             raise CudaError(code, self.name(code), call)
 
@@ -152,21 +152,20 @@ class Library:
 class CaptureLock:
     """Keeps captures of CUDA graphs apart from the calls that would break them.
 
-    While onnxruntime captures, CUDA forbids every thread of the process, whichever GPU it uses, to
-    allocate or free memory, to copy without a stream, and to synchronise a whole device: such a
-    call fails, and so does the capture. Copies of pinned memory and replays, which go to a stream
-    of their own, are allowed.
+    During a capture CUDA forbids all threads of the process, on any GPU, to allocate or free
+    memory, to copy without a stream, and to synchronise a device: the call and the capture fail.
+    Copies of pinned memory and replays are allowed, as they use a separate stream.
     """
 
     def __init__(self) -> None:
-        # A capture holds its lock, calls only their count.
+        # A capture holds its lock; calls only increment the count.
         self._changed = threading.Condition(threading.Lock())
         self._captures_waiting = 0
         self._calls = 0
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Hold the lock for a capture, alone."""
+        """Hold the lock exclusively, for a capture."""
         with self._changed:
             self._captures_waiting += 1
             try:
@@ -180,7 +179,7 @@ class CaptureLock:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Hold the lock for calls, together with others, once on a thread; captures come first."""
+        """Share the lock for calls, not recursively on a thread; captures come first."""
         with self._changed:
             self._changed.wait_for(lambda: not self._captures_waiting)
             self._calls += 1
@@ -193,7 +192,7 @@ class CaptureLock:
 
 
 class Device:
-    """A GPU; `number` counts those that the process may use (`CUDA_VISIBLE_DEVICES`)."""
+    """A GPU; `number` is its index among the visible ones (`CUDA_VISIBLE_DEVICES`)."""
 
     def __init__(self, number: int, library: Library, capture_lock: CaptureLock) -> None:
         self.number = number
@@ -203,9 +202,9 @@ class Device:
         self.lost: str | None = None
 
     def failure(self, error: Exception) -> ServiceError:
-        """The error for callers whose work failed here; looks under the lock for a lost device."""
+        """The error for a failed call; tests the device under the lock, and marks it as lost."""
         if self.lost is None and (self._code(error) in _STICKY or self._refuses_calls()):
-            # The first line, without the place in onnxruntime's source and the name of the host.
+            # The first line, without the place in onnxruntime's source and the host's name.
             reason = (str(error) or type(error).__name__).splitlines()[0].partition(" ; ")[0]
             self.lost = f"GPU {self.number} is lost: {reason}"
             _logger.error("%s", self.lost)
@@ -214,7 +213,7 @@ class Device:
         return ModelFailedError("onnxruntime could not run the model")
 
     def _code(self, error: Exception) -> int | None:
-        """The `cudaError_t` behind an error, if it is known and matters here."""
+        """The `cudaError_t` of an error, if it is known."""
         if isinstance(error, CudaError):
             return error.code
         text = str(error)

@@ -25,17 +25,17 @@ _logger = logging.getLogger(__name__)
 
 # Lists of addresses for hundreds of products of a hundred windows each.
 _RESERVE_BYTES = 16 * 1024 * 1024
-# Opens an `InferenceSession`: the GPU's number, the stream of its runs, and whether these may be
-# captured as CUDA graphs. Raises BundleError where onnxruntime refuses the graph or its capture,
-# StartError where CUDA does not work.
+# Opens an `InferenceSession`: takes the GPU's number, the stream of its runs, and whether runs may
+# be captured as CUDA graphs. Raises BundleError if onnxruntime refuses the graph or its capture,
+# and StartError if CUDA does not work.
 Opener = Callable[[int, int, bool], Any]
 
 
 class Gpu:
     """A graph on one GPU, run by one thread: CUDA graphs belong to the thread that captured them.
 
-    Runs of at most `max_batch` windows replay CUDA graphs where these can be captured. With None
-    runs may have any number: they take longer, and allocate what they need.
+    Runs of at most `max_batch` windows replay CUDA graphs if these can be captured. With None runs
+    may have any number of windows: they take longer, and allocate memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Gpu:
             self._open()
 
     def warm(self) -> None:
-        """Make the buffers, and capture a CUDA graph of every size; on the thread that runs it."""
+        """Allocate buffers, and capture a CUDA graph of every size; on the thread of its runs."""
         if self._max_batch is None:
             return
         try:
@@ -96,7 +96,7 @@ class Gpu:
             raise self._device.failure(error) from error.with_traceback(None)
 
     def stop(self) -> None:
-        """Make plain runs fail at their next node, also those that are going on."""
+        """Make current and later plain runs fail at their next node."""
         self._plain.terminate = True
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Gpu:
             self._running.release()
 
     def _abandon(self) -> None:
-        """Never free what it holds: on a lost device, or during a run, that ends the process."""
+        """Never free its objects: on a lost device, or during a run, that ends the process."""
         held = (self.session, self._replays)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
@@ -163,16 +163,16 @@ class Gpu:
                 number,
                 self._stream,
                 feeds=feeds,
-                # This run also allocates the memory that a capture must not allocate.
+                # This run also allocates the memory that a capture cannot.
                 outputs=self._run_plainly(feeds),
                 captures=self.captures,
             )
 
     def _reserve(self) -> None:
-        """Have the session hold free pinned memory, since captures cannot allocate any.
+        """Reserve free pinned memory in the session, since captures cannot allocate any.
 
-        A product of matrices that do not lie evenly, such as one constant with one of each window,
-        needs a list of their addresses, of which a captured graph keeps the host's copy.
+        A batched product without constant strides, such as a constant matrix times one of each
+        window, needs a list of addresses. A captured graph keeps the host's copy of the list.
         """
         module = self._onnxruntime
         native = module.capi.onnxruntime_pybind11_state
@@ -182,7 +182,8 @@ class Gpu:
             int(module.OrtDeviceVendorId.NVIDIA),
             self._device.number,
         )
-        # The public method knows no kind of memory. Once it is freed, it stays in the session.
+        # The public method does not support pinned memory. Once freed, it stays in the session's
+        # arena.
         self.session._sess.create_ortvalue_from_shape_and_type(  # noqa: SLF001
             [_RESERVE_BYTES], np.uint8, pinned
         )
@@ -202,7 +203,7 @@ class Gpu:
                     "GPU %d: no CUDA graph of batches of %d could be captured; runs go without: %s",
                     self._device.number,
                     size,
-                    # As text: a log may keep its arguments, and with them the session.
+                    # Text, as a log may keep its arguments, and with an error the session.
                     str(error),
                 )
                 return False
@@ -237,7 +238,7 @@ class CudaSession:
         self._gpus[thread].warm()
 
     def shrink(self, feeds: Arrays) -> None:
-        """Do nothing: a GPU's buffers are those of its graphs."""
+        """Do nothing: a GPU's buffers belong to its graphs."""
 
     def run(self, feeds: Arrays, thread: int = 0) -> Arrays:
         return self._gpus[thread].run(feeds)

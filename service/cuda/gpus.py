@@ -26,31 +26,31 @@ _logger = logging.getLogger(__name__)
 
 _OPTIONS = {
     "arena_extend_strategy": "kSameAsRequested",
-    # Every host runs the same kernels, whether it has cuDNN or not.
+    # All hosts run the same kernels, with or without cuDNN.
     "enable_cudnn": "0",
-    # Reduced precision picks other lags in auto-correlation; bundles are verified without it.
+    # Reduced precision selects other lags in auto-correlation; bundles are verified without it.
     "use_tf32": "0",
 }
-# Asks onnxruntime to keep what `elsewhere` reads.
+# Option that makes onnxruntime record the assignments that `elsewhere` reads.
 RECORD = ("session.record_ep_graph_assignment_info", "1")
-# Arithmetic on shapes, which onnxruntime keeps on the host on purpose; a CUDA graph, whose shapes
-# are fixed, runs without it.
+# Arithmetic on shapes, which onnxruntime keeps on the host on purpose; CUDA graphs run without it,
+# as their shapes are fixed.
 _SHAPE_OPS = {"Cast", "Concat", "ConstantOfShape", "Gather", "Shape", "Size", "Slice"}
 _SHAPE_OPS |= {"Squeeze", "Unsqueeze"}
-# Its kernel is cuDNN's.
+# Its kernel is from cuDNN.
 _DISABLED_OPTIMIZERS = ("BiasSoftmaxFusion",)
 _BROKEN = (
     "device cuda: onnxruntime could not load its CUDA provider (no GPU, or a driver or CUDA "
     "library is missing; the log above names it)"
 )
-# The smallest graph there is, y = x, to try a provider with.
+# A minimal graph, y = x, to test a provider.
 _IDENTITY = base64.b64decode(
     "CAoSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQFA=="
 )
 
 
 class Gpus:
-    """The GPUs on which this process may open sessions; StartError without any: see the log."""
+    """The GPUs on which this process can open sessions; StartError without any, see the log."""
 
     def __init__(self, onnxruntime: Any) -> None:  # noqa: ANN401 - untyped
         self._onnxruntime = onnxruntime
@@ -108,7 +108,7 @@ class Gpus:
                 _IDENTITY, providers=[provider, CPU], enable_fallback=0
             )
         except Exception as error:
-            # A driver that is too old, or a GPU that is broken or full.
+            # The driver is too old, or the GPU is broken or full.
             _logger.warning("onnxruntime could not use GPU %d: %s", number, error)
             return False
         # Without a driver onnxruntime falls back to the CPU.
@@ -129,15 +129,15 @@ class Gpus:
             graph,
             options,
             copy=copy,
-            # The CPU is there for arithmetic on shapes.
+            # The CPU runs arithmetic on shapes.
             providers=[(CUDA, _OPTIONS | own), CPU],
             disabled_optimizers=_DISABLED_OPTIMIZERS,
         )
-        # CUDA runs all of a graph: sessions of one process never mix devices.
+        # CUDA must run the whole graph: sessions never mix devices.
         works, (nodes, _) = session.get_providers()[0] == CUDA, elsewhere(session, CUDA)
         if works and not nodes:
             return session
-        # An error would keep it alive for longer than its stream.
+        # The error would keep it alive for longer than its stream.
         del session
         if not works:
             raise StartError(_BROKEN)
@@ -148,7 +148,7 @@ class Gpus:
 
 
 def elsewhere(session: Any, provider: str) -> tuple[list[str], list[str]]:  # noqa: ANN401 - untyped
-    """Nodes that another provider runs, `name (operator)`; second those for arithmetic on shapes.
+    """Nodes that another provider runs, `name (operator)`; arithmetic on shapes comes second.
 
     The session is an `InferenceSession` that was opened with `RECORD`.
     """

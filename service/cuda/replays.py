@@ -1,4 +1,4 @@
-"""Runs of a graph on a GPU with memory of its own, there and, pinned, on the host."""
+"""Runs of a graph with buffers on a GPU and in pinned memory of the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from foretell.service.arrays import Arrays
 from foretell.service.cuda.device import Library
 
-# Kernels load whole lines of memory.
+# Kernels load whole cache lines.
 _ALIGNMENT = 256
 _GRAPH = "gpu_graph_id"
 NO_GRAPH = (_GRAPH, "-1")
@@ -26,13 +26,13 @@ def bucket_sizes(largest: int) -> tuple[int, ...]:
 class Replays:
     """Runs of a session with fixed buffers, replayed from CUDA graphs or not.
 
-    A run puts its rows into pinned memory. The session's stream copies them to the device, runs the
-    graph and copies the outputs back; then the thread waits for all of it. The buffers hold the
-    largest batch, and smaller ones use them, too, since one runs at a time.
+    A run writes its rows into pinned memory. The session's stream copies them to the device, runs
+    the graph and copies the outputs back; the thread waits once, at the end. The buffers hold the
+    largest batch; smaller ones share them, since one runs at a time.
 
-    `feeds` are the largest batch, of any values, and `outputs` what the graph makes of it. With
-    `captures` the first run of each size is captured, and replayed from then on. `sizes` are those
-    of the batches that run: others are filled up to the next of them.
+    `feeds` are the largest batch, with any values, and `outputs` its outputs. With `captures` the
+    first run of each size is captured, and later ones replay it. Batches run in one of `sizes`:
+    others are padded to the next size.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Replays:
             raise
         pinned = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(self._pinned))
         host: list[np.ndarray[Any, Any]] = []
-        # For each array: its addresses on the device and on the host, and the bytes of a row.
+        # Addresses of each array on the device and on the host, and bytes of a row.
         places: list[tuple[int, int, int]] = []
         for (_, rows), offset in zip(arrays, offsets, strict=False):
             view = pinned[offset : offset + rows.nbytes].view(rows.dtype)
@@ -71,7 +71,7 @@ class Replays:
         count = len(feeds)
         self._inputs, self._to_device = dict(zip(feeds, host, strict=False)), places[:count]
         self._outputs, self._to_host = dict(zip(outputs, host[count:], strict=True)), places[count:]
-        # By size: binding and options.
+        # Binding and options by size.
         self._buckets: dict[int, tuple[Any, Any]] = {}
         for windows in self.sizes:
             binding, options = session.io_binding(), onnxruntime.RunOptions()
@@ -95,11 +95,11 @@ class Replays:
         for device, host, row in self._to_host:
             self._library.copy(host, device, windows * row, self._stream)
         self._library.wait(self._stream)
-        # The next run writes over the buffers.
+        # The next run overwrites the buffers.
         return {name: rows[:windows].copy() for name, rows in self._outputs.items()}
 
     def free(self) -> None:
-        """Free the memory, and drop the session; nothing runs any more."""
+        """Free the memory, and drop the session; it must not run any more."""
         self._buckets.clear()
         self._inputs, self._outputs = {}, {}
         self._session = None

@@ -1,4 +1,4 @@
-"""Which models are in memory, where not all of them fit: the least recently used is evicted."""
+"""The models in memory, where not all of them fit: the least recently used one is evicted."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ class Evictable(Named, Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why it does not work, if so."""
+        """Why it does not work; None while it works."""
 
     def open(self) -> list[Run]:
-        """Load it, and have the runs that are held run; returns them."""
+        """Load it and release the held runs; returns those held for the first time."""
 
     def evict(self, timeout: float) -> None:
-        """Finish what was accepted, within `timeout` seconds; later runs have it loaded again."""
+        """Finish accepted runs within `timeout` seconds; later runs load it again."""
 
 
 class CacheEntry:
-    """What a cache knows of a model; it changes under the cache's lock alone."""
+    """A cache's record of a model; it changes under the cache's lock alone."""
 
     def __init__(self, model: Evictable) -> None:
         self.model = model
-        # Done once the load that is due or goes on has ended; its result is why it failed.
+        # The pending or current load; its result is the reason for a failure, or empty.
         self.load: Future[str] | None = None
-        # Why the last load failed, and whether the next may succeed though the bundle is the same.
+        # Why the last load failed, and whether the next may succeed with the same bundle.
         self.refused = ""
         self.may_pass = False
         self.closed = False
         # Seconds that its last load took.
         self.seconds: float | None = None
-        # Seconds from the last load, which failed, to the next attempt, and when that is.
+        # Seconds from the last failed load to the next attempt, and the time of that attempt.
         self.pause = 0.0
         self.retry_at = 0.0
         # When to look for runs that have waited too long.
@@ -81,11 +81,11 @@ class CacheEntry:
 
 
 class ModelCache:
-    """The models in memory; a thread loads those that runs wait for, one after another.
+    """The models in memory; a thread loads the models that runs wait for, one after another.
 
-    Before a load the models are evicted that were used the longest time ago, idle ones first. A
-    model that is evicted finishes what it has accepted, within `drain_seconds`. At most `most`
-    models are in memory. A run waits `wait_seconds` for its model; after that the load goes on.
+    Before a load the cache evicts the least recently used models, idle ones first. An evicted model
+    finishes its accepted runs within `drain_seconds`. At most `most` models are in memory. A run
+    waits `wait_seconds` for its model; after that the load goes on.
     """
 
     def __init__(
@@ -105,11 +105,12 @@ class ModelCache:
         # Held briefly, also by threads that hold the queues' lock: no queue is called under it.
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
-        # When to look for runs that have waited too long, and in which model; earliest first.
+        # When to look for runs that have waited too long, with the entry of their model; earliest
+        # first.
         self._looks: list[tuple[float, int, CacheEntry]] = []
         self._numbers = count()
         self._looks_changed = threading.Condition(lock)
-        # Those to be loaded, in the order in which runs first wanted them.
+        # Models to load, in the order in which runs first wanted them.
         self._wanted: OrderedDict[CacheEntry, None] = OrderedDict()
         self._present: set[CacheEntry] = set()
         self._began = 0.0
@@ -124,13 +125,13 @@ class ModelCache:
 
     @contextmanager
     def room(self, folder: Path) -> Iterator[None]:
-        """Evict models for one that is opened in this context, to stay; LoadFailedError if full."""
+        """Evict models for one that this context opens, to stay; LoadFailedError if full."""
         with self._opening:
             self._make_room(folder)
             yield
 
     def want(self, entry: CacheEntry) -> None:
-        """Have a model loaded that a run waits for, or NotReadyError; with the queues' lock."""
+        """Request the load of a model, or raise NotReadyError; called with the queues' lock."""
         with self._changed:
             self._check_open(entry)
             if entry.load is None:
@@ -139,7 +140,7 @@ class ModelCache:
                 self._request(entry)
 
     def load(self, entry: CacheEntry) -> None:
-        """Wait until a model is in memory; one that does not work is loaded again."""
+        """Wait until a model is in memory; a failed model is loaded again."""
         if entry in self._present and entry.model.failure:
             with self._opening:
                 self._evict(entry)
@@ -164,7 +165,7 @@ class ModelCache:
             entry.model.queue.fail_held(NotReadyError("the model is stopping"))
 
     def retry_after(self, entry: CacheEntry) -> int:
-        """Whole seconds after which a model should be loaded, by what loads took before."""
+        """Whole seconds until a model should be loaded, estimated from earlier loads."""
         with self._changed:
             seconds = self._began - time.monotonic() if self._began else 0.0
             for each in self._wanted:
@@ -197,7 +198,7 @@ class ModelCache:
             raise NotReadyError(f"the {'server' if self._stopped else 'model'} is stopping")
 
     def _request(self, entry: CacheEntry) -> Future[str]:
-        """Add a model to those to be loaded; with the lock."""
+        """Add a model to the pending loads; with the lock."""
         entry.load = Future()
         self._wanted[entry] = None
         self._look(entry, time.monotonic() + self._wait_seconds)
@@ -205,7 +206,7 @@ class ModelCache:
         return entry.load
 
     def _look(self, entry: CacheEntry, at: float) -> None:
-        """Look at some time, and no other, for runs that have waited too long; with the lock."""
+        """Set the one time to look for runs that have waited too long; with the lock."""
         entry.look_at = at
         heappush(self._looks, (at, next(self._numbers), entry))
         if self._looks[0][2] is entry:
@@ -310,13 +311,13 @@ class ModelCache:
         self._end(entry, reason, _refusal(entry, entry.pause))
 
     def _note(self, entry: CacheEntry, refused: str) -> None:
-        """Note why the last load failed, if it did; HTTP workers are sent what differs alone."""
+        """Store why the last load failed, or empty; HTTP workers are only sent differences."""
         if entry.refused != refused:
             entry.refused = refused
             self._metrics.changed()
 
     def _end(self, entry: CacheEntry, reason: str, refusal: NotReadyError | None = None) -> None:
-        """Note that a load has ended; with a refusal the runs that wait for it fail."""
+        """End a load; with a refusal the runs that wait for it fail."""
         with self._changed:
             load, entry.load = entry.load, None
             self._wanted.pop(entry, None)
@@ -362,11 +363,11 @@ class ModelCache:
             self._present.discard(entry)
         failure = entry.model.failure
         entry.model.evict(self._drain_seconds)
-        # Runs that it could not finish have waited before.
+        # Unfinished runs have waited already.
         self._look_for_oldest(entry)
         if failure:
             self._metrics.changed()
-        # The model is part of reference cycles, which nothing else would collect for hours.
+        # The model is part of reference cycles, which would stay uncollected for hours.
         gc.collect()
         return_free_memory()
 

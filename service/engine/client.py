@@ -1,4 +1,4 @@
-"""The engine as an HTTP worker sees it that runs in a process of its own."""
+"""The engine as seen by an HTTP worker in a process of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _logger = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.05
 _COUNT_SECONDS = 1.0
-# For updates to be read, and for an engine that is stuck to say whether it knows a model.
+# Time to read updates, and for a stuck engine to answer whether it knows a model.
 _REFRESH_SECONDS = 1.0
 _LOST = "the process that runs the models has ended; another one takes its place"
 
@@ -62,7 +62,7 @@ _LOST = "the process that runs the models has ended; another one takes its place
 class RemoteModel(Named):
     """A `registry.Model` that the engine runs."""
 
-    # The connection to the engine that loaded it, and that engine's number of the load.
+    # The connection to the engine that loaded it, and the engine's number of the load.
     connection: _EngineConnection
     number: int
     manifest: Manifest
@@ -80,7 +80,7 @@ class RemoteModel(Named):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Send windows to the engine; what it does not accept fails later."""
+        """Send windows to the engine; a run that it refuses fails later."""
         return self.connection.submit(self.number, feeds, tuple(attention), deadline, admitted)
 
     async def example(self) -> Example | None:
@@ -89,23 +89,23 @@ class RemoteModel(Named):
 
 
 class EngineClient(Engine):
-    """The engine in another process; while that is lost, requests fail, and this connects again."""
+    """The engine in another process; while it is lost, requests fail and the client reconnects."""
 
     def __init__(self, path: Path, metrics: Metrics) -> None:
         self.metrics = metrics
         self._registry = Registry(unavailable=LOADING)
         self._path = path
-        # Set once it is known what the engine serves.
+        # Set once the engine's registry is known.
         self._connection: _EngineConnection | None = None
         self._known = asyncio.Event()
         self._draining = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         # States of the versions that the last engine served, while it is lost.
         self._lost: Mapping[str, str] = {}
-        # The last one whose report was made.
+        # The last registry whose report was made.
         self._reported = self._registry
-        # Models by the digest of what was sent of them: most are the same after the engine was
-        # replaced, and are not read again.
+        # Models by the digest of their load: most are the same after the engine was replaced, and
+        # are not read again.
         self.models: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
 
     async def start(self) -> None:
@@ -131,10 +131,10 @@ class EngineClient(Engine):
         except (UnknownModelError, UnknownVersionError, NotReadyError):
             if connection is None:
                 raise
-            # The engine may have loaded it for another worker.
+            # The engine may have loaded it for another HTTP worker.
             news = connection.refresh()
         else:
-            # Only a model that is being changed waits until that is known.
+            # Only a lookup of a changing model waits for the update.
             if (
                 connection is None
                 or connection.update is None
@@ -179,7 +179,7 @@ class EngineClient(Engine):
             self._connection.close()
 
     def serve(self, connection: _EngineConnection, registry: Registry) -> None:
-        """What the engine at the other end of a connection serves is known."""
+        """Serve the registry of the engine at the other end of a connection."""
         self._registry, self._connection = registry, connection
         self._known.set()
 
@@ -218,7 +218,7 @@ class EngineClient(Engine):
 
 
 class _EngineConnection(ipc.Connection):
-    """The connection to an engine, with all that ends with it."""
+    """The connection to an engine, with the runs and calls that end with it."""
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
@@ -229,13 +229,13 @@ class _EngineConnection(ipc.Connection):
         self._registry = Registry()
         self._changes: list[NDArray[np.uint8]] = []
         self._refreshing = asyncio.Lock()
-        # A call of `refresh` that has not begun.
+        # A refresh that has not begun.
         self._next_refresh: asyncio.Task[None] | None = None
         # Done once the connection has ended.
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Reads the last updates that have come, until they are known.
+        # The task that reads the last received updates.
         self.update: asyncio.Task[None] | None = None
-        # Names of the models that they change.
+        # Names of the models that these updates change.
         self.changing: set[str] = set()
 
     def submit(
@@ -254,7 +254,7 @@ class _EngineConnection(ipc.Connection):
         return run
 
     async def call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
-        """Call a method of the engine, and know what it served when it answered."""
+        """Call a method of the engine, then wait for the updates that preceded its answer."""
         if self.lost.done():
             raise EngineLostError(LOADING)
         number = next(self._numbers)
@@ -268,7 +268,7 @@ class _EngineConnection(ipc.Connection):
         return found
 
     def refresh(self) -> asyncio.Task[None]:
-        """Learn of all changes until now: one call for all that ask while another one goes on."""
+        """Fetch all changes until now; callers that come during another call share the next one."""
         if self._next_refresh is None:
             self._next_refresh = asyncio.ensure_future(self._refresh())
         return self._next_refresh
@@ -280,7 +280,7 @@ class _EngineConnection(ipc.Connection):
                 await self.call("refresh")
 
     async def updated(self, seconds: float | None = None) -> None:
-        """Wait until the updates that have come are known."""
+        """Wait until the received updates are read."""
         if self.update is not None:
             await asyncio.wait([self.update], timeout=seconds)
 
@@ -302,7 +302,7 @@ class _EngineConnection(ipc.Connection):
         elif isinstance(message, ipc.Update):
             self.changing |= message.names
             self._changes.append(arrays["changes"])
-            # Those that come before it begins are read together.
+            # Updates that come before it begins are read together.
             if len(self._changes) == 1:
                 self.update = asyncio.ensure_future(self._update(self.update))
 
@@ -322,7 +322,7 @@ class _EngineConnection(ipc.Connection):
         run.fail(CancelledError())
 
     async def _update(self, before: asyncio.Task[None] | None) -> None:
-        """Learn what is served, on a thread: of thousands of versions this takes a while."""
+        """Read the changes on a thread: thousands of versions take a while."""
         if before is not None:
             await asyncio.wait([before])
         changes, self._changes = self._changes, []
@@ -341,7 +341,7 @@ class _EngineConnection(ipc.Connection):
             self.changing.clear()
 
     def _read(self, frames: Sequence[NDArray[np.uint8]]) -> Registry:
-        """The registry with the changes of some updates."""
+        """The registry after the changes of some updates."""
         states: dict[tuple[str, str], VersionState | None] = {}
         for frame in frames:
             changes, loads = ipc.decode(frame.data)
@@ -361,7 +361,7 @@ class _EngineConnection(ipc.Connection):
         registry = self._registry.with_versions(states)
         if (registry.pins, registry.not_ready) != (pins, not_ready):
             registry = replace(registry, pins=pins, not_ready=not_ready)
-        # The registry keeps them; with thousands of versions this, too, is for a thread.
+        # The registry caches its defaults; with thousands of versions this, too, is for a thread.
         _ = registry.defaults
         return registry
 

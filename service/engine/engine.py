@@ -1,4 +1,4 @@
-"""The engine as an HTTP worker sees it, and the engine of its own process."""
+"""The engine as seen by an HTTP worker, and the engine within a process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Workers(BaseModel):
     """HTTP workers.
 
     Attributes:
-        wanted: How many there should be.
-        running: How many there are; while one is replaced, others answer.
+        wanted: Number of configured HTTP workers.
+        running: Number of running HTTP workers; while one is replaced, others answer.
     """
 
     wanted: int
@@ -37,9 +37,9 @@ class Status(BaseModel):
     """Whether the server can answer.
 
     Attributes:
-        ready: Whether every model does, and the server is not stopping.
+        ready: Whether every model answers, and the server is not stopping.
         workers: The HTTP workers.
-        models: State of every version, by `name@version`: `ready`, or why it is not.
+        models: State of every version, by `name@version`: `ready`, or the reason why not.
     """
 
     ready: bool
@@ -53,33 +53,33 @@ class Status(BaseModel):
 
 
 class Engine(Protocol):
-    """Models that come and go, their queues and what is counted; for one event loop."""
+    """Models that come and go, with their queues and counts; for one event loop."""
 
-    # Where this process counts.
+    # The counts of this process.
     metrics: Metrics
     # Set once the server is stopping.
     _draining: asyncio.Event
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
+        """The versions that are served now."""
 
     @property
     def status(self) -> Status:
         """Whether the server can answer."""
 
     async def start(self) -> None:
-        """Wait until it is known what is served; to be called before anything else."""
+        """Wait until the registry is known; call it before anything else."""
 
     async def find(self, lookup: Callable[[Registry], Model], deadline: float = math.inf) -> Model:
-        """Look up the model that a request names, with every load and unload that was answered.
+        """Look up the model that a request names, after every answered load and unload.
 
         `lookup`, whose errors it raises, may be called twice. DeadlineExceededError follows the
         deadline, which is on the clock of `time.monotonic`.
         """
 
     async def updated(self) -> Registry:
-        """What is served now, with every load and unload that was answered; `status`, too, then."""
+        """The registry after every answered load and unload; afterwards `status` is as recent."""
 
     async def index(self) -> list[IndexEntry]:
         """Every version that is loaded, was refused, or is on disk; by name, oldest first."""
@@ -99,11 +99,11 @@ class Engine(Protocol):
         """The metrics of all processes, in Prometheus' text format."""
 
     def drain(self) -> None:
-        """Note that the server is stopping: requests are still answered."""
+        """Mark the server as stopping; it still answers requests."""
         self._draining.set()
 
     async def close(self) -> None:
-        """Finish what was accepted, and stop; every request was answered or cut off."""
+        """Finish accepted runs and stop; every request was answered or cut off before."""
 
     def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
         """Begin to load or unload."""
@@ -126,7 +126,7 @@ class Engine(Protocol):
 
 
 class LocalEngine(Engine):
-    """The engine of this process, which closes the repository with it."""
+    """The engine of this process; it owns and closes the repository."""
 
     def __init__(self, repository: Repository, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -145,7 +145,7 @@ class LocalEngine(Engine):
         return Status.of(self.metrics, snapshot.report, ready=snapshot.ready)
 
     async def start(self) -> None:
-        """The repository has been started."""
+        """Do nothing: the repository has been started."""
 
     async def find(
         self,
@@ -177,7 +177,7 @@ class LocalEngine(Engine):
 
     @property
     def changing(self) -> bool:
-        """Whether a load or unload goes on; nothing interrupts it."""
+        """Whether a load or unload is in progress; it cannot be interrupted."""
         return any(change.running() for change in [*self._changes])
 
     def _render(self) -> bytes:
@@ -197,7 +197,7 @@ class LocalEngine(Engine):
         return statistics(self.metrics, versions).model_dump_json().encode()
 
     def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
-        """Begin to load or unload, on a thread that nothing else waits for."""
+        """Begin to load or unload, on a thread of its own pool."""
         change = self._pool.submit(getattr(self.repository, method), name, version)
         self._changes.add(change)
         change.add_done_callback(self._changes.discard)

@@ -1,4 +1,4 @@
-"""Fair queueing: whose windows go into the next batch; without threads, under one lock."""
+"""Fair queueing: the choice of windows for the next batch; without threads, under one lock."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _Child = TypeVar("_Child", bound="Node[Any]")
 
 
 class Node(Generic[_Child]):
-    """A node of the tree; those of its children that have windows waiting share it evenly.
+    """A node of the tree; its children with waiting windows share it evenly.
 
     Start-time fair queueing (Goyal, Vin and Cheng, 1996) of the seconds of inference threads: the
     next child is the one with the least service, and among equals the one whose turn was longest
-    ago. A child that had nothing waiting has saved nothing up: it begins at the virtual time.
+    ago. An idle child saves nothing up: it begins at the virtual time.
 
     Attributes:
         waiting: Windows that may be in the next batch.
-        held: Of a model's queue, windows that wait for the session of their graph.
-        active: The children that have some waiting.
-        service: Seconds of inference threads that it has had.
+        held: Windows that wait for the session of their graph; of a model's queue only.
+        active: Children with waiting windows.
+        service: Seconds of inference threads that it has used.
         virtual_time: The service of the child whose turn was last, before that turn.
     """
 
@@ -61,7 +61,7 @@ class Node(Generic[_Child]):
             node = node.parent
 
     def next(self) -> _Child:
-        """The child whose turn it is; some must be active."""
+        """The child whose turn it is; at least one must be active."""
         child = min(self.active, key=attrgetter("service"))
         self.virtual_time = max(self.virtual_time, child.service)
         self.active[child] = self.active.pop(child)
@@ -71,16 +71,16 @@ class Node(Generic[_Child]):
 class GraphQueue(Node[Any]):
     """The runs of one graph of a model, whose windows may share a batch.
 
-    Where not all of it fits a batch, half is for the oldest runs, and half for the oldest small
-    runs, which fit such a half. So large runs hold up no small ones, small runs that keep coming do
-    not hold up large ones, and none waits for more than twice the batches that strictly first
-    come, first served would take.
+    If not all windows fit a batch, half of it is for the oldest runs, and half for the oldest small
+    runs, which fit such a half. So large runs do not hold up small ones, and a stream of small runs
+    does not hold up large ones. No run waits for more than twice the batches of strict first come,
+    first served.
 
     Attributes:
-        ask: Has the graph's session opened; None if it is open.
-        runs: The runs that wait, or whose last part does; oldest first.
-        held_runs: Those that wait for the session; oldest first.
-        pace: Seconds that a window keeps an inference thread busy, as measured; 0 before.
+        ask: Callback that requests the graph's session; None while it is open.
+        runs: Runs with waiting windows; oldest first.
+        held_runs: Runs that wait for the session; oldest first.
+        pace: Measured seconds of an inference thread for a window; 0 before the first batch.
     """
 
     def __init__(self, queue: Node[Any], max_batch: int) -> None:
@@ -88,7 +88,7 @@ class GraphQueue(Node[Any]):
         self.queue = queue
         self.max_batch = max_batch
         self.ask: Callable[[], object] | None = None
-        # Not plain dicts, which are slow to read from the front once that was deleted.
+        # Plain dicts are slow to read from the front after deletions there.
         self.runs: OrderedDict[Run, None] = OrderedDict()
         self.held_runs: OrderedDict[Run, None] = OrderedDict()
         self.pace = 0.0
@@ -98,7 +98,7 @@ class GraphQueue(Node[Any]):
         self._seconds = 0.0
 
     def add(self, run: Run) -> None:
-        """Have a run wait; ServiceError if the session is not open, and cannot be opened now."""
+        """Queue a run; ServiceError if the session is not open, and cannot be opened now."""
         if self.ask is not None:
             self.ask()
             self.held_runs[run] = None
@@ -120,7 +120,7 @@ class GraphQueue(Node[Any]):
             self.queue.held -= run.windows
 
     def resume(self) -> None:
-        """Have the runs that are held wait with the others."""
+        """Queue the held runs with the others."""
         self.ask = None
         held, self.held_runs = self.held_runs, OrderedDict()
         for run in held:
@@ -128,7 +128,7 @@ class GraphQueue(Node[Any]):
             self.add(run)
 
     def take(self, most: int, now: float) -> tuple[list[Slice], list[Run]]:
-        """Take at most `most` windows, one slice of each run; and the late runs that were met."""
+        """Take at most `most` windows, one slice of each run; also returns the late runs it met."""
         most = min(most, self.max_batch)
         reserved = 0
         if self.waiting > most and self._small:

@@ -1,4 +1,4 @@
-"""Quantiles of forecasts: by the calibration of a bundle, or of distributions that it forecasts."""
+"""Quantiles of forecasts: from the calibration of a bundle, or from forecast distributions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foretell.service.validation import shown
 
 Floats = NDArray[np.float32]
 
-# Why a level has no quantile, without and with levels that the model was trained for.
+# Reasons why a level has no quantile: without and with levels that the model was trained for.
 _FURTHER_OUT = (
     "further out a distribution tells of itself alone",
     "it forecasts no quantile that is further out",
@@ -27,7 +27,7 @@ _MOST_SEARCHED = 100_000
 
 
 class Intervals:
-    """The quantiles of a model; without calibration and distributions `check` refuses all."""
+    """The quantiles of a model; without calibration or distribution `check` refuses every level."""
 
     def __init__(self, manifest: Manifest, calibration: Calibration | None) -> None:
         self._manifest = manifest
@@ -41,29 +41,29 @@ class Intervals:
 
     @property
     def most(self) -> int | None:
-        """Most quantiles of a request, as a thread takes long to find them; None for no limit."""
+        """Most quantiles of a request, as a search for one is slow; None for no limit."""
         return _MOST_SEARCHED if self._is_searched else None
 
     @property
     def steps(self) -> int:
-        """Most steps ahead that have quantiles; 0 of a model without any."""
+        """Most steps ahead that have quantiles; 0 for a model without quantiles."""
         if self._manifest.calibration is not None:
             return self._manifest.calibration.steps
         # Distributions of later passes would follow from means alone.
         return 0 if self._manifest.distribution is None else self._manifest.horizon
 
     def extremes(self, horizon: int) -> tuple[float, float]:
-        """The lowest and the highest level of quantiles of so many steps, at most `steps`."""
+        """The lowest and the highest level for a horizon, which is at most `steps`."""
         if (report := self._manifest.calibration) is not None:
             return bounds(report.windows[(horizon - 1) // self._manifest.horizon])
         assert self._manifest.distribution is not None  # noqa: S101 - or there are no steps
         return self._manifest.distribution.extremes
 
     def check(self, levels: Sequence[float], horizon: int, place: str) -> None:
-        """Refuse levels that `quantiles` cannot answer; `place` is theirs in the request.
+        """Refuse levels that `quantiles` cannot answer; `place` is their path in the request.
 
-        NotSupportedError: there are no quantiles, or none for so many steps. InvalidInputError: a
-        level is more extreme than the calibration or a distribution bears.
+        NotSupportedError: there are no quantiles, or not for this horizon. InvalidInputError: a
+        level is more extreme than the calibration or distribution supports.
         """
         name, report = self._manifest.name, self._manifest.calibration
         drawn = self._manifest.distribution
@@ -111,17 +111,16 @@ class Intervals:
     ) -> Floats:
         """Quantiles of forecasts, `[levels, windows, horizon, targets]`; `check` has passed.
 
-        They never decrease with the level, are within the bounds of their channels, and not finite
-        where too large for float32. That of level 0.5 is the median, which may differ from the
-        forecast.
+        They never decrease with the level, are within the bounds of their channels, and are not
+        finite where too large for float32. The quantile of level 0.5 is the median, which may
+        differ from the forecast.
 
         Args:
-            history: `[windows, context, channels]` in the user's units, what the model read in its
-                first pass, also where later ones read its own forecasts.
+            history: `[windows, context, channels]` in the user's units: the input of the model's
+                first pass, also where later passes read its own forecasts.
             forecast: `[windows, horizon, targets]`.
-            levels: Of the quantiles, in any order.
-            distribution: `[windows, horizon, targets, parameters]`; read where there is no
-                calibration.
+            levels: Levels of the quantiles, in any order.
+            distribution: `[windows, horizon, targets, parameters]`; used without a calibration.
         """
         if self.calibration is None:
             assert distribution is not None  # noqa: S101 - what `check` makes sure of
@@ -147,7 +146,7 @@ class Intervals:
         errors: Sequence[NDArray[np.float64]],
         stride: int,
     ) -> Floats:
-        """As `quantiles`, corrected by late errors of each window, of origins `stride` apart."""
+        """As `quantiles`, corrected by recent errors of each window, at origins `stride` apart."""
         assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
         stored = Recalibration.of(self.calibration, forecast.shape[1])
         offsets = [stored.offsets(own, stride, levels) for own in errors]

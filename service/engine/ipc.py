@@ -23,7 +23,7 @@ from foretell.service.engine.registry import State
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """What a frame says, beside its arrays; `number` ties an answer to what it answers."""
+    """Content of a frame besides its arrays; `number` ties an answer to its request."""
 
 
 class Submit(Message, tag=1):
@@ -51,7 +51,7 @@ class Call(Message, tag=3):
 
 
 class Counts(Message, tag=4):
-    """What a worker has counted since its last message, and how many requests it answers now."""
+    """Counts of a worker since its last message, and the number of requests in flight."""
 
     taken: Taken
     in_flight: int
@@ -68,21 +68,21 @@ class Result(Message, tag=5):
 
 
 class Answer(Message, tag=6):
-    """What a call returned."""
+    """Return value of a call."""
 
     number: int
     value: Any
 
 
 class Failed(Message, tag=7):
-    """A run or a call has failed: the error as of `errors.to_wire`."""
+    """A run or a call has failed, with the error from `errors.to_wire`."""
 
     number: int
     error: dict[str, Any]
 
 
 class Update(Message, tag=8):
-    """What is served has changed, of the models of these names.
+    """The served versions of these models have changed.
 
     The array `changes` is a frame with `Changes` and the loads that the worker does not know, each
     a frame with a `Load`. So all of them can be read on a thread.
@@ -94,7 +94,7 @@ class Update(Message, tag=8):
 class Changes(Message, tag=9):
     """How a `Registry` differs from the one that was sent before, or from an empty one.
 
-    Of each version that has changed, its name, the number of its load, why that has failed, and the
+    An entry of `changed` is a name, a version, the number of its load, the model's failure, and the
     fields of its `VersionState`.
     """
 
@@ -105,7 +105,7 @@ class Changes(Message, tag=9):
 
 
 class Load(Message, tag=10):
-    """A loaded model; its arrays are those of its `Calibration`, if it has one."""
+    """A loaded model; the arrays are its `Calibration`, if it has one."""
 
     manifest: bytes
     provider: str
@@ -125,7 +125,7 @@ _DECODER = msgspec.msgpack.Decoder(tuple[_Any, _Layout])
 _READ_BYTES = 256 * 1024
 # Size of the send buffer of a socket; the system may allow less.
 _SOCKET_BYTES = 1024 * 1024
-# Larger frames and arrays stay where they were read or written: a copy takes longer.
+# Larger frames and arrays are not copied: a copy takes longer.
 _COPIED_BYTES = 16 * 1024
 _NO_ARRAYS: Arrays = {}
 
@@ -145,7 +145,7 @@ def encode(message: Message, arrays: Arrays = _NO_ARRAYS) -> _Pieces:
     try:
         head = _ENCODER.encode((message, layout))
     except UnicodeEncodeError:
-        # The name of a file may be no UTF-8.
+        # The name of a file may not be UTF-8.
         head = _ENCODER.encode(
             (_escaped(msgspec.to_builtins(message, builtin_types=[bytes])), layout)
         )
@@ -174,7 +174,7 @@ def _escaped(value: Any) -> Any:  # noqa: ANN401
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One end of a connection; subclasses say what a message does."""
+    """One end of a connection; subclasses handle the messages."""
 
     def __init__(self) -> None:
         self._common = memoryview(bytearray(_READ_BYTES))
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: _Pieces = []
 
     def received(self, message: _Any, arrays: Arrays) -> None:
-        """A message has come; its arrays may be kept."""
+        """Handle a message; its arrays may be kept."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -195,20 +195,20 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
 
     def send(self, message: Message, arrays: Arrays = _NO_ARRAYS) -> None:
-        """Send a message at the end of this turn of the event loop, with all others of it.
+        """Send a message at the end of this turn of the event loop, with its other messages.
 
         The arrays must not change any more.
         """
         self.write(encode(message, arrays))
 
     def write(self, pieces: _Pieces) -> None:
-        """Send what was encoded before."""
+        """Send an encoded frame."""
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent += pieces
 
     def flush(self) -> None:
-        """Send at once what waits for the end of the turn."""
+        """Send the waiting frames at once."""
         pieces, self._unsent = self._unsent, []
         if any(type(each) is memoryview and each.nbytes > _COPIED_BYTES for each in pieces):
             self.transport.writelines(pieces)
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on the frames that are complete."""
+        """Handle the complete frames."""
         buffer, filled, at = self._buffer, self._filled + nbytes, 0
         frames: list[memoryview] = []
         while at + _PREFIX.size <= filled:

@@ -1,4 +1,4 @@
-"""Limits of this process: CPUs, open files and memory; and what malloc keeps of freed memory."""
+"""Limits of this process: CPUs, open files and memory; and the memory that malloc keeps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NO_LIMIT = 2**60
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = (-1, 64 * _MIB), (-3, 16 * _MIB)
 # The number of heaps. Free memory at the end of any heap but the first is never given back.
 _ARENA_MAX = (-8, 1)
-# The change of resident memory after which free memory is given back, and the shortest time between
-# two times: while no request is being answered, and while one is.
+# The change of resident memory after which free memory is given back, and the shortest pause
+# between two such calls: while the server is idle, and while it answers requests.
 _MOVED_BYTES = 8 * _MIB
 _IDLE_SECONDS, _BUSY_SECONDS = 0.5, 10.0
 
 
 def usable_cpus(cgroups: Path = _CGROUPS) -> int:
-    """CPUs of the affinity mask, or of the container's quota where that is less."""
+    """CPUs of the affinity mask, or of the container's quota if it is smaller."""
     cpus = len(os.sched_getaffinity(0))
     # Without control groups there are no files, and without a quota `max` instead of a number.
     with suppress(OSError, ValueError, ZeroDivisionError):
@@ -56,7 +56,7 @@ def use_all_files() -> None:
 
 
 class Memory:
-    """Refuses bundles for which this process would need more bytes than `limit`, if it is set."""
+    """Refuses bundles that would take this process over `limit` bytes, if it is set."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -75,7 +75,7 @@ class Memory:
             raise LoadFailedError(f"{folder}: {excess}")
 
     def _excess(self, folder: Path, held: int) -> str:
-        """Why a bundle does not fit beside so many bytes, or empty."""
+        """Why a bundle does not fit beside `held` bytes, or empty."""
         if self._limit is None or held + (needed := bundle_bytes(folder)) <= self._limit:
             return ""
         return (
@@ -85,9 +85,9 @@ class Memory:
 
 
 def bundle_bytes(folder: Path) -> int:
-    """About what a bundle takes in memory while it is tested."""
-    # Both graphs hold the weights. While the second one is opened, so do the private copy of the
-    # file and, once more, onnxruntime.
+    """Estimated memory of a bundle while it is tested."""
+    # Both graphs hold the weights. While the second one is opened, the private copy and onnxruntime
+    # hold them as well.
     graphs = (folder / layout.FORECAST_GRAPH, folder / layout.EXPLAIN_GRAPH)
     weights = (folder / layout.WEIGHTS).stat().st_size
     return sum(graph.stat().st_size for graph in graphs) + 4 * weights
@@ -112,11 +112,11 @@ def return_free_memory() -> None:
 
 
 class MallocTrimmer:
-    """Lets malloc keep what requests free for the next ones, and gives it back after a while.
+    """Lets malloc keep freed memory for the next requests, and gives it back after a while.
 
-    By default malloc gives each body and array of a few hundred kilobytes back, and the system
-    fills the pages of the next one with zeros, which takes longer than all that is done to them.
-    Settings of the environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, …) are left alone.
+    By default malloc gives each body and array of a few hundred kilobytes back. The system fills
+    the pages of the next one with zeros, which takes longer than to process them. Settings of the
+    environment (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, …) are left alone.
     """
 
     def __init__(self, give_back: Callable[[], object] = return_free_memory) -> None:
@@ -138,7 +138,7 @@ class MallocTrimmer:
         if abs(resident_bytes() - self._resident) >= _MOVED_BYTES:
             self._last = now
             self._thread = Thread(target=self._trim, args=(busy,), name="malloc-trim", daemon=True)
-            # It is tried again if no thread may be started.
+            # If no thread can be started, the next call tries again.
             with suppress(RuntimeError):
                 self._thread.start()
         return self._thread
@@ -150,7 +150,7 @@ class MallocTrimmer:
 
 
 def use_one_heap() -> None:
-    """Have all threads, started after this call, share a heap that can be given back whole."""
+    """Let threads started after this call share one heap, which can be given back whole."""
     _set_malloc(arena_max=_ARENA_MAX)
 
 

@@ -22,7 +22,7 @@ from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
-# What an HTTP worker holds of the container's memory, generously.
+# Memory of an HTTP worker, a generous estimate.
 _HTTP_WORKER_BYTES = 96 * 1024 * 1024
 
 
@@ -49,7 +49,7 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
             wait_seconds=settings.load_wait_seconds,
             drain_seconds=settings.timeout_seconds,
         )
-        # The cache checks memory itself, and makes room.
+        # The cache checks memory itself, and evicts models.
         memory = Memory(None)
 
     def open_model(folder: Path) -> Model:

@@ -1,4 +1,4 @@
-"""A model that is served: its bundle, its queue, and its sessions, which come and go."""
+"""A served model: its bundle, its queue, and its sessions, which come and go."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from foretell.service.session import Session
 
 _logger = logging.getLogger(__name__)
 
-# What one run may return of attention, 64 MiB: a long context has far more of it than of forecast.
+# Attention values that one run may return, 64 MiB: a long context has far more than forecasts.
 _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
 # Other models' batches come first, and a GPU captures its graphs.
 _THREADS_SECONDS = 300.0
-# Opening a graph keeps a core busy: after a failure not every request is worth another attempt.
+# Opening a graph keeps a core busy: after a failure not every request tries again.
 _REOPEN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How much a model may hold; if `max_batch` is None, what the device runs at the best rate."""
+    """Limits of a model's queue; with `max_batch` None the device's fastest batch is used."""
 
     max_batch: int | None
     max_windows: int
@@ -56,18 +56,18 @@ class Capacity:
 
 
 class Model(Named):
-    """A bundle and its queue; runs wait in it while the session that they need is not open.
+    """A bundle and its queue, in which runs wait until the session that they need is open.
 
-    With a cache only its manifest and its quantiles are read at first. It is loaded when a run
-    needs it, and may be evicted for others; without a cache it is loaded at once, to stay. The
+    With a cache only the manifest and the quantiles are read at first. The model is loaded when a
+    run needs it, and may be evicted for others. Without a cache it is loaded at once, to stay. The
     graph of attention is opened in either case when a run needs it.
 
-    At its first load the bundle is tested as a whole. At a later one, while the manifest with all
-    sums is the same, the graph of attention and the best batch are not tried again.
+    The first load tests the whole bundle. Later loads of the same manifest, which has all
+    checksums, do not test the graph of attention and the best batch again.
 
     Raises:
-        BundleError: the bundle is damaged, does not keep the contract, or its probes come out
-            different on this device; the message says which. `NoRoomError` without room for a copy.
+        BundleError: the bundle is damaged, breaks the contract, or its probes give other forecasts
+            on this device. `NoRoomError` without room for a copy.
         StartError: the device does not work.
     """
 
@@ -93,10 +93,10 @@ class Model(Named):
         self._runtime = runtime
         self._scheduler = scheduler
         self._observer = observer
-        # All that is tested and served is read from it: the folder may change.
+        # Tests and sessions read only this copy: the folder may change.
         copy = self._copy = PrivateCopy(folder, about.files) if cache is None else None
         try:
-            # A damaged bundle is reported as such even if it also lies at the wrong place.
+            # The copy has found any damage by now: damage is reported before a wrong place.
             if not anywhere and (reason := misplacement(folder, about)):
                 raise BundleError(reason)
             self.intervals = Intervals(about, calibration.read(folder, about, self._read))
@@ -135,14 +135,14 @@ class Model(Named):
 
     @property
     def failure(self) -> str | None:
-        """Why it does not work any more, or its last load failed, if so."""
+        """Why it has failed or its last load failed; None while it works."""
         failure = self._health.failure
         if failure is None:
             return self._entry.refused or None
         return without_folder(failure, self.folder.parent.parent)
 
     def is_of_folder(self) -> bool:
-        """Whether its folder still has the content it was opened with; OSError if unreadable."""
+        """Whether its folder still has the content that was opened; OSError if unreadable."""
         try:
             if manifest.read(self.folder) != self.manifest:
                 return False
@@ -166,7 +166,7 @@ class Model(Named):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Queue windows, as `registry.Model`; the run may wait for the model to be loaded."""
+        """Queue windows, as `registry.Model`; the run may wait for a load."""
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
         self.used = time.monotonic()
@@ -181,10 +181,10 @@ class Model(Named):
             raise
 
     def run(self, feeds: Arrays) -> Arrays:
-        """Run windows, `[windows, …]` by name, before all that waits; no one else may use it.
+        """Run windows, `[windows, …]` by name, before waiting runs; the caller is its only user.
 
-        ModelFailedError: it does not run. DeviceLostError: no GPU is left. NotReadyError: the
-        scheduler is closed.
+        ModelFailedError: a run fails. DeviceLostError: no GPU is left. NotReadyError: the scheduler
+        is closed.
         """
         starts = iter(range(0, len(feeds[HISTORY]), self.max_batch))
         found: dict[int, Arrays] = {}
@@ -206,12 +206,12 @@ class Model(Named):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def load(self) -> None:
-        """Have it in memory when this returns, or raise LoadFailedError."""
+        """Load it into memory, or raise LoadFailedError."""
         if self._cache is not None:
             self._cache.load(self._entry)
 
     def open(self) -> list[Run]:
-        """Load it for the cache, and have the runs that are held run; returns them."""
+        """Load it for the cache and release held runs; returns those held for the first time."""
         if manifest.read(self.folder) != self.manifest:
             raise BundleError(f"{self.folder}: was changed since it was read; load it again")
         return self._load(PrivateCopy(self.folder, self.manifest.files))
@@ -220,8 +220,8 @@ class Model(Named):
         end = time.monotonic() + timeout
         self._hold(layout.FORECAST_GRAPH)
         self._health.close()
-        # What was accepted gets the graph of attention that is being opened for it: else models
-        # that are asked for attention could evict each other without end.
+        # Accepted runs get the graph of attention that is being opened for them. Otherwise models
+        # with requests for attention could evict each other without end.
         self.queue.wait_while_held(layout.EXPLAIN_GRAPH, timeout)
         with self._changing:
             copy, self._copy = self._copy, None
@@ -231,7 +231,7 @@ class Model(Named):
         self._health = self._new_health()
 
     def close(self, timeout: float) -> None:
-        """Refuse new work and finish what was accepted, within `timeout` seconds; drop the rest."""
+        """Refuse new runs, finish accepted ones within `timeout` seconds, and drop the rest."""
         end = time.monotonic() + timeout
         self._health.close()
         if self._cache is not None:
@@ -243,12 +243,12 @@ class Model(Named):
         self._close_sessions(copy, end)
 
     def _hold(self, graph: str) -> None:
-        """Have runs of a graph wait for a load from now on."""
+        """Hold runs of a graph until the next load."""
         assert self._cache is not None  # noqa: S101 - others stay
         self.queue.pause(graph, partial(self._cache.want, self._entry))
 
     def _read(self, name: str) -> bytes:
-        """The content of a file of the bundle, whose sum is right."""
+        """The content of a file of the bundle, with its checksum verified."""
         if (copy := self._copy) is not None:
             # It raises `ValueError` if it was closed meanwhile.
             with suppress(ValueError):
@@ -269,11 +269,11 @@ class Model(Named):
         return outputs
 
     def _load(self, copy: PrivateCopy) -> list[Run]:
-        """Open and test what a copy holds, and have the runs that wait run."""
+        """Open and test a copy, and release held runs; returns those held for the first time."""
         session = None
         try:
             if not self._is_verified:
-                # Few clients want it: it is read again for them.
+                # Only checked here: few clients want it, and it is read again for them.
                 example.read(self.folder, self.manifest, copy.read)
             probes = copy.read(layout.PROBES)
             test = SelfTest(self.folder, self.manifest, probes, self._prepared_batch)
@@ -296,7 +296,7 @@ class Model(Named):
             raise
         if not self._is_verified:
             self._is_verified = True
-            self._tell_version()
+            self._log_version()
         return waited
 
     def _self_test(self, session: Session, test: SelfTest, copy: PrivateCopy) -> None:
@@ -315,14 +315,14 @@ class Model(Named):
             self._on_threads(partial(test.time_runs, session, seconds))
             self.max_batch = fastest_batch(seconds, self.max_batch)
         if self.manifest.attention:
-            # Tested with the rest of the bundle, and not kept: few requests want attention.
+            # Tested with the rest of the bundle, and closed again: few requests want attention.
             explain = self._open(layout.EXPLAIN_GRAPH, copy, test)
             try:
                 test.replay(explain)
             finally:
                 explain.close()
 
-    def _tell_version(self) -> None:
+    def _log_version(self) -> None:
         exported = self.manifest.libraries.get("onnxruntime", self._runtime.library)
         if exported != self._runtime.library:
             _logger.info(
@@ -342,7 +342,7 @@ class Model(Named):
     def _on_threads(self, function: Callable[[int], None]) -> None:
         """Call a function on every inference thread, between its batches."""
         calls = self._scheduler.on_threads(function)
-        # After an error the caller closes what a call that still runs would use.
+        # After an error the caller closes the sessions that a running call would use.
         wait(calls, _THREADS_SECONDS)
         for call in calls:
             if not call.done():
@@ -352,10 +352,11 @@ class Model(Named):
             call.result()
 
     def _ask_for_attention(self) -> None:
-        """Have the graph of attention opened, unless that is going on; with the queues' lock.
+        """Open the graph of attention, unless it is being opened; with the queues' lock.
 
-        Not on an inference thread, which would run nothing else meanwhile; and of all models one
-        at a time: each takes memory, and a CPU from the inference threads.
+        It is opened on the scheduler's extra thread: an inference thread would run nothing else
+        meanwhile. All models share it, one at a time: each takes memory, and a CPU from the
+        inference threads.
         """
         attention = self._attention
         if attention.is_opening:
@@ -375,7 +376,7 @@ class Model(Named):
                 self._test.replay(session)
             # A later attempt may find memory free, or a file readable.
             except Exception as error:
-                # Not the error itself, whose traceback would keep the session alive.
+                # The error's traceback would keep the session alive.
                 failure = str(error) or type(error).__name__
         with self._changing:
             if copy is self._copy:
@@ -388,7 +389,7 @@ class Model(Named):
                     self._sessions[layout.EXPLAIN_GRAPH], session = session, None
                     explained = max(1, _ATTENTION_VALUES // attention_values(self.manifest))
                     self.queue.resume(layout.EXPLAIN_GRAPH, min(explained, self.max_batch))
-        # Not while others wait for the lock: a GPU may be busy.
+        # Outside the lock: a busy GPU may delay it.
         if session is not None:
             session.close()
 
@@ -409,11 +410,11 @@ class Model(Named):
     def _close_sessions(self, copy: PrivateCopy | None, end: float) -> None:
         with self._changing:
             sessions = list(self._sessions.values())
-            # An object that still holds this model holds no memory of them.
+            # Objects that still hold this model must not hold the sessions' memory.
             self._sessions.clear()
         for session in sessions:
             session.stop()
-        # A thread that is inside onnxruntime when Python exits would abort the process.
+        # A thread inside onnxruntime would abort the process when Python exits.
         self.queue.settle(_STOP_SECONDS)
         opener = self._attention.opener
         if opener is not None and not opener.cancel():
@@ -421,7 +422,7 @@ class Model(Named):
         for session in sessions:
             session.close()
         if copy is not None and opener is not None:
-            # It may still read the copy.
+            # The opener may still read the copy.
             opener.add_done_callback(lambda _: copy.close())
         elif copy is not None:
             copy.close()
@@ -447,7 +448,7 @@ def _not_opened() -> ModelFailedError:
 
 
 def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
-    """The manifest of a bundle that can be served here, or BundleError."""
+    """The manifest of a bundle; BundleError unless this device can run it."""
     found = manifest.read(folder)
     device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
     if device not in found.devices:
@@ -459,5 +460,5 @@ def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
 
 
 def attention_values(manifest: Manifest) -> int:
-    """At most how many values of attention `explain.onnx` returns of a window, and 1."""
+    """1 plus the most values of attention that `explain.onnx` returns for a window."""
     return 1 + sum(sum(stage.sizes.values()) for stage in manifest.attention)

@@ -22,7 +22,7 @@ from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
-# The exit status of a process that another one should take the place of: `EX_TEMPFAIL`.
+# Exit status of a process that should be replaced: `EX_TEMPFAIL`.
 REPLACE_ME = 75
 _HEARTBEAT_SECONDS = 1.0
 # A GPU captures the graphs of a large model within a minute.
@@ -37,7 +37,7 @@ def run_engine(
 ) -> None:
     """Run models for HTTP workers until SIGTERM, and until no worker is connected.
 
-    `heartbeat` is called about once a second from when workers are served.
+    `heartbeat` is called about once a second while workers are served.
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
@@ -51,9 +51,9 @@ def run_engine(
 
 
 def end(engine: LocalEngine, status: int) -> None:
-    """End this process here, with that status, if Python could not."""
-    # Nothing interrupts a load or a run that goes on: Python would wait for it, or abort where it
-    # is in onnxruntime. A lost GPU leaves CUDA in no state in which it could be closed.
+    """End this process here, with a status, if Python could not end it cleanly."""
+    # A load or a run in progress cannot be interrupted: Python would wait for it, or abort inside
+    # onnxruntime. After the loss of a GPU CUDA cannot be closed.
     if engine.changing or engine.repository.going or engine.repository.lost:
         logging.shutdown()
         os._exit(status)
@@ -81,7 +81,7 @@ async def _serve(
             trimmer.trim(now, busy=server.busy)
         if monitor.is_over(now):
             return False
-        # The workers stop first, and answer what they have accepted.
+        # The workers stop first, after they have answered accepted requests.
         return not stopping.is_set() or server.workers > 0
 
     await server.serve(listener, tick)
@@ -92,8 +92,8 @@ async def _serve(
 class HealthMonitor:
     """Whether the engine of this process still works.
 
-    With fewer GPUs than it had it goes on for `grace_seconds`. No batch or capture takes as long as
-    `stuck_seconds`.
+    After the loss of a GPU it goes on for `grace_seconds` with the others. No batch or capture
+    takes `stuck_seconds`.
     """
 
     def __init__(self, repository: Repository, grace_seconds: float, stuck_seconds: float) -> None:
@@ -104,11 +104,11 @@ class HealthMonitor:
 
     @property
     def stuck(self) -> bool:
-        """Whether an inference thread does not come back from a batch."""
+        """Whether an inference thread hangs in a batch or call."""
         return self._repository.busy_seconds > self._stuck_seconds
 
     def is_over(self, now: float) -> bool:
-        """Whether to end for a lost GPU, which only another process gets back."""
+        """Whether to end because of a lost GPU, which only a new process gets back."""
         if not self._repository.lost:
             return False
         if self._lost_at is None:

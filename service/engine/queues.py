@@ -1,4 +1,4 @@
-"""The queues of models: what they accept, hold and hand out; guarded by the lock of their root."""
+"""The queues of models, with their limits; guarded by the lock of their root."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LATE = "the deadline passed before the forecast was ready"
 
 
 class Limits(NamedTuple):
-    """Most windows of a batch, most windows waiting, most bytes that runs hold until they end."""
+    """Most windows of a batch, most waiting windows, and most bytes of runs that have not ended."""
 
     batch: int
     windows: int
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Windows waiting, and bytes of the runs that wait or are run; with the most of both."""
+    """Waiting windows, and bytes of the runs that wait or are run; with the limits of both."""
 
     windows: int
     most_windows: int
@@ -44,10 +44,10 @@ class Usage(NamedTuple):
 
 
 class Observer(Protocol):
-    """Is called with what happens to a queue's runs, mostly on an inference thread."""
+    """Callbacks for the runs of a queue, mostly called on an inference thread."""
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch of windows, at most `limit`, took so many seconds to assemble and to run."""
+        """A batch of at most `limit` windows ran; its seconds to assemble and to run."""
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
         """A run, or part of it, left the queue without being run."""
@@ -57,13 +57,13 @@ class Observer(Protocol):
 
 
 class Batch(NamedTuple):
-    """Windows that are run together: none if only late runs were met."""
+    """Windows that are run together; empty if all runs that were met are late."""
 
     queue: Queue
     graph: GraphQueue
     slices: list[Slice]
     windows: int
-    # When it was taken, on the clock of `time.monotonic`, and the seconds charged for it then.
+    # When it was taken, on the clock of `time.monotonic`, and the seconds charged in advance.
     taken: float
     expected: float
 
@@ -74,11 +74,11 @@ class Root(Node["Queue"]):
     Attributes:
         lock: Guards the whole tree; no callbacks are called under it.
         threads: Inference threads that have not left.
-        idle: How many of them sleep, or were woken and have not looked yet.
-        lost: Why all have left, if so.
-        drained: Notified when runs of a queue that is awaited have ended.
-        ended: Runs that have ended and whose callbacks were not called yet.
-        asleep: Locks that are held: inference threads sleep on them until they are released.
+        idle: Threads that sleep, or were woken and have not looked yet.
+        lost: Why all threads have left; None while any is left.
+        drained: Notified when runs of an awaited queue have ended.
+        ended: Runs that have ended, before their callbacks are called.
+        asleep: Held locks on which inference threads sleep until they are released.
     """
 
     def __init__(self, threads: int) -> None:
@@ -98,7 +98,7 @@ class Root(Node["Queue"]):
             self.asleep.pop().release()
 
     def drain(self, queues: Iterable[Queue], timeout: float, reason: str) -> None:
-        """Close queues; what still waits after so many seconds fails for that reason."""
+        """Close queues; runs that still wait after `timeout` seconds fail for `reason`."""
         queues = set(queues)
         with self.lock:
             for queue in queues:
@@ -110,7 +110,7 @@ class Root(Node["Queue"]):
         self.notify()
 
     def notify(self) -> None:
-        """Call the callbacks of runs that have ended, and the observers; without the lock."""
+        """Call the callbacks of ended runs, and the observers; without the lock."""
         if not self.ended:
             return
         with self.lock:
@@ -124,7 +124,7 @@ class Root(Node["Queue"]):
 
 
 class Queue(Node[GraphQueue]):
-    """The queue of one model, which `Scheduler.add` makes; `running` counts its batches."""
+    """The queue of one model, made by `Scheduler.add`; `running` counts its batches."""
 
     def __init__(
         self,
@@ -144,19 +144,19 @@ class Queue(Node[GraphQueue]):
         self._limits = limits
         self._bytes = 0
         self._graphs: dict[str, GraphQueue] = {}
-        # No run that waits has an earlier deadline.
+        # No waiting run has an earlier deadline.
         self._earliest = math.inf
 
     @property
     def usage(self) -> Usage:
-        """What it holds at about this moment, and may hold."""
+        """Approximate current usage, and its limits."""
         return Usage(
             self.waiting + self.held, self._limits.windows, self._bytes, self._limits.bytes
         )
 
     @property
     def left(self) -> int:
-        """How many windows wait and batches run."""
+        """Number of waiting windows and running batches."""
         return self.waiting + self.held + self.running
 
     def submit(
@@ -168,16 +168,16 @@ class Queue(Node[GraphQueue]):
         deadline: float,
         admitted: bool = False,
     ) -> Run:
-        """Queue windows, `[windows, …]` by input name, at least one; the future of their outputs.
+        """Queue at least one window, `[windows, …]` by input name; returns the run, a future.
 
-        What still waits at the deadline, on the clock of `time.monotonic`, is never run, but fails
-        only when an inference thread or a full queue finds it: the caller has to watch the clock
-        itself, and to cancel, which frees at once what still waits. Attention that is not named is
-        not kept. What is `admitted` continues a request that was accepted: neither a lack of room
-        nor a queue that is closing refuses it.
+        A run that waits at its deadline, on the clock of `time.monotonic`, never runs. It fails
+        only once an inference thread or a full queue finds it, so the caller must watch the clock
+        and cancel, which frees its windows at once. Attention outputs that are not named are
+        dropped. An `admitted` run continues an accepted request: a full or closing queue does not
+        refuse it.
 
         Raises:
-            QueueFullError: the queue has no room for them; `TooLargeError` if it never has.
+            QueueFullError: the queue has no room for them; `TooLargeError` if it never will.
             NotReadyError: it is closed.
             DeviceLostError: no inference thread is left.
             ServiceError: the graph is paused, and its session cannot be opened now.
@@ -206,10 +206,10 @@ class Queue(Node[GraphQueue]):
         return run
 
     def pause(self, graph: str, ask: Callable[[], object]) -> None:
-        """Hold what is submitted to a graph from now on; what came before is run.
+        """Hold later runs of a graph; earlier ones are run.
 
-        `ask` has the session opened, for each run that is held; it may raise a `ServiceError`, with
-        which the run is refused. It is called under the lock: it must not wait, nor call the queue.
+        `ask` requests the session, for each held run; it may raise a `ServiceError`, which refuses
+        the run. It is called under the lock: it must not wait, nor call the queue.
         """
         with self._root.lock:
             each = self._graphs.get(graph) or self._make(graph)
@@ -222,7 +222,7 @@ class Queue(Node[GraphQueue]):
         self._root.notify()
 
     def resume(self, graph: str, max_batch: int) -> None:
-        """Run what is held of a graph, and what will come, in batches of at most `max_batch`."""
+        """Run the held and later runs of a graph, in batches of at most `max_batch`."""
         with self._root.lock:
             each = self._graphs.get(graph) or self._make(graph)
             each.max_batch = max_batch
@@ -234,7 +234,7 @@ class Queue(Node[GraphQueue]):
     def fail_held(
         self, error: Exception, *, graph: str | None = None, before: float = math.inf
     ) -> list[Run]:
-        """Fail the runs that are held, of one graph or all, and were made before some time."""
+        """Fail held runs, of one graph or all, that were made at or before a time."""
         with self._root.lock:
             failed = self._fail_held(error, graph, before)
         self._root.notify()
@@ -242,12 +242,12 @@ class Queue(Node[GraphQueue]):
 
     @property
     def held_since(self) -> float:
-        """When the oldest run that is held was made; infinity if none is."""
+        """When the oldest held run was made; infinity without held runs."""
         with self._root.lock:
             return min((_made(run) for run in self._held()), default=math.inf)
 
     def note_loaded(self) -> list[Run]:
-        """Note in the held runs that their model was loaded; returns those that were not before."""
+        """Mark the held runs as loaded; returns those that are marked for the first time."""
         with self._root.lock:
             held, now = self._held(), time.monotonic()
             first = [run for run in held if not run.loading]
@@ -263,26 +263,26 @@ class Queue(Node[GraphQueue]):
             self.awaited = self.closing
 
     def settle(self, timeout: float) -> None:
-        """Wait until what was accepted has ended, but for what is held."""
+        """Wait until all accepted runs but the held ones have ended."""
         with self._root.lock:
             self.awaited = True
             self._root.drained.wait_for(lambda: not (self.waiting or self.running), timeout)
             self.awaited = self.closing
 
     def close(self, timeout: float) -> None:
-        """Refuse new runs and finish what was accepted; after `timeout` seconds the rest fails.
+        """Refuse new runs and finish accepted ones; after `timeout` seconds the rest fails.
 
-        A batch that is being run is not interrupted: close again to wait for it.
+        A running batch is not interrupted: close again to wait for it.
         """
         self._root.drain([self], timeout, "the model stopped before this was run")
 
     def fail(self, error: Exception) -> None:
-        """End all runs that wait; with the lock."""
+        """Fail all waiting runs; with the lock."""
         for run in self._runs():
             self.end(run, error)
 
     def take(self, most: int) -> Batch:
-        """The next batch, of `most` windows at most; some must wait; with the lock."""
+        """The next batch, of at most `most` windows; at least one must wait; with the lock."""
         now = time.monotonic()
         graph = self.next()
         slices, late = graph.take(most, now)
@@ -294,7 +294,7 @@ class Queue(Node[GraphQueue]):
         return Batch(self, graph, slices, windows, now, windows * graph.pace)
 
     def outputs_of(self, run: Run, part: Arrays) -> Arrays:
-        """Where the outputs of all parts of a split run go; nowhere if it has ended."""
+        """Arrays for the outputs of all parts of a split run; empty if it has ended."""
         with self._root.lock:
             if not (run.outputs or run.over):
                 for name, rows in part.items():
@@ -305,7 +305,7 @@ class Queue(Node[GraphQueue]):
             return run.outputs
 
     def finish(self, batch: Batch, error: BaseException | None) -> None:
-        """Note that a batch was delivered, or failed."""
+        """Account for a batch that was delivered, or failed."""
         with self._root.lock:
             now = time.monotonic()
             for run, start, stop in batch.slices:
@@ -323,7 +323,7 @@ class Queue(Node[GraphQueue]):
                 self._root.drained.notify_all()
 
     def end(self, run: Run, error: BaseException | None) -> None:
-        """Decide the outcome of a run, unless it has one; with the lock."""
+        """End a run, unless it has ended; with the lock."""
         if run.over:
             return
         if error is None:
@@ -347,7 +347,7 @@ class Queue(Node[GraphQueue]):
         return self._graphs[graph]
 
     def _held(self, name: str | None = None) -> list[Run]:
-        """The runs that are held, of one graph or all."""
+        """The held runs, of one graph or all."""
         graphs = self._graphs.items()
         return [run for key, graph in graphs if name in (None, key) for run in graph.held_runs]
 
@@ -363,7 +363,7 @@ class Queue(Node[GraphQueue]):
         return failed
 
     def _make_room(self, run: Run) -> None:
-        """End late runs for one that does not fit, or raise QueueFullError or TooLargeError."""
+        """End late runs to make room for a run, or raise QueueFullError or TooLargeError."""
         part = self._excess(run)
         if self._earliest <= (now := time.monotonic()):
             for one in self._runs():
@@ -387,7 +387,7 @@ class Queue(Node[GraphQueue]):
         raise QueueFullError(message, retry_after=min(retry_after, MAX_RETRY_SECONDS))
 
     def _excess(self, run: Run) -> float:
-        """The share of the queue that must leave before a run fits; it fits at 0 or less."""
+        """The share of the queue that must end before a run fits; at 0 or less it fits."""
         windows, size = self.waiting + self.held, self._bytes
         return max(
             (windows + run.windows - self._limits.windows) / max(1, windows),

@@ -1,13 +1,13 @@
-"""Calibration by the history of a request: stored offsets, corrected by the errors of late.
+"""Calibration by the history of a request: stored offsets, corrected by recent errors.
 
-The stored offsets of a bundle are those of its validation split. Where the data have moved on
-since, or the model is off on one side, the errors that it makes on the rows of the history before
-its context tell. They are few and alike, for their forecasts overlap, so that they are not taken
-alone: the errors of both, each less the stored median of its step and in units of the stored width
-of its step, are one distribution, in which those of the history weigh the more the more horizons
-they are of, and the later ones more than the earlier ones. Its quantiles, in the units of each
-step again, are the offsets. How much further off a step is than the others of late is no spread: it
-is taken out first, as far as the origins are many, and added to the offsets.
+The stored offsets of a bundle come from its validation split. The data may have moved on since, or
+the model may be biased: the errors on the rows of the history before the context show it. These
+errors are few and alike, as their forecasts overlap, so they are not used alone. Stored and recent
+errors, each less the stored median of its step and in units of the step's stored width, form one
+distribution. Recent errors weigh more the more horizons they cover, and later ones weigh more than
+earlier ones. The quantiles of this distribution, scaled back for each step, are the offsets. A
+step's recent bias against the other steps is not spread: it is subtracted first, shrunk for few
+origins, and added to the offsets.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from foretell.bundle.calibration import Calibration
 
 Floats = NDArray[np.floating]
 
-# Stored errors weigh as much as those of forecasts over so many horizons. The table that
-# this and the next were chosen by is in bench/results/README.md.
+# Horizons of recent forecasts whose errors weigh as much as the stored errors. The table behind
+# this and the next choice is in bench/results/README.md.
 _STORED_HORIZONS = 10
-# After so many horizons an error weighs 1 / e as much.
+# Horizons after which an error weighs 1 / e as much.
 _FADING_HORIZONS = 16
-# With so many origins half of what a step is further off than others is believed.
+# Number of origins with which half of a step's own bias is applied.
 _OWN_ORIGINS = 15
 # The levels whose distance is the width of a step.
 _WIDTH = (0.1, 0.9)
-# Of the largest width of a channel; what is narrower, that of an error that was never made, say,
-# would make anything of an error.
+# Least width of a step, as a share of the channel's largest: a width near 0, as of a step without
+# errors, would blow up any error.
 _LEAST_WIDTH = 1e-3
 
-# Origins are half a horizon apart: nearer ones cost as much each, and tell no more. The fewest are
-# those of forecasts that reach over two horizons; those before the most would hardly count.
+# Origins are half a horizon apart: nearer ones cost as much each, and add nothing. The forecasts of
+# the fewest cover two horizons; origins beyond the most would hardly count.
 _ORIGINS_A_HORIZON = 2
 LEAST_ORIGINS, MOST_ORIGINS = 3, 96
 
 
 def stride_of(horizon: int) -> int:
-    """Rows from an origin to the next, for a horizon."""
+    """Rows from one origin to the next, for a horizon."""
     return max(1, horizon // _ORIGINS_A_HORIZON)
 
 
 @dataclass(frozen=True, eq=False)
 class Recalibration:
-    """What is stored, as far as it is needed to correct it.
+    """Stored errors, prepared for the correction.
 
     Attributes:
-        median: `[steps, channels]`.
-        width: Likewise.
-        errors: `[channels, levels * steps]`, the stored offsets in units of both.
-        weights: `[levels * steps]`, how much of all errors each stands for; they add up to 1.
+        median: Stored median, `[steps, channels]`.
+        width: Stored width, `[steps, channels]`.
+        errors: Stored offsets less the median, in units of the width, `[channels, levels * steps]`.
+        weights: Share of all errors that each stands for, `[levels * steps]`; they add up to 1.
     """
 
     median: NDArray[np.float64]
@@ -64,7 +64,7 @@ class Recalibration:
 
     @classmethod
     def of(cls, calibration: Calibration, steps: int) -> Recalibration:
-        """That of a calibration, for so many steps."""
+        """Prepare the first `steps` steps of a calibration."""
         levels = calibration.levels
         known = np.clip(np.array([_WIDTH[0], 0.5, _WIDTH[1]]), levels[0], levels[-1])
         low, median, high = calibration.at(known, steps)
@@ -73,7 +73,7 @@ class Recalibration:
         width = np.maximum(width, np.where(most > 0, _LEAST_WIDTH * most, 1.0))
         errors = (calibration.offsets[:, :steps] - median) / width
         errors = np.ascontiguousarray(errors.reshape(-1, median.shape[1]).T)
-        # A level stands for those that are nearest to it.
+        # A level stands for all levels that are nearest to it.
         edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
         weights = np.repeat(np.diff(edges) / steps, steps)
         return cls(median, width, errors, weights)
@@ -83,9 +83,9 @@ class Recalibration:
 
         Args:
             errors: `[origins, steps, channels]`, actual less forecast, in units of the scale of
-                each history; NaN where one is not known. Oldest first.
-            stride: Steps from an origin to the next.
-            levels: Of the quantiles.
+                each history; NaN where unknown. Oldest first.
+            stride: Steps from one origin to the next.
+            levels: Levels of the quantiles.
 
         Returns:
             `[levels, steps, channels]`, never decreasing with the level.
@@ -98,7 +98,7 @@ class Recalibration:
         recent = np.nan_to_num(recent)
         own = _own_errors(recent, weights)
         recent -= own
-        # Of each channel, those of which anything is known.
+        # Horizons with a known error, by channel.
         horizons = (ages[0] + 1) * is_known.any(axis=1).mean(axis=0)
         shares = horizons / (horizons + _STORED_HORIZONS)
         by_channel = [
@@ -111,7 +111,7 @@ class Recalibration:
     def _quantiles(
         self, channel: int, recent: Floats, weights: Floats, share: float, levels: Sequence[float]
     ) -> NDArray[np.float64]:
-        """Quantiles `[levels]` of a channel's errors of late, which get a share, and the stored."""
+        """Quantiles `[levels]` of a channel's errors: the recent ones get `share` of the weight."""
         total = weights.sum()
         recent_shares = weights * (share / total if total else 0.0)
         found = np.concatenate([recent, self.errors[channel]])
@@ -122,12 +122,12 @@ class Recalibration:
 
 
 def _own_errors(recent: Floats, weights: Floats) -> NDArray[np.float64]:
-    """How much further off each step is than all of them are, on average."""
+    """The bias of each step against the mean of all steps, shrunk for few origins."""
     total = weights.sum(axis=0)
     known = np.where(total > 0, total, 1.0)
     mean = (weights * recent).sum(axis=0) / known
     whole = (total * mean).sum(axis=0) / known.sum(axis=0)
-    # As many as would count alike.
+    # The effective number of origins.
     origins = total**2 / np.where(total > 0, np.square(weights).sum(axis=0), 1.0)
     own: NDArray[np.float64] = np.where(total > 0, mean - whole, 0.0)
     own *= origins / (origins + _OWN_ORIGINS)

@@ -1,4 +1,4 @@
-"""Which models are served at a moment, and which of them a request means."""
+"""The models that are served at a moment, and the lookup of the model that a request names."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from foretell.service.errors import (
 _NOT_LOADED = "not loaded"
 _NOT_PINNED = "pinned, and not loaded"
 LOADING = "the models are being loaded"
-# Reasons that say nothing of files and libraries.
+# Reasons that do not mention files and libraries.
 _PUBLIC = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PINNED, LOADING}
 
 
 class Named(Protocol):
-    """Has the name and the version of its manifest."""
+    """Name and version from a manifest."""
 
     manifest: Manifest
 
@@ -44,7 +44,7 @@ class Named(Protocol):
 
 
 class Model(Named, Protocol):
-    """A version that answers, as HTTP workers see it."""
+    """A loaded version, as HTTP workers see it."""
 
     intervals: Intervals
     # Whether requests load it and others evict it; a server is ready without it.
@@ -60,7 +60,7 @@ class Model(Named, Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why it does not work any more, if so."""
+        """Why it does not work; None while it works."""
 
     def submit(
         self,
@@ -72,9 +72,9 @@ class Model(Named, Protocol):
     ) -> Run:
         """Queue windows, `[windows, …]` by input name, already checked.
 
-        `attention` names outputs that are wanted besides the forecast. `deadline` is on the clock
-        of `time.monotonic`. With `admitted` this continues work that was accepted. A ServiceError
-        says why a run is not accepted; one that is pending fails for the same reasons.
+        `attention` names outputs to return besides the forecast. `deadline` is on the clock of
+        `time.monotonic`. With `admitted` the run continues accepted work. A ServiceError is the
+        reason for a refusal; a pending run fails for the same reasons.
         """
 
     async def example(self) -> Example | None:
@@ -94,20 +94,20 @@ class IndexEntry(NamedTuple):
     name: str
     version: str
     state: State
-    # Why it does not answer; of a version that answers, why its changed bundle was refused.
+    # Why it does not answer, or for a version that answers, why its changed bundle was refused.
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class VersionState:
-    """What is known of a version.
+    """State of a version.
 
     Attributes:
         refused: Why the last attempt to load it failed, or empty.
-        changing: LOADING or UNLOADING while there is no model yet, or none any more.
-        wanted: Whether it should be loaded: the policy chose it at the start, or it was loaded and
-            has not been unloaded since.
-        fingerprint: Of the bundle that the model was opened from.
+        changing: LOADING before there is a model, UNLOADING after it was removed, or None.
+        wanted: Whether it should be loaded: chosen by the policy at the start, or loaded and not
+            unloaded since.
+        fingerprint: Fingerprint of the bundle that the model was opened from.
     """
 
     model: Model | None = None
@@ -130,12 +130,12 @@ class VersionState:
 
 @dataclass(frozen=True, eq=False)
 class Registry:
-    """A snapshot of all versions, by name; never changed, but replaced by another one.
+    """An immutable snapshot of all versions, by name.
 
     Attributes:
-        versions: State of every version that anything is known of, by name and version.
-        pins: The version that a name shall mean, by the operator's choice.
-        unavailable: Why nothing is known just now, or empty.
+        versions: State of every known version, by name and version.
+        pins: Version that the operator chose for a name.
+        unavailable: Why the versions are unknown just now, or empty.
         not_ready: Why the server as a whole is not ready, or empty.
     """
 
@@ -151,7 +151,7 @@ class Registry:
                 yield name, version, versions[version]
 
     def get(self, name: str, version: str) -> VersionState:
-        """The state of a version; an empty one if nothing is known of it."""
+        """The state of a version; an empty one if it is unknown."""
         return self.versions.get(name, {}).get(version, VersionState())
 
     @property
@@ -160,7 +160,7 @@ class Registry:
 
     @cached_property
     def counted(self) -> Set[tuple[str, str]]:
-        """Name and version of those that have metrics: all that are not out of service."""
+        """Name and version of all versions in service: they have metrics."""
         return {
             (name, version)
             for name, versions in self.versions.items()
@@ -170,12 +170,12 @@ class Registry:
 
     @cached_property
     def defaults(self) -> Mapping[str, Model]:
-        """The model that each name means, if any does."""
+        """The model that each name means, for names with a model."""
         models = ((name, self.default(name)) for name in sorted(self.versions))
         return {name: model for name, model in models if model is not None}
 
     def default(self, name: str) -> Model | None:
-        """The model that a name means: its pinned version, or else the newest one loaded."""
+        """The model that a name means: its pinned version, or else its newest loaded version."""
         pinned, loaded = self.pins.get(name), self.loaded(name)
         default = pinned or (loaded[-1] if loaded else "")
         return self.get(name, default).model
@@ -186,7 +186,7 @@ class Registry:
 
     @cached_property
     def univariate(self) -> Mapping[str, Sequence[Model]]:
-        """The default models of one channel, by their frequency."""
+        """The default models with one channel, by frequency."""
         found: dict[str, list[Model]] = {}
         for model in self.defaults.values():
             if len(model.manifest.channels) == 1:
@@ -230,7 +230,7 @@ class Registry:
         return self.with_versions({(name, version): state})
 
     def with_versions(self, states: Mapping[tuple[str, str], VersionState | None]) -> Registry:
-        """A snapshot with other states of some versions; those of None are left out."""
+        """A snapshot with other states of some versions; None removes a version."""
         changed = {name: {**self.versions.get(name, {})} for name, _ in states}
         for (name, version), state in states.items():
             changed[name].pop(version, None)
@@ -255,7 +255,7 @@ class Registry:
 
     @cached_property
     def report(self) -> Mapping[str, str]:
-        """State of every version, by `name@version`: `ready`, `loading`, or why it is not."""
+        """State of every version, by `name@version`: `ready`, `loading`, or the reason why not."""
         report = {
             f"{name}@{version}": reason if state is State.UNAVAILABLE else state.lower()
             for name, version, state, reason in self.entries()
@@ -266,10 +266,10 @@ class Registry:
 
     @cached_property
     def ready(self) -> bool:
-        """Whether the server and every name answer, and nothing that is loaded has failed.
+        """Whether the server and every name answer, and no loaded model has failed.
 
-        A version that was refused does not count while another one answers to the name. Nor does a
-        model that was never wanted, was unloaded on request, or is loaded on demand.
+        A refused version does not count while another version of the name answers. Nor does a model
+        that was never wanted, was unloaded on request, or is loaded on demand.
         """
         states = [(name, each) for name, of in self.versions.items() for each in of.values()]
         wanted = {name for name, state in states if state.wanted and state.refused}
@@ -281,10 +281,10 @@ class Registry:
 
 
 def unready(report: Mapping[str, str], reason: str) -> dict[str, str]:
-    """A `Registry.report` of a server that answers nothing, for a reason."""
+    """A `Registry.report` in which ready versions have the reason why the server is not ready."""
     return {key: reason if state == "ready" else state for key, state in report.items()}
 
 
 def public_reason(reason: str) -> str:
-    """A reason for callers without a key: errors quote files and libraries."""
+    """A reason for callers without a key: errors may name files and libraries."""
     return reason if reason in _PUBLIC else "unavailable; the log says why"

@@ -1,4 +1,4 @@
-"""The models of a repository: loads, replaces and unloads them while others answer."""
+"""The models of a repository, which are loaded, replaced and unloaded while others answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# All models are closed by then, so that the scheduler's threads have nothing left to run.
+# All models are closed by then, so the scheduler's threads have nothing left to run.
 _SCHEDULER_SECONDS = 0.5
 # A load in progress fails as soon as it needs the scheduler, or ends soon after.
 _JOIN_SECONDS = 4.0
@@ -44,15 +44,15 @@ _PRUNE_SECONDS = 1.0
 
 
 class Repository:
-    """Reconciles the models that are loaded with what the folder holds and the operator wants.
+    """Reconciles the loaded models with the bundles of the folder and the operator's choice.
 
-    At the start the policy chooses the versions to load. From then on a poll of the folder acts on
-    what has changed in it; an explicit load or unload acts on one model at once. Changes take
-    turns. `start`, `load`, `unload`, `poll`, `index` and `close` read files and block: they are not
-    for an event loop. All of them may be called from several threads.
+    At the start the policy chooses the versions to load. Later a poll of the folder acts on its
+    changes, and an explicit load or unload acts on one model at once. Changes take turns. `start`,
+    `load`, `unload`, `poll`, `index` and `close` read files and block: they are not for an event
+    loop. All of them may be called from several threads.
 
-    Without a `mirror` others fill the folder; without `watch_seconds` it is never polled. A model
-    is closed `request_seconds`, the most that a request takes, after it left the registry. The
+    Without a `mirror` other programs fill the folder; without `watch_seconds` it is never polled. A
+    model is closed `request_seconds` after it left the registry: no request takes longer. The
     scheduler is closed after the models, and the cache is stopped before them.
     """
 
@@ -88,7 +88,7 @@ class Repository:
         # Held while models are loaded and unloaded; guards the three below.
         self._changing = threading.Lock()
         self._seen: Fingerprints = {}
-        # Models whose changes could not be acted on, for an error of the file system.
+        # Models with changes that an error of the file system has delayed.
         self._behind: set[str] = set()
         self._mirror_failures: Mapping[tuple[str, str], str] = {}
         self._stopped = threading.Event()
@@ -119,12 +119,12 @@ class Repository:
 
     @property
     def registry(self) -> Registry:
-        """What is served now; a model found in it answers for another `request_seconds`."""
+        """The served versions; a model found in it answers for another `request_seconds`."""
         return self.versions.registry
 
     @property
     def snapshot(self) -> Registry:
-        """The registry with the state of the server: the same object until anything changes."""
+        """The registry with the state of the server: the same object until one of them changes."""
         lost = self.lost
         cause = self.registry, self._metrics.changes, self.draining, dict(lost)
         known, snapshot = self._snapshot
@@ -150,7 +150,7 @@ class Repository:
         return [states[key].entry(*key) for key in ordered]
 
     def start(self) -> None:
-        """Load what the policy chooses, and watch the folder; StartError if nothing can serve."""
+        """Load the chosen versions, and watch the folder; StartError if no model can serve."""
         fill(self._store, self._mirror)
         with self._changing:
             try:
@@ -170,10 +170,10 @@ class Repository:
         """Load a version as its bundle is now.
 
         The bundle is checked, opened and tested before it takes traffic. It replaces a model of the
-        same version that came from another bundle or has failed. Any other is left as it is, and
-        loaded into memory if it is not there. Without a version those that the policy chooses of
-        what is on disk replace all others of the model. LoadFailedError says that a bundle was
-        refused: the others are loaded, and what was there before still answers.
+        same version that came from another bundle or has failed. A current model stays, and is
+        loaded into memory if necessary. Without a version, the versions on disk that the policy
+        chooses replace all others of the model. LoadFailedError: a bundle was refused; the other
+        versions are loaded, and the previous model still answers.
         """
         self._fetch(name, version)
         present = self._store.find(name, version)
@@ -197,10 +197,10 @@ class Repository:
                 self.versions.unload(name, each)
 
     def poll(self) -> None:
-        """Load bundles that were added or changed since the last poll, unload those removed.
+        """Load bundles that were added or changed since the last poll; unload removed ones.
 
-        A bundle that was refused is not tried again until it changes, unless that was for an error
-        of the file system or a shortage that may pass. One that was unloaded on request stays so.
+        A refused bundle is not tried again until it changes, unless the reason was an error of the
+        file system or a shortage that may pass. A version unloaded on request stays unloaded.
         """
         if self._mirror is not None:
             self._mirror.refresh()
@@ -236,7 +236,7 @@ class Repository:
                 and (name, version) not in self._mirror_failures
                 and self._is_removed(name, version)
             ]
-            # If all bundles are missing at once, so is their volume.
+            # If all bundles are missing at once, their volume is.
             if not removed or not self._store.versions():
                 return
             for name, version, state in removed:
@@ -251,7 +251,7 @@ class Repository:
         self.draining = True
 
     def close(self, timeout: float) -> None:
-        """Finish what was accepted, within `timeout` seconds over all models."""
+        """Finish accepted runs, within `timeout` seconds over all models."""
         self.drain()
         self._stopped.set()
         if self._cache is not None:
@@ -269,7 +269,7 @@ class Repository:
 
     @property
     def going(self) -> bool:
-        """Whether a load or run is still in progress after `close`."""
+        """Whether a thread with a load or run is still alive after `close`."""
         owners = (self._scheduler, self._cache)
         return self._watcher.is_alive() or any(each.going for each in owners if each is not None)
 
@@ -294,7 +294,7 @@ class Repository:
                 logged = str(error)
 
     def _fetch(self, name: str, version: str | None) -> None:
-        """Mirror the versions to load; without object storage the folder may still have them."""
+        """Mirror the versions to load; if object storage fails, the folder may still have them."""
         if self._mirror is None:
             return
         try:
@@ -323,7 +323,7 @@ class Repository:
                 self._metrics.refused(name, version)
 
     def _initial_load(self, name: str, present: Mapping[str, str]) -> None:
-        """Load what the policy chooses of a model, or an older version if that is refused."""
+        """Load the chosen versions of a model, or an older version if these are refused."""
         chosen = self._policy.choose(name, present)
         older = sorted(present.keys() - set(chosen), key=int, reverse=True)
         for version in [*chosen, *(older if self._policy.may_fall_back(name) else [])]:
@@ -332,14 +332,14 @@ class Repository:
             try:
                 self.versions.load(name, version, wanted=version in chosen)
             except LoadFailedError as error:
-                # The registry has the reason. A device that does not work is no bundle's fault.
+                # The registry has the reason. A broken device is not the bundle's fault.
                 if isinstance(error.__cause__, StartError):
                     raise error.__cause__ from None
 
     def _refuse_to_start(self) -> None:
         if not self._seen and not self._mirror_failures:
             raise StartError(self._nothing_here())
-        # There is no reason if all names are pinned to versions that are not there.
+        # There is no reason if all names are pinned to missing versions.
         if reasons := [f"  {state.refused}" for _, _, state in self.registry if state.refused]:
             place = self._mirror or self._store.folder
             raise StartError(
@@ -356,7 +356,7 @@ class Repository:
         return f"model repository {place}: no bundle in it; {hint}"
 
     def _reconcile(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
-        """Act on the changes of a model, from its fingerprints by version before and now."""
+        """Act on changes of a model, given its former and current fingerprints by version."""
         removed = [version for version in seen if version not in present]
         chosen = self._policy.choose(name, present)
         changed = {version for version in chosen if present[version] != seen.get(version)}
@@ -375,7 +375,7 @@ class Repository:
             self.versions.unload(name, version)
 
     def _load_all(self, name: str, versions: Sequence[str], *, alone: bool, now: bool) -> None:
-        """Load versions of a model, then unload all others of it if they are to be alone."""
+        """Load versions of a model; with `alone` then unload its other versions."""
         reasons = []
         for version in versions:
             if self.draining:

@@ -1,4 +1,4 @@
-"""A run of a model that was accepted: the future of its outputs."""
+"""An accepted run of a model: the future of its outputs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _logger = logging.getLogger(__name__)
 class Run:
     """Windows to run through a model, together or in parts; the future of their outputs.
 
-    What runs it calls `succeed` or `fail`, on any thread; the first call decides. A scheduler
-    calls `end` with its lock held, and `notify` without. Times are on the clock of
-    `time.monotonic`. `concurrent.futures.Future` would cost as much as the rest of a scheduler.
+    Its runner calls `succeed` or `fail`, on any thread; the first call decides. A scheduler calls
+    `end` with its lock held, and `notify` without. Times are on the clock of `time.monotonic`.
+    `concurrent.futures.Future` would take as long as the rest of a scheduler.
 
     `cancel` fails the run with `CancelledError` unless it has ended. `feeds`, `[windows, …]` by
     input name, are empty where another process has them.
 
     Attributes:
-        submitted: When it was made, or its model was last loaded if it waited for that.
+        submitted: When it was made, or when the load ended that it waited for.
         began: When the first of its batches was taken; infinity before.
         ended: When the last of its batches had run.
-        loading: Seconds from when it was made to that load; 0 if it waited for none.
+        loading: Seconds that it waited for a load; 0 without a load.
         batch: Windows of the largest of its batches.
-        bytes: What it holds: its feeds and, once it is split, arrays for all of its outputs.
-        taken: How many of its windows, the first ones, are in batches.
-        delivered: How many of them were run.
+        bytes: Size of its feeds and, once it is split, of the arrays for its outputs.
+        taken: Number of its first windows that are in batches.
+        delivered: Number of its windows that were run.
         outputs: `[windows, …]` by name, once it has succeeded.
     """
 
@@ -82,27 +82,27 @@ class Run:
         return self.outputs
 
     def cancel(self) -> bool:
-        """Give it up: what of it still waits is not run. Returns False if it had ended before."""
+        """Give it up: its waiting windows are not run. Returns False if it had ended before."""
         if not self.over:
             self._cancel(self)
         return isinstance(self.error, CancelledError)
 
     def add_done_callback(self, callback: Callable[[Run], object], /) -> None:
-        """Have a function called with it when it has ended, on any thread; at once if it has."""
+        """Call a function with it once it has ended, on any thread; at once if it has."""
         self._callbacks.append(callback)
-        # If it ends right now, this thread or the one that ends it sees the callback, or both do.
+        # If it ends right now, this thread or the ending one sees the callback, or both do.
         if self.over:
             self.notify()
 
     def succeed(self, outputs: Arrays) -> None:
-        """End it with outputs, and call its callbacks; nothing if it has ended."""
+        """End it with outputs, and call its callbacks; does nothing if it has ended."""
         if not self.over:
             self.outputs = outputs
             self.over = True
             self.notify()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, and call its callbacks; nothing if it has ended."""
+        """End it with an error, and call its callbacks; does nothing if it has ended."""
         if not self.over:
             self.end(error)
             self.notify()
@@ -126,7 +126,7 @@ class Run:
 
 
 def notify(callback: Callable[..., object], *values: object) -> None:
-    """Call a callback of another part; if it fails, that costs a line in the log."""
+    """Call a callback of another part; its failure is only logged."""
     try:
         callback(*values)
     except Exception:
@@ -134,16 +134,16 @@ def notify(callback: Callable[..., object], *values: object) -> None:
 
 
 def own_error(error: BaseException) -> Exception:
-    """A copy of an error for one client: raising an error adds to its traceback.
+    """A copy of an error for one client, as raising an error adds to its traceback.
 
-    What keeps a raised error keeps the frames that it passed, and most of these keep the run: a
-    cycle, which only the garbage collector would free. An error that is not the service's becomes
-    the cause of a `ModelFailedError`.
+    A raised error holds the frames that it passed, and most of these hold the run: a cycle, which
+    only the garbage collector would free. An error that is not a `ServiceError` becomes the cause
+    of a `ModelFailedError`.
     """
     if isinstance(error, CancelledError):
         return CancelledError()
     if isinstance(error, ServiceError):
-        # Not by `copy`, which would call the constructor with the message alone.
+        # `copy` would call the constructor with the message alone.
         own = type(error).__new__(type(error), *error.args)
         own.__dict__.update(error.__dict__)
         own.__cause__ = error.__cause__

@@ -17,13 +17,13 @@ from foretell.service.settings import DeviceChoice
 _logger = logging.getLogger(__name__)
 
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
-# Its kernel is slower than those of the parts: by a quarter of a whole PatchTST.
+# Its kernel is slower than the kernels of its parts: a whole PatchTST takes a quarter longer.
 _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 # Severities of onnxruntime's own log: from errors on, and from crashes on.
 _ERRORS, _NOTHING = 3, 4
 GPU_BATCH = 128
-# Smaller ones cost a CPU more of what every run costs, larger ones leave its caches; where in
-# between a model is fastest is `selftest.fastest_batch`'s to find out.
+# Smaller batches pay the fixed cost of a run more often, larger ones leave the CPU's caches.
+# `selftest.fastest_batch` finds the fastest size of a model.
 CPU_BATCH = 8
 
 
@@ -54,7 +54,7 @@ class Runtime:
 
     @property
     def build(self) -> dict[str, str]:
-        """What this process is made of, by label of `foretell_build_info`."""
+        """Versions and provider of this process, by label of `foretell_build_info`."""
         return {
             "version": metadata.version("foretell"),
             "python": platform.python_version(),
@@ -72,12 +72,12 @@ class Runtime:
         return {} if self._gpus is None else self._gpus.lost
 
     def inference_threads(self, threads: int) -> int:
-        """How many threads its sessions take: one a GPU, or `threads` on the CPU."""
+        """Number of inference threads: one for each GPU, or `threads` on the CPU."""
         return threads if self._gpus is None else len(self._gpus.devices)
 
     @property
     def largest_batch(self) -> int:
-        """Most windows that gain from being run together on this device."""
+        """Most windows that run faster together on this device."""
         return GPU_BATCH if self.on_gpu else CPU_BATCH
 
     def open(
@@ -85,13 +85,13 @@ class Runtime:
     ) -> Session:
         """Open a session; the file is read from the private `copy` of its bundle, if there is one.
 
-        A GPU is prepared for batches of up to `max_batch` windows, which replay CUDA graphs where
-        these can be captured. With None runs may have any size, and take longer there.
+        A GPU is prepared for batches of up to `max_batch` windows, which replay CUDA graphs if
+        these can be captured. With None runs may have any size, and take longer on a GPU.
 
         Raises:
             StartError: CUDA does not work any more.
             BundleError: onnxruntime refuses the graph, or would run parts of it on the CPU although
-                the device is `cuda`.
+                the device is a GPU.
         """
         if self._gpus is not None:
             return self._gpus.open(graph, max_batch, copy)
@@ -117,9 +117,9 @@ class Runtime:
             return None
 
     def _share_arena(self) -> None:
-        """Give all sessions one arena; theirs would each keep what their largest batch took.
+        """Give all sessions one arena; separate ones would each keep their largest batch's memory.
 
-        Without an arena every large buffer is mapped anew, and its pages are cleared again.
+        Without an arena every large buffer is mapped anew, and its pages are cleared.
         """
         module = self._onnxruntime
         kinds = (module.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, module.OrtMemType.DEFAULT)

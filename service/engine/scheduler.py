@@ -1,4 +1,4 @@
-"""Natural batching: a thread that is free takes what waits; nothing is delayed to fill a batch.
+"""Natural batching: a free thread takes the waiting windows; none is delayed to fill a batch.
 
 Windows are counted, not requests: a run of many windows is split over batches, and the rest of a
 batch is filled from other runs. Only windows of the same graph of the same model share one.
@@ -38,9 +38,9 @@ class Scheduler:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._root = Root(threads)
-        # What each thread that has not left is to call.
+        # Pending calls of each thread that has not left.
         self._calls: dict[int, deque[_Call]] = {thread: deque() for thread in range(threads)}
-        # When each thread that is busy began its batch or call.
+        # When each busy thread began its batch or call.
         self._began: dict[int, float] = {}
         self._closing = False
         self._threads = [
@@ -62,8 +62,8 @@ class Scheduler:
     ) -> Queue:
         """Make a queue.
 
-        `run_batch` runs a batch: the thread's index, the graph's name and `[batch, …]` arrays in,
-        `[batch, …]` arrays out. It is called on inference threads, at once on several.
+        `run_batch` runs a batch: it takes the thread's index, the graph's name and `[batch, …]`
+        arrays, and returns `[batch, …]` arrays. Several inference threads call it at the same time.
         """
         queue = Queue(self._root, run_batch, observer, limits)
         with self._root.lock:
@@ -72,7 +72,7 @@ class Scheduler:
         return queue
 
     def on_threads(self, function: Callable[[int], None]) -> list[Future[None]]:
-        """Have every thread that is left call a function with its index, before its next batch."""
+        """Call a function on every remaining thread, with its index, before its next batch."""
         futures: list[Future[None]] = []
         with self._root.lock:
             self._check_open()
@@ -83,10 +83,10 @@ class Scheduler:
         return futures
 
     def beside(self, function: Callable[[], None]) -> Future[None]:
-        """Have one more thread call a function, after those that were given before.
+        """Call a function on an extra thread, after earlier calls.
 
-        It may be called with the queues' lock. What has not begun when the scheduler is closed is
-        cancelled.
+        It may be called with the queues' lock. Closing the scheduler cancels calls that have not
+        begun.
         """
         self._check_open()
         future: Future[None] = Future()
@@ -95,21 +95,21 @@ class Scheduler:
 
     @property
     def lost(self) -> ServiceError | None:
-        """Why all threads have left, if so."""
+        """Why all threads have left; None while any is left."""
         return self._root.lost
 
     @property
     def going(self) -> bool:
-        """Whether any of its threads is still at something."""
+        """Whether any of its threads is alive."""
         return any(thread.is_alive() for thread in self._threads)
 
     @property
     def busy_seconds(self) -> float:
-        """For how long a thread has been at the same batch or call; the longest of all."""
+        """The longest time that a thread has spent on its current batch or call."""
         return time.monotonic() - min(self._began.copy().values(), default=math.inf)
 
     def close(self, timeout: float) -> None:
-        """Close every queue and stop the threads; what still waits after `timeout` fails."""
+        """Close every queue and stop the threads; runs that still wait after `timeout` fail."""
         end = time.monotonic() + timeout
         with self._root.lock:
             self._closing = True
@@ -126,7 +126,7 @@ class Scheduler:
             raise NotReadyError("the server is stopping")
 
     def _dismiss(self, threads: Iterable[int], error: ServiceError) -> None:
-        """Have threads leave; their calls fail, and if they were the last, all that waits."""
+        """Make threads leave; their calls fail, and after the last thread all waiting runs fail."""
         root = self._root
         with root.lock:
             left = [call for thread in threads for call in self._calls.pop(thread, ())]
@@ -150,7 +150,7 @@ class Scheduler:
             pass
 
     def _step_beside(self) -> bool:
-        """Make the next call of `beside`; nothing of it is held while the thread waits."""
+        """Make the next call of `beside`; its frame frees the call before the next wait."""
         call = self._beside.get()
         if call is None:
             return False
@@ -161,7 +161,7 @@ class Scheduler:
         return True
 
     def _step(self, thread: int) -> bool:
-        """Do what is next; nothing of it is held while the thread waits for something else."""
+        """Do the next job; its frame frees the job before the next wait."""
         job = self._next(thread)
         if job is None:
             return False
@@ -173,7 +173,7 @@ class Scheduler:
         return True
 
     def _next(self, thread: int) -> Batch | _Call | None:
-        """Wait for what a thread is to do; None once it has left."""
+        """Wait for the next job of a thread; None once it has left."""
         root = self._root
         slept = False
         while True:
@@ -195,7 +195,7 @@ class Scheduler:
             slept = bell.acquire()
 
     def _run(self, thread: int, batch: Batch) -> DeviceLostError | None:
-        """Run a batch, without the lock; returns an error for which the thread has to leave."""
+        """Run a batch, without the lock; returns an error that makes the thread leave."""
         root, queue, slices = self._root, batch.queue, batch.slices
         if root.ended:
             root.notify()
@@ -228,7 +228,7 @@ class Scheduler:
 
 
 def assemble(slices: Sequence[Slice]) -> Arrays:
-    """The feeds of a batch, `[batch, …]` by input name; those of a single slice are not copied."""
+    """The feeds of a batch, `[batch, …]` by input name; a single slice is not copied."""
     feeds = {}
     for name in slices[0][0].feeds:
         parts = [run.feeds[name][start:stop] for run, start, stop in slices]
@@ -237,7 +237,7 @@ def assemble(slices: Sequence[Slice]) -> Arrays:
 
 
 def check_rows(outputs: Arrays, windows: int) -> None:
-    """Raise ModelFailedError unless a batch of windows has as many rows of every output."""
+    """Raise ModelFailedError unless every output has a row for each window."""
     for name, rows in outputs.items():
         if rows.ndim == 0 or len(rows) != windows:
             raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")
@@ -259,7 +259,7 @@ def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:
 
 
 def _wanted(outputs: Arrays, attention: Sequence[str]) -> Arrays:
-    """The outputs that a run wants: all but attention that it does not name."""
+    """The outputs of a run: all but attention that it does not name."""
     names = (FORECAST, MARGIN, DISTRIBUTION, *attention)
     return {name: outputs[name] for name in names if name in outputs}
 
@@ -267,7 +267,7 @@ def _wanted(outputs: Arrays, attention: Sequence[str]) -> Arrays:
 def _call(
     thread: int, function: Callable[[int], None], future: Future[None]
 ) -> DeviceLostError | None:
-    """Make a call, unless it was cancelled; what it raises is the future's. As `_run`."""
+    """Make a call, unless it was cancelled; its error goes to the future. Returns as `_run`."""
     if future.set_running_or_notify_cancel():
         try:
             function(thread)

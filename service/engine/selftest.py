@@ -1,4 +1,4 @@
-"""Whether a model is what its bundle promises, on the device that serves it, and stays so."""
+"""Tests a model against its bundle on the serving device, at the load and after failures."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from foretell.service.session import Session, Shape
 
 _logger = logging.getLogger(__name__)
 
-# Windows of a run that a CPU is tried with, and the least that a size must gain on the usual one:
-# less may be chance.
+# Sizes of runs that are timed on a CPU, rounds, and the least gain over the usual size: less may be
+# chance.
 _SIZES, _ROUNDS, _GAIN = (2, 4, 8, 16), 12, 1.05
-# Seconds that a thread spends on them: of CPU, and by the clock. The second is longer, so that a
-# busy machine tries more than the smallest size.
+# Seconds that a thread spends on timing: CPU time, and time by the clock. The second is longer, so
+# that a busy machine tries more than the smallest size.
 _TIMING_SECONDS, _MOST_TIMING_SECONDS = 0.3, 1.0
-# Runs in a row that fail before a model is tested, and the pauses between tests that fail.
+# Failed runs in a row before a model is tested, and the pauses between failed tests.
 _FAILURES, _FIRST_SECONDS, _LONGEST_SECONDS = 3, 1.0, 60.0
 
-# The CPU seconds for each window, of every run, by windows of a run.
+# CPU seconds of a window in each run, by the size of the run.
 Seconds = dict[int, list[float]]
 
 
 def fastest_batch(seconds: Seconds, usual: int) -> int:
-    """The size of runs whose windows take the least time, or the usual one if that is near.
+    """The size of runs with the least time for a window, or the usual size if it is near.
 
-    Whatever else a machine does only makes runs slower: the faster ones of a size, not its median,
-    say what it takes. A size that fails on one inference thread is too large for all. Larger sizes
-    than the usual one are only taken for a clear gain.
+    Other work of the machine only makes runs slower, so a size is measured by its lower quartile,
+    not its median. A size that fails on one inference thread is too large for all. Another size
+    than the usual one is only taken for a clear gain.
     """
     too_large = min((size for size, each in seconds.items() if inf in each), default=inf)
     took = {
@@ -51,7 +51,7 @@ def fastest_batch(seconds: Seconds, usual: int) -> int:
 
 
 class SelfTest:
-    """What the graphs of a bundle must take and return, by its manifest and probes."""
+    """Checks the graphs of a bundle against its manifest and probes."""
 
     def __init__(self, folder: Path, manifest: Manifest, probes: bytes, max_batch: int) -> None:
         self._manifest = manifest
@@ -81,16 +81,16 @@ class SelfTest:
             raise BundleError(f"{session.graph}: it has no output {', '.join(sorted(missing))}")
 
     def replay(self, session: Session, thread: int = 0) -> None:
-        """Compare the probes' forecasts, many together and one alone, with the expected ones."""
+        """Compare forecasts of the probes, in batches and one alone, with the expected ones."""
         count = len(self._probes[FORECAST])
         for start in range(0, count, self._max_batch):
             self._compare(session, thread, slice(start, start + self._max_batch))
         self._compare(session, thread, slice(1))
 
     def time_runs(self, session: Session, seconds: Seconds, thread: int) -> None:
-        """Note in `seconds` what runs of several sizes cost a CPU, while other threads do the same.
+        """Add to `seconds` the CPU time of runs of several sizes, while other threads do the same.
 
-        Infinity stands for a size that fails. What the larger ones took of memory is given back.
+        Infinity stands for a size that fails. Memory of the larger sizes is given back.
         """
         most = _SIZES[-1]
         probes = {
@@ -101,17 +101,17 @@ class SelfTest:
         enough = time.thread_time() + _TIMING_SECONDS
         end = time.monotonic() + _MOST_TIMING_SECONDS
         for size in _SIZES * _ROUNDS:
-            # In CPU time: by the clock, HTTP workers that start now would slow long runs down more.
+            # CPU time, as starting HTTP workers would slow long runs down more by the clock.
             began = time.thread_time()
             try:
                 session.run({name: rows[:size] for name, rows in probes.items()}, thread)
             except ModelFailedError:
-                # There may be too little memory for so many windows.
+                # There may be too little memory for this size.
                 seconds.setdefault(size, []).append(inf)
                 break
             ended = time.thread_time()
             seconds.setdefault(size, []).append((ended - began) / size)
-            # The next one may take twice as long.
+            # The next size may take twice as long.
             if ended + 2 * (ended - began) > enough or time.monotonic() > end:
                 break
         session.shrink({name: rows[:1] for name, rows in probes.items()})
@@ -152,7 +152,7 @@ class SelfTest:
 
 
 def _admits(shape: Shape, wanted: Shape) -> bool:
-    """Whether a shape, in which None is any length, can be the wanted one."""
+    """Whether a shape, with None for any length, can be the wanted one."""
     return len(shape) == len(wanted) and all(
         size in (None, own) for size, own in zip(shape, wanted, strict=True)
     )
@@ -161,9 +161,9 @@ def _admits(shape: Shape, wanted: Shape) -> bool:
 class Health:
     """Watches the runs of a model; threads may share it.
 
-    Some histories may make a healthy model fail. So failed runs, several in a row, are only a
-    suspicion, and the self-test decides. What has failed is tested again until it works, at
-    intervals that grow from `first_seconds` to a minute.
+    Some histories may make a healthy model fail. So several failed runs in a row only start the
+    self-test, which decides. A failed model is tested again until it works, at intervals that grow
+    from `first_seconds` to a minute.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Health:
         # Runs in a row that failed.
         self.failures = 0
         self._testing = False
-        # Why the model does not work, if so.
+        # Why the model does not work; None while it works.
         self.failure: str | None = None
 
     def succeeded(self) -> None:
@@ -195,14 +195,14 @@ class Health:
             if self._testing or self.failures < _FAILURES:
                 return
             self._testing = True
-        # Not in the thread of the run, which the self-test may need.
+        # On a thread of its own: the self-test may need the thread of the run.
         examiner = threading.Thread(target=self._examine, name=f"test-{self._name}", daemon=True)
         try:
             examiner.start()
         except RuntimeError as reason:
             _logger.error("%s cannot be tested: %s", self._name, reason)
             with self._changing:
-                # Without a test it must not stay down: the next run that fails begins anew.
+                # Without a test the model must not stay down: later failures start a new test.
                 self._testing, self.failure = False, None
             self._changed()
 

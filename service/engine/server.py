@@ -1,4 +1,4 @@
-"""The engine as a process of its own: it runs models for the HTTP workers that are connected."""
+"""The engine in a process of its own: it runs models for the connected HTTP workers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from foretell.service.errors import ModelFailedError, NotReadyError, ServiceErro
 
 _logger = logging.getLogger(__name__)
 
-# How soon workers hear of a model that has failed, or of a version that was found in the folder.
+# How often the engine looks for changes to send to workers, such as a failed model.
 _LOOK_SECONDS = 0.1
-# For the registry to be written to every worker after a load or unload.
+# Time to write the registry to every worker after a load or unload.
 _WRITE_SECONDS = 5.0
 _POLL_SECONDS = 0.002
-# For the runs that are going on when the engine ends; those of a lost GPU have failed by then.
+# Time for current runs when the engine ends; runs of a lost GPU have failed by then.
 _LAST_RUNS_SECONDS = 5.0
 
 _Pieces = list[bytes | memoryview]
@@ -43,22 +43,22 @@ class EngineServer:
         self.closing = False
         self._workers: set[_WorkerConnection] = set()
         self._publishing = asyncio.Lock()
-        # A publish that has not begun; there is at most one besides the one that is going on.
+        # A publish that has not begun; at most one besides the current one.
         self._next: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        # Number of each load, and a frame with its `ipc.Load`, written once for all workers.
+        # Number and frame of each load, an `ipc.Load` that is encoded once for all workers.
         self._loads: WeakKeyDictionary[Model, tuple[int, NDArray[np.uint8]]] = WeakKeyDictionary()
-        # Also those that were unloaded and still answer requests that had found them.
+        # Includes unloaded models that still answer requests.
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
         self._ended: deque[tuple[_WorkerConnection, int, Run]] = deque()
         self._woken = False
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
-        """Serve until `tick` says to stop; what was accepted by then is answered, within seconds.
+        """Serve until `tick` returns False, then answer accepted runs for a few seconds.
 
-        `tick` is called every tenth of a second, and returns whether to go on.
+        `tick` is called every tenth of a second.
         """
         # The parent owns the socket's name: the next engine listens on it, too.
         options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
@@ -90,7 +90,7 @@ class EngineServer:
         self._start_publishing()
 
     def disconnect(self, worker: _WorkerConnection) -> None:
-        """A worker is lost; its runs are cancelled."""
+        """Remove a lost worker, and cancel its runs."""
         self._workers.discard(worker)
         runs, worker.runs = worker.runs, {}
         for run in runs.values():
@@ -107,9 +107,9 @@ class EngineServer:
         return model
 
     def ended(self, worker: _WorkerConnection, number: int, run: Run) -> None:
-        """A run has ended, on an inference thread or this one."""
+        """Queue the result of an ended run; called on an inference thread or this one."""
         self._ended.append((worker, number, run))
-        # Runs that end before the loop gets to it need no wake-up of their own.
+        # One wake-up serves all runs that end before the loop handles it.
         if not self._woken:
             self._woken = True
             self._loop.call_soon_threadsafe(self._send_results)
@@ -118,12 +118,12 @@ class EngineServer:
         self._woken = False
         while self._ended:
             worker, number, run = self._ended.popleft()
-            # A run that is not there any more was cancelled.
+            # A missing run was cancelled.
             if worker.runs.pop(number, None) is not None:
                 worker.send_result(number, run)
 
     async def call(self, method: str, arguments: Sequence[Any]) -> tuple[Any, Arrays]:
-        """Call a method of the engine for a worker: a value and arrays."""
+        """Call a method of the engine for a worker; returns a value and arrays."""
         engine = self.engine
         match method:
             case "index":
@@ -151,8 +151,8 @@ class EngineServer:
         return any(worker.published is not snapshot for worker in self._workers)
 
     async def _publish_now(self) -> None:
-        """Write what is served to every worker; a worker that is stuck is not waited for long."""
-        # The others get the update even if the worker that called is lost meanwhile.
+        """Write the registry to every worker, waiting a few seconds at most for a stuck one."""
+        # The other workers get the update even if the calling one is lost meanwhile.
         await asyncio.shield(self._start_publishing())
         end = self._loop.time() + _WRITE_SECONDS
         while self._loop.time() < end and any(
@@ -161,7 +161,7 @@ class EngineServer:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _start_publishing(self) -> asyncio.Task[None]:
-        """Publish what is served from now on, after the publish that is going on."""
+        """Publish the registry after the current publish, if any."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._publish())
             self._tasks.add(self._next)
@@ -181,7 +181,7 @@ class EngineServer:
                 # With thousands of versions this takes a while.
                 sent, updates = await asyncio.to_thread(self._updates, registry, behind)
             except Exception:
-                # The workers go on with what they know, until something changes.
+                # The workers keep their registry until something changes.
                 _logger.exception("what is served could not be sent to the HTTP workers")
                 return
             for worker, update in updates:
@@ -191,7 +191,7 @@ class EngineServer:
     def _updates(
         self, registry: Registry, workers: Sequence[_WorkerConnection]
     ) -> tuple[_Served, list[tuple[_WorkerConnection, _Pieces]]]:
-        """What is served, and the message for each worker that does not know it."""
+        """The served versions, and the message for each worker that lacks them."""
         loads: dict[int, NDArray[np.uint8]] = {}
         versions: dict[tuple[str, str], tuple[Any, ...]] = {}
         for name, states in registry.versions.items():
@@ -203,7 +203,7 @@ class EngineServer:
                 fields = state.refused, state.changing, state.wanted
                 versions[name, version] = (number, failure, *fields)
         served = _Served(versions, {**registry.pins}, registry.not_ready)
-        # Most workers know the same.
+        # Most workers have the same state.
         written: dict[int, _Pieces] = {}
         updates = []
         for worker in workers:
@@ -223,7 +223,7 @@ class EngineServer:
 
 
 class _Served(NamedTuple):
-    """What is served: of each version the fields of `ipc.Changes`."""
+    """The served versions, each with its fields of `ipc.Changes`."""
 
     versions: Mapping[tuple[str, str], tuple[Any, ...]]
     pins: dict[str, str]
@@ -236,7 +236,8 @@ class _WorkerConnection(ipc.Connection):
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self.runs: dict[int, Run] = {}
-        # The last registry that was sent, if it could be, and what the worker knows.
+        # The last published registry, which may not have reached the worker, and the last sent
+        # state.
         self.published: Registry | None = None
         self.sent: _Served | None = None
 
@@ -296,7 +297,7 @@ class _WorkerConnection(ipc.Connection):
             self._fail(call.number, error, ServiceError("the server failed; its log says why"))
 
     def _fail(self, number: int, error: Exception, unexpected: ServiceError) -> None:
-        """Send why something failed; the log says what nobody expected."""
+        """Send an error; unexpected errors are logged and sent as `unexpected`."""
         if isinstance(error, ServiceError):
             let_go(error)
         else:
@@ -312,7 +313,7 @@ class _WorkerConnection(ipc.Connection):
 def _update(
     served: _Served, sent: _Served | None, loads: Mapping[int, NDArray[np.uint8]]
 ) -> _Pieces:
-    """The message for workers to which `sent` was sent."""
+    """The message for workers whose last state is `sent`."""
     known = sent.versions if sent is not None else {}
     changed = {key: each for key, each in served.versions.items() if known.get(key) != each}
     removed = [key for key in known if key not in served.versions]
@@ -327,8 +328,8 @@ def _update(
 
 
 def _load(model: Model) -> tuple[ipc.Load, Arrays]:
-    """What a worker has to know of a model."""
-    # As text, for integers of a manifest may have more than 64 bits.
+    """The message that describes a model to a worker."""
+    # JSON, as integers of a manifest may have more than 64 bits.
     manifest = json.dumps(model.manifest.model_dump(mode="json")).encode()
     load = ipc.Load(manifest, model.provider, model.max_batch, model.on_demand)
     calibration = model.intervals.calibration

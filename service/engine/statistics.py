@@ -1,4 +1,4 @@
-"""What an engine reports of its models: gauges for Prometheus, and Triton's statistics."""
+"""Reports on the models of an engine: gauges for Prometheus, and Triton's statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COVERAGE = Family(
     "Share of the test split that the interval of a level held, by steps ahead such as 1-24.",
     (*_MODEL, "level", "steps"),
 )
-# Of a model: whether it is in memory, what its queue holds and may hold, and its largest batch.
+# Gauges of a model: whether it is in memory, usage and limits of its queue, its largest batch.
 _SIZES = {
     "foretell_model_loaded": Family("1 while a model is in memory, else 0.", _MODEL),
     "foretell_queue_depth": Family("Windows that wait.", _MODEL),
@@ -66,24 +66,24 @@ def _coverage(model: Model) -> Iterator[tuple[Sequence[str], float]]:
 
 
 class Duration(BaseModel):
-    """How often something happened, and how many nanoseconds it took in all."""
+    """Count of events, and their total nanoseconds."""
 
     count: int = 0
     ns: int = 0
 
 
 class InferenceStatistics(BaseModel):
-    """Of requests and the batches that ran them.
+    """Statistics of requests and the batches that ran them.
 
     Attributes:
-        success: Requests that were answered, and the time of all stages together.
-        fail: Those that were not, though their model was known; their time is not counted.
-        queue: Of requests: waiting for a batch.
-        compute_input: Of requests: reading them.
-        compute_infer: Of batches: running them.
-        compute_output: Of requests: writing their answers.
-        cache_hit: There is no cache of answers.
-        cache_miss: There is no cache of answers.
+        success: Successful requests, and the time of all stages together.
+        fail: Failed requests of a known model; their time is not counted.
+        queue: Requests that waited for a batch.
+        compute_input: Requests that were read.
+        compute_infer: Batches that were run.
+        compute_output: Answers that were written.
+        cache_hit: Always 0, as answers are not cached.
+        cache_miss: Always 0, as answers are not cached.
     """
 
     success: Duration
@@ -97,14 +97,14 @@ class InferenceStatistics(BaseModel):
 
 
 class ModelStatistics(BaseModel):
-    """Of a version of a model, since the server started.
+    """Statistics of a version of a model, since the server started.
 
     https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
 
     Attributes:
-        last_inference: When its last batch had run, in milliseconds since 1970; or 0.
+        last_inference: When its last batch ended, in milliseconds since 1970; or 0.
         inference_count: Windows that batches have run.
-        execution_count: Batches.
+        execution_count: Number of batches.
         batch_stats: Empty: the sizes of batches are in the metrics, as a histogram.
     """
 
@@ -123,7 +123,7 @@ class StatisticsReport(BaseModel):
     model_stats: list[ModelStatistics]
 
 
-# Stages of the metrics, as they are called here.
+# Names of the metrics' stages in Triton's statistics.
 _STAGES = {
     "decode": "compute_input",
     "queue": "queue",
@@ -133,7 +133,7 @@ _STAGES = {
 
 
 def statistics(metrics: Metrics, versions: Iterable[tuple[str, str]]) -> StatisticsReport:
-    """The counts of versions by name and version; reads all counters and histograms once."""
+    """The counts of some versions; reads all counters and histograms once."""
     found: dict[tuple[str, ...], ModelStatistics] = {}
     for key in versions:
         last = round(metrics.last_run.get(key, 0.0) * 1000)

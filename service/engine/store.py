@@ -1,4 +1,4 @@
-"""The bundles of a repository: its folder, its mirror, and which versions are wanted."""
+"""The bundles of a repository: its folder, its mirror, and the policy that chooses versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.service.settings import Settings, VersionChoice
 from foretell.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    # It needs a library that servers of folders do without.
+    # It needs a library that servers of local folders do not need.
     from foretell.storage.mirror import Mirror
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ Fingerprints = dict[str, dict[str, str]]
 
 
 class Policy:
-    """The operator's choice: every version, or the `latest` of each model or its pinned one."""
+    """The operator's choice: every version, or only the pinned or `latest` one of each model."""
 
     def __init__(
         self, versions: VersionChoice = "all", pins: Mapping[str, str] | None = None
@@ -37,7 +37,7 @@ class Policy:
         self.only_latest = versions == "latest"
 
     def choose(self, name: str, present: Iterable[str]) -> list[str]:
-        """The versions to load of those present, the first choice first."""
+        """The versions to load, out of those present; the first choice comes first."""
         newest_first = sorted(present, key=int, reverse=True)
         if not self.only_latest:
             return newest_first
@@ -46,7 +46,7 @@ class Policy:
         return newest_first[:1]
 
     def may_fall_back(self, name: str) -> bool:
-        """Whether an older version may be loaded where the chosen one is refused at the start."""
+        """Whether an older version may be loaded if the chosen one is refused at the start."""
         return self.only_latest and name not in self.pins
 
 
@@ -86,7 +86,7 @@ class ModelStore:
         return None
 
     def find(self, name: str, version: str | None = None) -> list[str]:
-        """Versions of a model, oldest first; UnknownModelError or UnknownVersionError if none."""
+        """Versions of a model, oldest first; or UnknownModelError, UnknownVersionError."""
         present = self.versions()
         versions = [each for known, each in present if known == name]
         if not versions:
@@ -103,7 +103,7 @@ class ModelStore:
         folder = self.bundle(name, version)
         stamps = [_stamp(folder / layout.MANIFEST)]
         for file in sorted(folder.iterdir()):
-            # Programs that copy write to hidden files first, which may not be there any more.
+            # Copying programs write to hidden files first, which may have been removed.
             if file.name != layout.MANIFEST and not file.name.startswith("."):
                 with suppress(FileNotFoundError):
                     stamps.append(_stamp(file))
@@ -133,7 +133,7 @@ def _stamp(file: Path) -> str:
 
 
 def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None]:
-    """The folder of the bundles, and what fills it from object storage, if that is set."""
+    """The folder of the bundles, and its mirror if they are in object storage."""
     if isinstance(settings.models, Path):
         return settings.models, None
     from foretell.storage.location import open_location
@@ -162,6 +162,6 @@ def fill(store: ModelStore, mirror: Mirror | None) -> None:
 
 
 def without_folder(text: str, folder: Path) -> str:
-    """A message with paths relative to the repository: clients need not know where it is."""
+    """A message with paths relative to the repository, whose place clients need not know."""
     paths = "|".join(re.escape(str(path)) for path in (folder.absolute(), folder))
     return re.sub(rf"(?<![\w./-])(?:{paths})/", "", text)

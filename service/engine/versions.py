@@ -1,4 +1,4 @@
-"""The versions of a repository: each is loaded, replaced and closed while others answer."""
+"""The versions of a repository, which are loaded, replaced and closed while others answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.service.errors import LoadFailedError, ShortageError
 from foretell.service.metrics import Metrics
 
 if TYPE_CHECKING:
-    # HTTP workers import this module, and not what opens graphs.
+    # HTTP workers import this module, but not the modules that open graphs.
     from foretell.service.engine.model import Model
 
 _logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Versions:
         self._memory = memory
         self._request_seconds = request_seconds
         self.registry = registry
-        # Name and version of what was refused for a shortage that may pass.
+        # Name and version of bundles refused because of a shortage that may pass.
         self.short: set[tuple[str, str]] = set()
         self._closing: dict[Model, threading.Timer] = {}
         # Held to replace the registry: the timers do so, too.
@@ -61,8 +61,8 @@ class Versions:
         """Load a version, unless it works and is loaded from the same bundle.
 
         With `wanted` the server is not ready without it; with `now` a model that is loaded on
-        demand comes into memory at once. LoadFailedError says that the bundle is refused: what was
-        there still answers.
+        demand comes into memory at once. LoadFailedError: the bundle is refused; the previous model
+        still answers.
         """
         state = self.registry.get(name, version)
         state = replace(state, wanted=state.wanted or wanted)
@@ -92,7 +92,7 @@ class Versions:
                 model.load()
             return
         seconds = time.monotonic() - started
-        # A version is in the registry before anything is counted of it.
+        # A version is in the registry before its metrics are counted.
         with self._replacing:
             self.registry = self.registry.with_version(name, version, loaded)
             if old is not None:
@@ -105,7 +105,7 @@ class Versions:
     def _refuse(
         self, name: str, version: str, state: VersionState, error: Exception, model: Model | None
     ) -> LoadFailedError:
-        """Note why a version was refused, and close its model if that was opened."""
+        """Store why a version was refused, and close its model if it was opened."""
         full = str(error) or type(error).__name__
         reason = without_folder(full, self._store.folder)
         # Logged once: a shortage may last for days.
@@ -130,7 +130,7 @@ class Versions:
             with self._replacing:
                 self.registry = self.registry.with_version(name, version, unloading)
                 self._close_later(cast("Model", state.model), unloading)
-        # One that is unloading already is forgotten once it is closed.
+        # A version that is unloading already is removed once it is closed.
         elif state.changing is None and version in self.registry.versions.get(name, {}):
             self.put(name, version, self._unloaded(name, version))
 
@@ -140,16 +140,16 @@ class Versions:
         self.put(name, version, kept)
 
     def _unloaded(self, name: str, version: str) -> VersionState | None:
-        """The state of a version that is not loaded: the index lists what is on disk."""
+        """The state of an unloaded version; None if it is not on disk, where the index finds it."""
         return VersionState() if self._store.has(name, version) else None
 
     def prune_counts(self) -> None:
-        """Drop the metrics of versions that are not served, also of answers that ended later."""
+        """Drop the metrics of versions out of service, including answers that ended later."""
         with self._replacing:
             self._metrics.keep(self.registry.counted)
 
     def close(self, end: float) -> None:
-        """Close all models, and finish what they accepted until `end` by `time.monotonic`."""
+        """Close all models, and finish their accepted runs until `end` by `time.monotonic`."""
         with self._replacing:
             closing = dict(self._closing)
             models = [*self.models, *closing]
@@ -161,7 +161,7 @@ class Versions:
             timer.join(max(0.0, end - time.monotonic()))
 
     def _close_later(self, model: Model, unloading: VersionState | None = None) -> None:
-        """Close a model that is not in the registry any more, once no request can have it."""
+        """Close a model that has left the registry, once no request can hold it."""
         timer = threading.Timer(self._request_seconds, self._close, (model, unloading))
         timer.name = f"close-{model.name}@{model.version}"
         timer.daemon = True
@@ -186,6 +186,6 @@ class Versions:
 
 
 def _is_current(model: Model, opened: str, fingerprint: str) -> bool:
-    """Whether opening the bundle again would make nothing better."""
+    """Whether a model works and its bundle is unchanged."""
     works = model.on_demand or not model.failure
     return works and (opened == fingerprint or model.is_of_folder())

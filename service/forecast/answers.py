@@ -1,7 +1,7 @@
-"""What answers hold, for the OpenAPI document alone: no request makes any of this.
+"""Types of answers, for the OpenAPI document only: no request creates them.
 
-Answers are written as plain JSON (`encode`, `backtest`, `attention`); tests check real ones against
-these types.
+Answers are written as plain JSON (`encode`, `backtest`, `attention`); tests check real answers
+against these types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AxisName = Literal["channel", "head", "query", "key", "kept"]
 
 
 class Error(BaseModel):
-    """What went wrong, and where."""
+    """An error, and its place in the request."""
 
     code: str = Field(description="The HTTP status, as text.", examples=["422"])
     message: str = Field(examples=["expected a finite number, got NaN"])
@@ -28,55 +28,55 @@ class Error(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """The body of every answer that is no success."""
+    """The body of every error."""
 
     error: Error
 
 
 class PatchLabel(BaseModel):
-    """The first and the last step of a patch, as in a single step's label."""
+    """Labels of the first and the last step of a patch."""
 
     start: int | str
     end: int | str
 
 
 class Attention(BaseModel):
-    """What one attention stage looked at.
+    """The attention of one stage.
 
-    A stage of the form `none` has but a name, a kind and a form. Labels of steps are timestamps if
-    the input has them; otherwise numbers, the first forecast step's 0. Channels have their names,
-    landmarks and clusters numbers. A position that stands for nothing is null.
+    A stage of the form `none` only has a name, a kind and a form. Labels of steps are timestamps if
+    the input has them, otherwise numbers, with 0 for the first forecast step. Labels of channels
+    are names; labels of landmarks and clusters are numbers. Padding is null.
     """
 
     name: str
     kind: str = Field(description="The mechanism, for the reader.", examples=["softmax"])
     form: Form = Field(
-        description="How the answer has the map: `dense`, all weights; `circulant`, all weights, "
-        "and the lags they come from; `sparse`, weights of some keys of each query; `none`, not."
+        description="Form of the map: `dense`, all weights; `circulant`, all weights, "
+        "and the lags they come from; `sparse`, weights of some keys of each query; `none`, no map."
     )
     shape: list[int] | None = None
     axes: list[AxisName] | None = optional("Axes of `weights`.")
     weights: list[Any] | None = optional("Nested lists of that shape.")
     keys: list[Any] | None = optional(
-        "Sparse maps: which key each weight is of, from 0; -1 is none. In the shape of `weights`."
+        "Sparse maps: the key of each weight, from 0, or -1 for none; in the shape of `weights`."
     )
-    channels: list[str] | None = optional("Along the channel axis.")
-    heads: list[int] | None = optional("Along the head axis.")
-    query: list[int | str | PatchLabel | None] | None = optional("Along the query axis.")
-    key: list[int | str | PatchLabel | None] | None = optional("Of every key, in order.")
+    channels: list[str] | None = optional("Labels along the channel axis.")
+    heads: list[int] | None = optional("Labels along the head axis.")
+    query: list[int | str | PatchLabel | None] | None = optional("Labels along the query axis.")
+    key: list[int | str | PatchLabel | None] | None = optional("Labels of all keys, in order.")
     lags: list[int] | None = optional("Circulant maps: chosen lags, in positions of the axes.")
     lag_durations: list[str | None] | None = optional(
-        "The lags as ISO 8601 durations; null for business days, which have none."
+        "The lags as ISO 8601 durations; null without such a duration, as for business days."
     )
     lag_weights: list[float] | None = None
     correlation: list[float] | None = optional("Mean correlation by lag.")
 
 
 class Correction(BaseModel):
-    """What the quantiles were corrected by."""
+    """The correction of the quantiles."""
 
     method: Literal["history"]
-    origins: int = Field(description="Forecasts of rows of the history, compared with them.")
+    origins: int = Field(description="Forecasts of the history that were compared with it.")
 
 
 class Forecast(BaseModel):
@@ -86,10 +86,8 @@ class Forecast(BaseModel):
     name: str
     mean_forecast: list[float] | list[list[float]]
     frequency: Literal["S", "T", "H", "D", "W", "M", "Q", "Y"]
-    frequency_multiple: int | None = optional("Units a step, where not 1.")
-    frequency_alias: str | None = optional(
-        "The pandas alias, where the letter alone does not say it."
-    )
+    frequency_multiple: int | None = optional("Units in a step, if not 1.")
+    frequency_alias: str | None = optional("The pandas alias, if the letter alone is ambiguous.")
     start_timestamp: str = Field(description="The first forecast step; empty if unknown.")
     timestamps: list[str] | None = None
     channels: list[str] | None = optional(
@@ -97,26 +95,26 @@ class Forecast(BaseModel):
         "reads."
     )
     quantiles: dict[str, list[float] | list[list[float]]] | None = optional(
-        "By level, such as `0.9`; each in the shape of `mean_forecast`."
+        "Quantiles by level, such as `0.9`; each in the shape of `mean_forecast`."
     )
-    calibration: Correction | None = optional("Where `options.calibration` was `history`.")
+    calibration: Correction | None = optional("Present if `options.calibration` is `history`.")
     rolled_from: int | None = optional(
-        "Where the horizon is over the model's: the first step, from 0, that was forecast from "
+        "If the horizon is over the model's: the first step, from 0, that was forecast from "
         "forecasts."
     )
     filled: dict[str, int] | None = optional(
-        "How many missing values were filled in what the model read, by channel."
+        "Number of filled missing values in the model's input, by channel."
     )
     masked: dict[str, int] | None = optional(
-        "Where `options.missing` was `mask`: how many missing values were left out of what the "
-        "model read, by channel."
+        "If `options.missing` is `mask`: number of masked missing values in the model's "
+        "input, by channel."
     )
     ill_conditioned: bool | None = optional(
-        "Rounding may decide what the model chooses for this history, such as the lags that count "
-        "(in a constant or exactly periodic one, say), or what little moves is made so large that "
-        "rounding shows: another machine may forecast otherwise."
+        "Rounding may decide the model's choices for this history, such as its lags in a "
+        "constant or exactly periodic series, or small movements are scaled up so much that "
+        "rounding shows: another machine may return another forecast."
     )
-    attention: list[Attention] | None = optional("Of the first pass, where there are several.")
+    attention: list[Attention] | None = optional("Attention of the first pass.")
 
 
 class _Output(BaseModel):
@@ -133,11 +131,11 @@ class ForecastOutput(_Output):
     """The outcome of one input."""
 
     type: Literal["time_series_forecast"]
-    content: list[Forecast] = Field(description="One forecast; none if there is an error.")
+    content: list[Forecast] = Field(description="One forecast; empty if there is an error.")
 
 
 class Warned(BaseModel):
-    """What may not be as it was meant, although there is an answer."""
+    """A note on an answer that may differ from the intention."""
 
     type: Literal[
         "ignored_field",
@@ -153,7 +151,7 @@ class Warned(BaseModel):
 
 
 class _Response(BaseModel):
-    """What all answers have, one output an input, in order."""
+    """Fields of all answers; one output for each input, in order."""
 
     id: str
     created_at: int = Field(description="Seconds since 1970.")
@@ -162,36 +160,35 @@ class _Response(BaseModel):
     model: str
     model_version: str
     outputs: list[Any]
-    warnings: list[Warned] | None = optional("Where there are any.")
+    warnings: list[Warned] | None = optional("Present if there are warnings.")
     metadata: dict[str, Any] | None = None
 
 
 class ForecastResponse(_Response):
-    """Forecasts, one output an input, in order."""
+    """Forecasts, one output for each input, in order."""
 
     outputs: list[ForecastOutput]
 
 
 class Errors(BaseModel):
-    """Mean errors in the input's units; null where every value that followed is missing."""
+    """Mean errors in the input's units; null if all actual values are missing."""
 
     mse: float | None
     mae: float | None
 
 
 class Baseline(Errors):
-    """Mean errors of a forecast that needs no model, from the same origins."""
+    """Mean errors of a forecast without a model, from the same origins."""
 
     relative_mae: float | None = Field(
-        description="The model's mean absolute error as a share of this one's; null where this one "
-        "makes none."
+        description="The model's mean absolute error divided by the baseline's; null if that is 0."
     )
 
 
 class SeasonalBaseline(Baseline):
-    """Those of repeating the last season."""
+    """Mean errors of repeating the last season."""
 
-    season: int = Field(description="Steps in it.")
+    season: int = Field(description="Steps in a season.")
 
 
 class StepErrors(BaseModel):
@@ -211,14 +208,14 @@ class StepIntervals(BaseModel):
 class IntervalResult(BaseModel):
     """An interval between two of the quantiles."""
 
-    level: float = Field(description="The share it was to hold.")
-    coverage: float | None = Field(description="The share it held.")
-    width: float | None = Field(description="Its mean width, in the input's units.")
+    level: float = Field(description="Intended share of values inside.")
+    coverage: float | None = Field(description="Observed share of values inside.")
+    width: float | None = Field(description="Mean width, in the input's units.")
     steps: StepIntervals
 
 
 class ChannelResult(Errors):
-    """How well a channel was forecast."""
+    """Errors of the forecasts of a channel."""
 
     name: str
     steps: StepErrors
@@ -227,7 +224,7 @@ class ChannelResult(Errors):
         description="Repeating the last season, if the context holds one."
     )
     below: dict[str, float | None] | None = optional(
-        "By quantile: the share of values that were at most as large."
+        "Share of values at or below each quantile, by level."
     )
     intervals: list[IntervalResult] | None = optional(
         "One for each pair of quantiles such as 0.1 and 0.9."
@@ -235,20 +232,20 @@ class ChannelResult(Errors):
 
 
 class Backtest(BaseModel):
-    """How well a history was forecast."""
+    """Errors of the forecasts of a history."""
 
     name: str
     horizon: int
     stride: int
-    origins: int = Field(description="Forecasts that were compared with what followed.")
+    origins: int = Field(description="Number of forecasts that were compared with actual values.")
     first_origin: int | str = Field(
         description="The first row of the first forecast: its time, or without timestamps its "
         "number, counted from 0."
     )
-    last_origin: int | str = Field(description="Likewise of the last one.")
+    last_origin: int | str = Field(description="The first row of the last forecast.")
     calibration: Correction | None = optional(
-        "Where `options.calibration` was `history`: how many forecasts, the latest of those that "
-        "have enough before them, have their quantiles looked at."
+        "Present if `options.calibration` is `history`: number of forecasts with quantiles, the "
+        "latest ones with enough forecasts before them."
     )
     channels: list[ChannelResult]
 
@@ -257,22 +254,22 @@ class BacktestOutput(_Output):
     """The outcome of one input."""
 
     type: Literal["time_series_backtest"]
-    content: list[Backtest] = Field(description="One; none if there is an error.")
+    content: list[Backtest] = Field(description="One backtest; empty if there is an error.")
 
 
 class BacktestResponse(_Response):
-    """What was found, one output an input, in order."""
+    """Backtests, one output for each input, in order."""
 
     outputs: list[BacktestOutput]
 
 
 class ModelExample(BaseModel):
-    """A real window of the data that a model was tested on, and what followed."""
+    """A real window of a model's test split, and the values that followed."""
 
     model: str = Field(description="`name@version`.")
-    request: ForecastRequest = Field(description="What to POST to `/forecast`.")
+    request: ForecastRequest = Field(description="Body of a POST to `/forecast`.")
     actual: list[list[float]] = Field(
-        description="`[step][target]`: what followed, as far as the model's horizon."
+        description="`[step][target]`: actual values over the model's horizon."
     )
-    channels: list[str] = Field(description="Those of the history.")
-    targets: list[str] = Field(description="Those of them that are forecast.")
+    channels: list[str] = Field(description="Channels of the history.")
+    targets: list[str] = Field(description="Channels that are forecast.")

@@ -1,4 +1,4 @@
-"""Forecasts of a table in long form, in Arrow's format: three functions of a codec.
+"""The codec of forecasts in Arrow's format, of a table in long form.
 
 https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
 """
@@ -41,7 +41,7 @@ from foretell.service.settings import Settings
 from foretell.service.validation import validate
 from foretell.timeaxis.timestamps import Timestamps
 
-# Bytes of the smallest value; with `max_body_bytes` they bound the rows of a table.
+# Bytes of the smallest value, which with `max_body_bytes` bounds the rows of a table.
 _SMALLEST = 2
 # Most bytes for a row: its place among the series, each of its values, and its time.
 _ROW, _COLUMN, _TIME = 12, 12, 64
@@ -56,7 +56,7 @@ _Columns = tuple[pa.Array, pa.DataType | None]
 def parse(
     body: Body, query: Mapping[str, str], settings: Settings, operation: Operation
 ) -> Parsed[tuple[pa.Table, TableOptions]]:
-    """Read the options in the URL, and the table as far as it can be read without the model."""
+    """Read the options in the URL, and of the table all that does not need the model."""
     known = operation.query.model_fields
     for name in query:
         if name not in known:
@@ -78,7 +78,7 @@ def decode(
     settings: Settings,
     operation: Operation,
 ) -> Job:
-    """Read the series; if none of them fits the model, raise why the first does not."""
+    """Read the series; if none of them fits the model, raise the first one's error."""
     table, query = parsed.release()
     given = query.model_dump(exclude={"model"}, exclude_unset=True)
     options = validate(operation.options, given, "query")
@@ -90,7 +90,7 @@ def decode(
 
 
 def encode(job: Job, outputs: Arrays) -> bytes:
-    """Write the answer: `unique_id`, `ds` if it came, the targets, and `<target>_q<level>`."""
+    """Write the answer: `unique_id`, `ds` if it was sent, the targets, and `<target>_q<level>`."""
     ids, times = cast("_Columns", job.table)
     forecast = outputs[FORECAST][:, : job.options.horizon]
     layers = [forecast]
@@ -116,7 +116,7 @@ def encode(job: Job, outputs: Arrays) -> bytes:
 def _outcomes(
     job: Job, finite: NDArray[np.bool_]
 ) -> tuple[list[tuple[int, Series]], dict[int, ServiceError]]:
-    """The series that have a forecast, and why the others have none, by their index."""
+    """The series with a forecast, and the errors of the others, both with their index."""
     good: list[tuple[int, Series]] = []
     failures: dict[int, ServiceError] = {}
     for index, entry in enumerate(job.entries):
@@ -197,7 +197,7 @@ def read_table(body: Body, max_rows: int) -> pa.Table:
             raise TooLargeError(f"expected at most {max_rows} rows, got {table.num_rows}")
         # Otherwise Arrow would follow offsets that point outside their buffers.
         table.validate(full=True)
-        # Names that are no text raise here, and not later.
+        # Names that are not text raise here instead of later.
         for field in table.schema:
             _ = field.name, getattr(field.type, "tz", None)
     except ServiceError:
@@ -218,7 +218,7 @@ def write_table(table: pa.Table) -> bytes:
 
 
 def _refuse_compression(buffer: pa.Buffer) -> None:
-    """Refuse compressed buffers: a few bytes may decompress to any size, as no header tells."""
+    """Refuse compressed buffers: a few bytes may decompress to any size, which no header states."""
     for message in ipc.MessageReader.open_stream(buffer):
         if message.type == "schema":
             continue

@@ -1,4 +1,4 @@
-"""Attention on request: the stages that are asked for, their size, and their part of the answer."""
+"""Attention on request: the requested stages, their size, and their part of the answer."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _DURATIONS = {
 
 @dataclass(frozen=True)
 class Selection:
-    """The attention that a request asks for: stages, and all heads, their mean, or some of them."""
+    """The requested attention: stages, and all heads, their mean, or some of them."""
 
     stages: tuple[AttentionStage, ...]
     heads: Heads
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The outputs of the graph that the answer is made of."""
+        """The outputs of the graph that the answer needs."""
         return tuple(name for stage in self.stages for name in stage.evidence)
 
     def values(self, channels: int) -> int:
@@ -53,8 +53,8 @@ class Selection:
 def select(options: AttentionOptions, manifest: Manifest, path: str) -> Selection:
     """Resolve stage names, layer and head numbers; stages without a map must be named.
 
-    NotSupportedError: the model has no stage, or none with a map and none is named.
-    InvalidInputError: a name or number is not the model's.
+    NotSupportedError: the model has no stage, or no stage with a map and the request names none.
+    InvalidInputError: the model lacks a name or number.
     """
     has_maps = any(stage.form != "none" for stage in manifest.attention)
     if not manifest.attention or (options.stages is None and not has_maps):
@@ -91,7 +91,7 @@ def _select_heads(given: object, stages: tuple[AttentionStage, ...], path: str) 
         raise InvalidInputError(
             f"expected 'all', 'mean' or a list of head numbers, got {shown(given)}", param=path
         )
-    # A circulant map is of all heads together.
+    # A circulant map covers all heads together.
     counts = [stage.heads for stage in stages if stage.form in ("dense", "sparse")]
     count = min(counts, default=None)
     for index, head in enumerate(given):
@@ -102,7 +102,7 @@ def _select_heads(given: object, stages: tuple[AttentionStage, ...], path: str) 
                 param=f"{path}[{index}]",
             )
     if len(set(given)) < len(given):
-        raise InvalidInputError("a head is asked for twice", param=path)
+        raise InvalidInputError("a head is given twice", param=path)
     return tuple(given)
 
 
@@ -177,7 +177,7 @@ def _by_head(
         if keys is None:
             positions[-1] = along
         else:
-            # A key of -1 is none, and indexes the end, where it stays -1.
+            # -1 stands for no key; it indexes the end, where it stays -1.
             keys = np.append(np.argsort(along), -1)[keys]
     for axis, chosen in positions.items():
         weights = weights.take(chosen, axis)
@@ -196,7 +196,7 @@ def circulant(
 ) -> NDArray[np.float32]:
     """A circulant map `[query, key]` of `[k]` lags with weights, `length` positions on either axis.
 
-    It is `lag_weights[i]` where key - query is `lags[i]` modulo the length.
+    A weight is `lag_weights[i]` where key - query is `lags[i]` modulo the length.
     """
     weights = np.zeros((length, length), np.float32)
     query = np.arange(length)
@@ -210,7 +210,7 @@ def mean_map(
 ) -> NDArray[np.float32]:
     """The mean `[…, query, key]` over the heads of a sparse map.
 
-    Keys and weights are `[…, heads, query, k]`; a key is below `length`, or -1, which is none.
+    Keys and weights are `[…, heads, query, k]`; a key is below `length`, or -1 for no key.
     """
     *lead, heads, queries, _ = keys.shape
     rows = np.arange(math.prod(lead) * queries).reshape(*lead, 1, queries, 1)
@@ -224,9 +224,9 @@ def mean_map(
 def labels(axis: Axis, timeline: Timeline | None, channels: Sequence[str]) -> list[Label]:
     """The label of each position of an axis.
 
-    A step has one label, a patch `start` and `end`, its first and last step: times if there is a
-    timeline, otherwise numbers. Channels have names, which are in the order of the positions,
-    landmarks and clusters numbers, and padding None.
+    A step has one label; a patch has `start` and `end`, its first and last step. They are times if
+    there is a timeline, otherwise numbers. Channels have names, in the order of the positions;
+    landmarks and clusters have numbers, and padding has None.
     """
     count = axis.length - axis.padding
     padding = [None] * axis.padding

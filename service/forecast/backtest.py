@@ -1,4 +1,4 @@
-"""`POST /backtest`: how well a model would have forecast the rows that a request holds."""
+"""`POST /backtest`: errors of a model's forecasts of the rows in a request."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from foretell.timeaxis.gaps import fill
 from foretell.timeaxis.season import season_of
 
 Floats = NDArray[np.floating]
-# The levels of an interval add up to 1 but for so much.
+# Tolerance for the levels of an interval, which add up to 1.
 _ROUNDING = 1e-9
-# Most origins of a backtest with corrected quantiles; half of them have `MOST_ORIGINS` before them.
+# Most origins of a backtest with corrected quantiles; half have `MOST_ORIGINS` before them.
 _MOST_CORRECTED = 2 * MOST_ORIGINS
-# Most errors that correct the quantiles of a request: they take seconds.
+# Most errors that correct the quantiles of a request: more take too many seconds.
 _MOST_ERRORS = 32_000_000
 
 
-def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Options:
-    """Read the options of a request to backtest; otherwise as `options.read_options`."""
+def read_options(given: BacktestOptions, inputs: int, model: Model, settings: Settings) -> Options:
+    """Read the options of a backtest; arguments and result as of `options.read_options`."""
     manifest = model.manifest
-    horizon, passes, quantiles = check_options(asked, model, settings)
+    horizon, passes, quantiles = check_options(given, model, settings)
     most = max_origins(inputs, horizon, passes, len(quantiles), manifest, settings)
     if quantiles and (searched := model.intervals.most) is not None:
         values = inputs * horizon * len(manifest.targets) * len(quantiles)
         most = min(most, searched // values)
-    stride, least = asked.stride or horizon, 1
-    is_corrected = asked.calibration == "history"
+    stride, least = given.stride or horizon, 1
+    is_corrected = given.calibration == "history"
     if is_corrected:
         check_corrected(quantiles, model)
-        stride = asked.stride or stride_of(horizon)
-        # The last origin has enough others before it whose steps are known there.
+        stride = given.stride or stride_of(horizon)
+        # The last origin needs enough earlier ones whose steps are known there.
         least = LEAST_ORIGINS - (-horizon // stride)
         if least > _MOST_CORRECTED:
             shortest = -(-horizon // (_MOST_CORRECTED - LEAST_ORIGINS))
@@ -62,28 +62,28 @@ def read_options(asked: BacktestOptions, inputs: int, model: Model, settings: Se
                 f"{LEAST_ORIGINS} before it whose {horizon} steps are known there, got {stride}",
                 param="options.stride",
             )
-        if asked.origins is not None and asked.origins < least:
+        if given.origins is not None and given.origins < least:
             raise InvalidInputError(
                 f"expected at least {least}, so that one has {LEAST_ORIGINS} to be corrected by, "
-                f"got {asked.origins}",
+                f"got {given.origins}",
                 param="options.origins",
             )
-    if most < (wanted := asked.origins or least):
+    if most < (wanted := given.origins or least):
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, got {wanted} ({LIMITS}); send "
             "fewer inputs, or ask for fewer origins, steps or quantiles",
-            param="options" if asked.origins is None else "options.origins",
+            param="options" if given.origins is None else "options.origins",
         )
-    most = min(asked.origins or most, _MOST_CORRECTED if is_corrected else most)
-    rolling = RollingOrigins(stride, least, most, is_asked=asked.origins is not None)
-    return Options(horizon, passes, asked.missing, quantiles, None, rolling, is_corrected)
+    most = min(given.origins or most, _MOST_CORRECTED if is_corrected else most)
+    rolling = RollingOrigins(stride, least, most, is_explicit=given.origins is not None)
+    return Options(horizon, passes, given.missing, quantiles, None, rolling, is_corrected)
 
 
 class Backtest:
-    """A decoded request to backtest: the job of forecasting the windows of a request.
+    """A decoded backtest: the job that forecasts its windows.
 
-    Once the answer is written, `coverage` has how many values were in the intervals of each level,
-    and how many there were.
+    After `encode`, `coverage` has the number of values inside the intervals of each level, and the
+    number of compared values.
     """
 
     timeout: ClassVar[float | None] = None
@@ -104,7 +104,7 @@ class Backtest:
         return respond(self._request, "backtest", content, self.warnings(outputs))
 
     def warnings(self, outputs: Arrays) -> list[AnswerWarning]:
-        """The warnings of the answer; those of forecasts are of each series' latest origin."""
+        """The warnings of the answer; forecasts are checked at each series' latest origin."""
         job, past = self.job, self.past
         latest = [span.stop - 1 for span in past.spans]
         forecast = outputs[FORECAST][latest, : job.options.horizon]
@@ -114,13 +114,13 @@ class Backtest:
             forecast,
             lambda row: self._place(*self._request.entry_of(row)),
         )
-        # Gaps are counted in all rows, and not in the window of a forecast.
+        # Gaps are counted in all rows, not in the window of a forecast.
         warnings = warn(replace(job, warnings=self._request.warnings), far)
         if past.filled:
             warnings.append(gaps(past.filled, job.options))
-        if past.left_out and not (job.options.rolling and job.options.rolling.is_asked):
+        if past.left_out and not (job.options.rolling and job.options.rolling.is_explicit):
             text = (
-                f"there was no room for {past.left_out} earlier origins that the rows hold "
+                f"there was no room for {past.left_out} earlier origins of the rows "
                 f"({LIMITS}); with a longer stride they reach further back"
             )
             warnings.append(warning("origins_left_out", text, "options.stride"))
@@ -154,12 +154,12 @@ class Backtest:
             )
         results = _results(history, forecast, future, quantiles, job)
         if not job.options.is_corrected:
-            # To be compared with the coverage of the stored offsets in the test split.
+            # For comparison with the coverage of the stored offsets in the test split.
             self._count(results, future)
         names, order = manifest.targets, series.columns
         if order is None or manifest.columns is not None:
             order = [*range(len(names))]
-        # An origin is named by its time, or the number of its row.
+        # Origins are times, or numbers of rows without timestamps.
         ends: list[str | int] = [int(origins[0]), int(origins[-1])]
         if (timeline := series.timeline) is not None:
             ends = [timeline.labels(row - timeline.rows, 1)[0] for row in origins[[0, -1]].tolist()]
@@ -175,7 +175,7 @@ class Backtest:
         }
 
     def _count(self, results: list[dict[str, Any]], future: Floats) -> None:
-        """Add what the intervals of each target covered of what followed."""
+        """Add the values that the intervals of each target covered."""
         columns = self.job.model.manifest.columns
         known = np.isfinite(future if columns is None else future[..., columns]).sum(axis=(0, 1))
         for result, values in zip(results, known.tolist(), strict=True):
@@ -187,9 +187,9 @@ class Backtest:
     def _corrected(
         self, history: Floats, forecast: Floats, future: Floats, origins: NDArray[np.int64]
     ) -> Floats:
-        """Quantiles `[levels, origins, horizon, targets]`, corrected by what was known at each.
+        """Quantiles `[levels, origins, horizon, targets]`, corrected by errors known at an origin.
 
-        The origins are those with enough others before them: the latest, as far as time allows.
+        Only origins with enough earlier ones have quantiles, the latest ones if time is short.
         """
         options, intervals = self.job.options, self.job.model.intervals
         assert options.rolling is not None  # noqa: S101 - as above
@@ -210,7 +210,7 @@ class Backtest:
 def _results(
     history: Floats, forecast: Floats, future: Floats, quantiles: Floats | None, job: Job
 ) -> list[dict[str, Any]]:
-    """The errors of each channel.
+    """The results of each channel.
 
     `history` is `[origins, context, channels]` and `future` `[origins, horizon, channels]`, NaN
     where a value is missing; `forecast` `[origins, horizon, targets]`; `quantiles` `[levels, latest
@@ -221,7 +221,7 @@ def _results(
     if manifest.columns is not None:
         history, future = history[..., manifest.columns], future[..., manifest.columns]
     results: list[dict[str, Any]] = []
-    # One after the other: all at once would take several times the memory of the forecasts.
+    # One channel at a time: all at once would take several times the memory of the forecasts.
     for channel, name in enumerate(manifest.targets):
         known, actual = _filled(history[..., channel]), future[..., channel].astype(np.float64)
         error = forecast[..., channel] - actual
@@ -240,7 +240,7 @@ def _results(
 
 
 def _filled(history: Floats) -> Floats:
-    """Histories `[origins, context]` as baselines read them: gaps are interpolated."""
+    """Histories `[origins, context]` for baselines, with interpolated gaps."""
     if not (holes := np.isnan(history).any(axis=1)).any():
         return history
     filled = history.astype(np.float64)
@@ -259,7 +259,7 @@ def _baseline(model: dict[str, Any], error: Floats) -> dict[str, Any]:
 
 
 def _coverage(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dict[str, Any]:
-    """How often the future `[origins, horizon]` was below each quantile and within intervals."""
+    """Shares of the future `[origins, horizon]` below each quantile and within intervals."""
     is_missing = np.isnan(future)
     below = {
         str(level): _mean(np.where(is_missing, np.nan, future <= values))
@@ -283,8 +283,8 @@ def _coverage(quantiles: Floats, future: Floats, levels: Sequence[float]) -> dic
     return {"below": below, "intervals": intervals}
 
 
-def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - as many as there are
-    """The mean of the known values; NaN, which JSON writes as null, where there is none."""
+def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - nested by axis
+    """The mean of the known values; NaN, in JSON null, without known values."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return (values.sum(axis=axis, where=is_known) / is_known.sum(axis=axis)).tolist()
@@ -292,8 +292,8 @@ def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - as 
 
 BACKTESTING = Operation(
     "backtest",
-    "How well the model would have forecast the rows that the request holds: from rolling "
-    "origins, in its units, next to repeating the last value and the last season.",
+    "Errors of the model's forecasts of the rows in the request: from rolling "
+    "origins, in the rows' units, next to repeating the last value and the last season.",
     BacktestEnvelope,
     BACKTEST_NAMES,
     TableBacktestOptions,

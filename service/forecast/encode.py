@@ -27,13 +27,13 @@ from foretell.timeaxis.frequency import Frequency
 Floats = NDArray[np.float32]
 
 _QUANTILES = "quantiles"
-# Work, in bytes of numbers that are written in the same time: the rest of an entry, a time whose
-# UTC offset is its own, and a byte of numbers that is sorted.
+# Work, as bytes of numbers that are written in the same time: the rest of an entry, a time with a
+# UTC offset of its own, and a sorted byte of numbers.
 _ENTRY, _LABEL, _SORTED = 4096, 64, 8
 
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
-    """How much there is to encode, in bytes of numbers."""
+    """Work of encoding, as bytes of numbers."""
     if job.options.quantiles and job.model.intervals.most is not None:
         # These quantiles are searched for: even a few take milliseconds.
         return ALWAYS
@@ -71,7 +71,7 @@ def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
 
 
 def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
-    """The warnings of an answer; `far` are those of what is `outside` of the training's range."""
+    """The warnings of an answer; `far` are the warnings from `outside`."""
     options, warnings = job.options, job.warnings + (far or [])
     if options.passes > 1:
         steps = job.model.manifest.horizon
@@ -96,11 +96,11 @@ def respond(
     content: Callable[[int, Series], dict[str, Any]],
     warnings: list[AnswerWarning],
 ) -> bytes:
-    """Write an answer with an output for every input; if none has one, raise the first one's error.
+    """Write an answer with an output for every input; if all failed, raise the first one's error.
 
-    `content` is called with the index of an input and the input: it returns what its output holds.
+    `content` takes the index of an input and the input, and returns the content of its output.
     """
-    # Not the system's random bits: its call would let other threads have the interpreter.
+    # The system's random bits would release the interpreter to other threads.
     identifier = f"{kind}-{random.getrandbits(128):032x}"
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
@@ -148,7 +148,7 @@ def _forecast(
     *,
     is_finite: bool,
 ) -> dict[str, Any]:
-    # The outputs that the answer is made of: others need not be finite.
+    # Outputs in the answer: others need not be finite.
     used = [] if job.model.manifest.margin_bound is None else [MARGIN]
     if job.options.attention is not None:
         used.extend(job.options.attention.outputs)
@@ -178,7 +178,7 @@ def _forecast(
 
 @lru_cache
 def _frequency(alias: str) -> dict[str, Any]:
-    """A frequency in KServe's words, and what they leave out."""
+    """Fields of a frequency: KServe's, and those that KServe lacks."""
     frequency = Frequency.parse(alias)
     fields: dict[str, Any] = {"frequency": frequency.kserve}
     if frequency.multiple != 1:
@@ -233,7 +233,7 @@ def _shaped(values: Floats, series: Series, order: list[int] | None) -> Floats:
 
 
 def quantiles_of(job: Job, outputs: Arrays) -> Floats:
-    """Quantiles `[levels, windows, horizon, targets]` of a job that asks for some."""
+    """Quantiles `[levels, windows, horizon, targets]` of a job with requested levels."""
     options, intervals, past = job.options, job.model.intervals, job.past
     forecast = outputs[FORECAST][:, : options.horizon]
     if past is None:

@@ -1,4 +1,4 @@
-"""The inputs of a JSON request, each from a parsed object to its values and times."""
+"""Reads the inputs of a JSON request: each parsed object becomes values and times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_inputs(
     known: KnownFields,
     unknown: UnknownFields,
 ) -> SeriesRows:
-    """Read the inputs of a request, which are not validated yet; `unknown` takes unknown fields."""
+    """Read the unvalidated inputs of a request; unknown fields are added to `unknown`."""
     given: set[str] = set()
     if len(inputs) > 1:
         names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]
@@ -38,7 +38,7 @@ def read_inputs(
 
 @dataclass(slots=True, eq=False)
 class _Inputs:
-    """The inputs of a request; of several, `given` has the names that they are given."""
+    """The inputs of a request; `given` has the names in the request, if it has several inputs."""
 
     inputs: list[Any]
     manifest: Manifest
@@ -50,7 +50,7 @@ class _Inputs:
     names: set[str] = field(default_factory=set)
 
     def read(self, index: int) -> Series:
-        """Read an input; raises a `ServiceError` if it is wrong."""
+        """Read an input; raises a `ServiceError` if it is invalid."""
         raw, at = self.inputs[index], f"inputs[{index}]"
         if isinstance(raw, dict) and not raw.keys() <= self.known.levels["inputs[]"].keys():
             self.known.check("inputs[]", raw, at, self.unknown)
@@ -152,5 +152,5 @@ def _check_type(given: str, path: str, *, nested: bool) -> None:
     shapes = {False: "[time]", True: "[time][channel]"}
     if given != f"{'multivariate' if nested else 'univariate'}_time_series":
         raise InvalidInputError(
-            f"series is {shapes[nested]}, and {given} is {shapes[not nested]}", param=path
+            f"expected series {shapes[not nested]} for {given}, got {shapes[nested]}", param=path
         )

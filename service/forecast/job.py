@@ -1,4 +1,4 @@
-"""A decoded request, and the runs of the model that its horizon takes."""
+"""A decoded request, and the runs of the model that its horizon needs."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Job:
         entries: Every input, or its error; empty for a job of backtest windows.
         history: `[windows, context, channels]`, a window for every input without an error; NaN
             where a value is missing, for models that read gaps.
-        calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of
-            the history's steps and of all that follow.
-        metadata: To be echoed, as JSON.
-        past: Backtest windows, to be forecast as well, if any.
-        table: What the answer takes over from a request in Arrow's format.
+        calendar: `[windows, context + passes * horizon, features]`, of the history's and all later
+            steps; None if the model reads no calendar.
+        metadata: JSON to echo.
+        past: Backtest windows to forecast as well, if any.
+        table: Columns that the answer takes over from a request in Arrow's format.
     """
 
     model: Model
@@ -64,7 +64,7 @@ class Job:
     table: object | None = None
     windows: int = field(init=False)
     held: int = field(init=False)
-    # These requests name their timeout in a header, and are compared with nothing.
+    # These requests have their timeout in a header, and no coverage.
     timeout: ClassVar[float | None] = None
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
@@ -77,7 +77,7 @@ class Job:
         self.held = 2 * size
 
     def entry_of(self, row: int) -> tuple[int, Series]:
-        """The input of a window, after its index."""
+        """The index and the input of a window."""
         for index, entry in enumerate(self.entries):
             if isinstance(entry, Series) and entry.row == row:
                 return index, entry
@@ -90,14 +90,14 @@ class Job:
     def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
         """Submit the first pass, and forecast all steps.
 
-        Later passes read the forecasts of earlier ones as if they had happened, exactly as a client
-        would get them from requests of its own. `wait` waits for a pass; it raises if the client
-        disconnects or the deadline, which is over all passes, passes.
+        Later passes read earlier forecasts as history; a client would get the same values from
+        requests of its own. `wait` waits for a pass; it raises if the client disconnects or the
+        deadline of all passes has passed.
 
         Returns:
             `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`,
-            NaN from a pass on that could not follow one that was not finite; the smallest margin;
-            and the attention of the first pass. The forecasts of backtest windows are `PAST`.
+            NaN after a pass that was not finite; the smallest margin; and the attention of the
+            first pass. The forecasts of backtest windows are `PAST`.
         """
         if self.past is not None:
             return self._run_with_past(self.past, deadline, wait)
@@ -109,7 +109,7 @@ class Job:
         return self._run_later_passes(first, deadline, wait)
 
     async def _run_with_past(self, past: BacktestWindows, deadline: float, wait: Wait) -> Arrays:
-        """Forecast both side by side: they share batches."""
+        """Forecast the request and its past side by side: they share batches."""
 
         async def forecast(job: Job) -> Arrays:
             return await job.run(deadline, wait)
@@ -142,7 +142,7 @@ class Job:
             if not len(rows):
                 break
             feeds = self._feeds(number, steps[rows, -context:], rows)
-            # An accepted request is finished: no pass is refused because others wait.
+            # An accepted request is finished: a full queue refuses no later pass.
             later = await wait(self.model.submit(feeds, deadline=deadline, admitted=True))
             forecast[rows, number * horizon : (number + 1) * horizon] = later[FORECAST]
             if MARGIN in later:
@@ -152,7 +152,7 @@ class Job:
     def _feeds(
         self, number: int, history: NDArray[np.float32], rows: slice | NDArray[np.int64]
     ) -> Arrays:
-        """The inputs of a pass over some windows, whose history is given."""
+        """The inputs of a pass over some windows with the given history."""
         feeds: Arrays = {HISTORY: history}
         if self.calendar is not None:
             manifest = self.model.manifest

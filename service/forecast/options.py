@@ -1,4 +1,4 @@
-"""What requests may ask for, and how their options are read."""
+"""The options of requests, checked."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from foretell.timeaxis.gaps import Missing
 _CORRECTED = "options.calibration"
 
 
-# Every request makes one: a frozen one would take three times as long.
+# Each request creates one: a frozen class would take three times as long.
 @dataclass(slots=True)
 class Options:
-    """Options of a request, checked.
+    """Checked options of a request.
 
     The horizon takes `passes` runs of the model. `rolling` are backtest windows to forecast as
-    well; with `is_corrected` the errors of these correct the quantiles of later ones.
+    well; with `is_corrected` their errors correct the quantiles of later windows.
     """
 
     horizon: int
@@ -50,13 +50,13 @@ class Options:
 
     @property
     def of_gaps(self) -> Literal["filled", "masked"]:
-        """What became of missing values, by the name of their count in answers."""
+        """Treatment of missing values, as the name of their count in answers."""
         return "masked" if self.missing == "mask" else "filled"
 
 
-def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Options:
+def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Settings) -> Options:
     """Check the options of a request with a number of inputs."""
-    horizon, passes, quantiles = check_options(asked, model, settings)
+    horizon, passes, quantiles = check_options(given, model, settings)
     forecasts = inputs * horizon * len(model.manifest.targets)
     values = forecasts * (1 + len(quantiles))
     if values > settings.max_answer_values:
@@ -73,12 +73,12 @@ def read_options(asked: ForecastOptions, inputs: int, model: Model, settings: Se
             param="options.quantiles",
         )
     attention = None
-    if asked.attention is not None:
-        attention = _check_attention(asked.attention, inputs, model, settings)
+    if given.attention is not None:
+        attention = _check_attention(given.attention, inputs, model, settings)
     rolling = None
-    if asked.calibration == "history":
+    if given.calibration == "history":
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
-    return Options(horizon, passes, asked.missing, quantiles, attention, rolling)
+    return Options(horizon, passes, given.missing, quantiles, attention, rolling)
 
 
 def most_steps(manifest: Manifest, settings: Settings) -> int:
@@ -90,7 +90,7 @@ def most_steps(manifest: Manifest, settings: Settings) -> int:
 def check_options(
     options: ForecastOptions | BacktestOptions, model: Model, settings: Settings
 ) -> tuple[int, int, tuple[float, ...]]:
-    """Check the options that forecasts and backtests share: steps, runs of the model, quantiles."""
+    """Check the common options of forecasts and backtests; returns steps, passes and levels."""
     if options.missing == "mask" and model.manifest.observed_steps is None:
         raise NotSupportedError(
             f"{model.name} reads no missing values, so that none can be left out; 'interpolate' or "
@@ -103,7 +103,7 @@ def check_options(
         if model.manifest.columns is not None:
             raise NotSupportedError(
                 f"expected at most {steps} steps: {model.name} does not forecast all channels that "
-                f"it reads, so that it cannot go on from its forecasts; got {shown(horizon)}",
+                f"it reads, so it cannot go on from its forecasts; got {shown(horizon)}",
                 param="options.horizon",
             )
         raise NotSupportedError(
@@ -114,16 +114,18 @@ def check_options(
     place = "options.quantiles"
     for index, level in enumerate(levels):
         if level in levels[:index]:
-            raise InvalidInputError(f"{level} is asked for twice", param=f"{place}[{index}]")
+            raise InvalidInputError(f"{level} is given twice", param=f"{place}[{index}]")
     if levels:
         model.intervals.check(levels, horizon, place)
     return horizon, -(-horizon // steps), tuple(levels)
 
 
 def check_corrected(quantiles: tuple[float, ...], model: Model) -> None:
-    """Refuse to correct quantiles that are not asked for, or those of distributions."""
+    """Refuse a correction without requested quantiles, or of quantiles from distributions."""
     if not quantiles:
-        raise InvalidInputError("it is of quantiles, and none is asked for", param=_CORRECTED)
+        raise InvalidInputError(
+            "it corrects quantiles, but the request names no levels", param=_CORRECTED
+        )
     if model.intervals.calibration is None:
         drawn = model.manifest.distribution
         source = "" if drawn is None else drawn.source
@@ -141,9 +143,9 @@ def _rolling(
     model: Model,
     settings: Settings,
 ) -> RollingOrigins:
-    """The origins whose errors correct quantiles."""
+    """The origins with errors that correct quantiles."""
     check_corrected(quantiles, model)
-    # The forecasts themselves wait with them.
+    # The windows of the forecasts wait in the queue with them.
     most = max_origins(inputs, horizon, passes, len(quantiles), model.manifest, settings, beside=1)
     if most < LEAST_ORIGINS:
         raise InvalidInputError(
@@ -172,14 +174,14 @@ def _check_attention(
 
 @dataclass(frozen=True)
 class Operation:
-    """Forecasts, or backtests: what differs between them when a request is read."""
+    """Forecasts or backtests, with the types and functions that read their requests."""
 
     # The last part of its path.
     name: str
     # For the OpenAPI document.
     description: str
-    # The wire types: of a request in JSON, with its fields; of the URL's parameters with a table;
-    # of the options.
+    # Wire types of JSON requests with their fields, of the URL's parameters for a table, and of
+    # options.
     envelope: type[Any]
     names: KnownFields
     query: type[TableOptions]

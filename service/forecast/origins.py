@@ -1,4 +1,4 @@
-"""Rolling origins: rows that a request holds are forecast again from the rows before them."""
+"""Rolling origins: rows of a request are forecast again from the rows before them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LIMITS = "max_origins, max_queue, max_queue_bytes, max_answer_values"
 
 @dataclass(frozen=True, slots=True)
 class RollingOrigins:
-    """Which rows of a history are forecast again."""
+    """The rows of a history that are forecast again."""
 
-    # Rows from an origin to the next.
+    # Rows from one origin to the next.
     stride: int
     # Fewest and most origins of a series, the latest.
     least: int
     most: int
     # Whether the request names the number of origins.
-    is_asked: bool = False
+    is_explicit: bool = False
 
 
 def max_origins(
@@ -55,20 +55,20 @@ def max_origins(
 
 @dataclass(frozen=True, slots=True)
 class BacktestWindows:
-    """Windows whose future is known, series by series, each from its oldest origin on."""
+    """Windows with a known future, series by series, each from its oldest origin on."""
 
     # `[windows, context, channels]`.
     history: Floats
-    # `[windows, context + passes * horizon, features]`, if the model reads them.
+    # `[windows, context + passes * horizon, features]`, for models that read a calendar.
     calendar: Floats | None
     # `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing.
     future: Floats
-    # For each series that was read: its windows, and the row that each of them forecasts first.
+    # The windows of each valid series, and the row that each window forecasts first.
     spans: list[slice]
     origins: list[NDArray[np.int64]]
-    # Origins that are over the limits.
+    # Number of origins over the limits.
     left_out: int
-    # Missing values of the rows that the windows read.
+    # Number of missing values in the rows that the windows read.
     filled: int
 
     def __len__(self) -> int:
@@ -79,8 +79,8 @@ class BacktestWindows:
 class WindowCutter:
     """Cuts the windows of rolling origins out of histories.
 
-    Gaps are filled from the rows before each origin alone. The model reads calendar features for
-    the `steps` of a window and its future.
+    Gaps are only filled from the rows before each origin. The model reads calendar features for the
+    `steps` of a window and its future.
     """
 
     manifest: Manifest
@@ -96,7 +96,7 @@ class WindowCutter:
     _filled: int = 0
 
     def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
-        """Cut the windows of the next series: `[rows, channels]` in the model's order, or NaN."""
+        """Cut the windows of a series, `[rows, channels]` in the model's order; gaps are NaN."""
         rolling, context, calendar = self.rolling, self.manifest.context, self.manifest.calendar
         every = np.arange(len(values) - self.horizon, context - 1, -rolling.stride)[::-1]
         last_known = None
@@ -160,7 +160,7 @@ class WindowCutter:
         values: NDArray[np.float64],
         last_known: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
-        """The origins before which every channel has the values that it needs."""
+        """The origins with all needed values before them, in every channel."""
         if last_known is None or not len(origins):
             return origins
         # Each channel needs a value in the last of the rows that the model reads.

@@ -1,4 +1,4 @@
-"""The codec of forecasts in JSON, and its first step: from bytes to an envelope."""
+"""The codec of forecasts in JSON, and its first step, from bytes to an envelope."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _simd = import_module("foretell.service.forecast.simd") if find_spec("simdjson")
 
 # Smaller bodies with few brackets take less than 10 ms.
 _WHOLE = 256 * 1024
-# Bytes of memory by the character that marks a value, a list, an object, a key or a text: of
-# Python's objects, of the parser, and of an array of the numbers. Each was measured by itself.
+# Bytes of memory by the character that marks a value, a list, an object, a key or a text: Python's
+# objects, the parser, and an array of the numbers. Each was measured by itself.
 _COSTS = {ord(","): 64, ord("["): 88, ord("{"): 64, ord(":"): 104, ord('"'): 24}
 _EACH, _NOT_ASCII = 5, 8
 _PIECE = 1024 * 1024
@@ -47,7 +47,7 @@ def forget_parsers() -> None:
 
 
 def parsing_bytes(body: Body | memoryview) -> int:
-    """About how many bytes it takes to parse JSON and make arrays of its numbers, beside itself."""
+    """Estimated memory to parse JSON and make arrays of its numbers, besides the body."""
     marks = np.frombuffer(body, np.uint8)
     total = _EACH * len(marks)
     for start in range(0, len(marks), _PIECE):
@@ -59,18 +59,18 @@ def parsing_bytes(body: Body | memoryview) -> int:
 
 
 def reading_work(body: Body, size: int) -> int:
-    """How much there is to parse in the first `size` bytes of a body, as `body.LARGE` counts."""
+    """Work to parse the first `size` bytes of a body, in the unit of `body.LARGE`."""
     if size >= _WHOLE:
         return size
     return size + _BRACKET * (body.count(b"[", 0, size) + body.count(b"{", 0, size))
 
 
 class Compressed:
-    """How a codec's answers are compressed."""
+    """Compression of a codec's answers."""
 
     encodings = ("zstd", "gzip")
-    # Most clients ask for compressed answers on their own, and gzip takes longer to write than most
-    # forecasts: half a millisecond for so much. zstd takes a third of that, or less.
+    # Most clients accept gzip by default, and it takes longer than most forecasts: half a
+    # millisecond for this size. zstd takes a third of that, or less.
     compress_from = 64 * 1024
 
 
@@ -86,16 +86,16 @@ class JsonBody(Compressed):
         return parsing_bytes(body)
 
 
-# The objects of a request above its inputs, each with the name of the next in it.
+# The objects of a request above its inputs, each with the name of the next one in it.
 _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 
 
 def parse(
     body: Body, operation: Operation = FORECASTING, most: int = sys.maxsize
 ) -> tuple[Any, UnknownFields]:
-    """Read a request without its model: the envelope, with inputs not read yet, and unknown fields.
+    """Read a request without its model: the envelope, with unread inputs, and unknown fields.
 
-    Of more than `most` inputs only the number is read.
+    If there are more than `most` inputs, only their number is right.
     """
     if len(body) > _BEGINNING:
         _check_beginning(body)
@@ -117,9 +117,9 @@ def parse(
 
 
 def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys.maxsize) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON, and numbers that it has not, such as NaN: they are refused with their place.
+    """Read JSON and numbers outside it, such as NaN, which are refused later with their place.
 
-    Of large JSON only what the form has is read, with at most `most` objects in a list of them. If
+    From large JSON only the fields of the form are read, with at most `most` objects in a list. If
     the form has metadata, they become bytes, as by `echo`.
     """
     if len(body) > _BEGINNING:
@@ -139,7 +139,7 @@ def read_json(body: Body | memoryview, form: Form | None = None, most: int = sys
 
 
 def _check_beginning(body: Body | memoryview) -> None:
-    """Refuse nothing but blanks or zeros, which a parser would copy and look at."""
+    """Refuse bodies of blanks or zeros, which a parser would copy and scan."""
     first = bytes(body[:_BEGINNING]).lstrip(b" \t\n\r")[:1]
     if not first or first not in b'{["-0123456789tfnNI':
         raise unreadable(f"the body is not JSON: it begins with {bytes(body[:20])!r}", body)
@@ -147,7 +147,7 @@ def _check_beginning(body: Body | memoryview) -> None:
 
 # The work of an input beside its numbers: its checks, and calendar features.
 _INPUT = 8 * 1024
-# The work of each of its times beside their bytes: it is written, and compared with the expected.
+# The work of each of its times beside their bytes: the expected time is written and compared.
 _TIMESTAMP = 256
 
 
@@ -163,13 +163,13 @@ class JsonCodec(JsonBody):
     def parse(
         self, body: Body, request: Request
     ) -> Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]]:
-        """Read all but the inputs."""
+        """Read the request except its inputs."""
         envelope, unknown = parse(body, self._operation, self._settings.max_inputs)
         if request.scope["query_string"]:
             self._operation.names.check(QUERY, request.query_params, QUERY, unknown)
         work, memory = _decoding_work(envelope, len(body)), 0
         if work >= LARGE and reading_work(body, len(body)) < LARGE:
-            # It is kept while it waits for a thread, as others may.
+            # The parsed request is kept while it waits for a thread.
             memory = parsing_bytes(body)
         find = methodcaller("find", envelope.model)
         return Parsed((envelope, unknown), find, work, memory)
@@ -184,7 +184,7 @@ class JsonCodec(JsonBody):
 def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
     inputs, options = envelope.inputs, envelope.options
     work = size + _INPUT * len(inputs)
-    # Windows are cut out of all rows.
+    # Backtest windows are cut out of all rows.
     if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
         return ALWAYS
     for entry in inputs:

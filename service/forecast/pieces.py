@@ -2,7 +2,7 @@
 
 A body is cut at commas. Each piece is completed with the brackets that are open around it, parsed
 by itself, and merged with the pieces before it. A list or an object that spans several pieces is
-kept only if it is read later, which `Form` tells.
+only kept if `Form` has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from foretell.service.validation import MOST_UNKNOWN
 _PIECE = 64 * 1024
 # Most open brackets that parsers accept.
 _DEEPEST = 1024
-# Items that are freed at a time: each may be as large as a piece.
+# Items that are freed at a time; each may be as large as a piece.
 _FREED = 8
 # Most items of a valid list that holds neither data nor objects of the request.
 _MOST_ITEMS = 64 * 1024
@@ -40,7 +40,7 @@ _KINDS = np.zeros(256, np.uint8)
 for _kind, _marks in enumerate((b",", b"[", b"{", b"]}", b'"', b"\\"), start=1):
     _KINDS[[*_marks]] = _kind
 
-# Names of members that stand for what is before and after a piece; no client can know them.
+# Names of members that stand for the JSON before and after a piece; no client can know them.
 _BEFORE, _AFTER = (secrets.token_hex(8) for _ in range(2))
 _CONTINUED = {_LIST: "[", _OBJECT: f'{{"{_BEFORE}":'}
 _INTERRUPTED = {_LIST: "null]", _OBJECT: f'"{_AFTER}":null}}'}
@@ -51,17 +51,16 @@ _PLACE = re.compile(r"line (\d+) column (\d+)")
 
 @dataclass(frozen=True)
 class Form:
-    """What is read of a request.
+    """The fields of a request that are read.
 
-    Paths are as the levels of `KnownFields`: `` is the request, `inputs[]` one of its inputs.
+    Paths are the levels of `KnownFields`: `` is the request, `inputs[]` one of its inputs.
 
     Attributes:
-        objects: The fields of objects by path. Of unknown fields the first names are kept, without
-            values.
+        objects: Fields of objects by path. The first unknown fields are kept without values.
         texts: Lists of any length, without lists and objects in them.
         nested: Lists of any length, or of such lists.
         numbers: Lists of any length that become arrays of float64, `[time]` or `[time, channel]`,
-            if they hold nothing but numbers and nulls; null becomes `NULL`.
+            if they only hold numbers and nulls; null becomes `NULL`.
     """
 
     objects: Mapping[str, Mapping[str, Any]]
@@ -71,10 +70,10 @@ class Form:
 
 
 def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON, as far as the form has it, with at most `most` items in a list of its objects.
+    """Read the JSON of the form's fields, with at most `most` items in a list of objects.
 
-    Metadata become bytes, as by `echo`. Of a list that is too long the length is kept, but the same
-    item stands for all those beyond the limit. ValueError says where the body is no JSON.
+    Metadata become bytes, as by `echo`. A longer list keeps its length, but one item stands for all
+    items beyond the limit. ValueError: the body is not JSON, with the place.
     """
     merged = _Merged(form, most, body)
     for piece in _pieces(body):
@@ -92,7 +91,7 @@ def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401
 
 
 class _Opened(NamedTuple):
-    """A bracket that a piece opens and does not close; `key` is the text between it and a comma."""
+    """A bracket that a piece opens and does not close; `key` is the text after the last comma."""
 
     kind: int
     key: bytes
@@ -101,20 +100,20 @@ class _Opened(NamedTuple):
 
 @dataclass
 class _Piece:
-    # JSON: `added` bytes, and the part of the body from `start` on.
+    # JSON: `added` bytes of brackets, then the part of the body from `start` on.
     text: bytes
     start: int
     added: int
     is_last: bool
-    # How many of the brackets that were open before it still are; those that it opens besides.
+    # Number of earlier brackets that stay open; the brackets that it opens besides.
     kept: int
     opened: list[_Opened]
-    # `[brackets]`: their places in the part, and how many more are open after each than before it.
+    # `[brackets]`: their places in the part, and the change of depth after each.
     brackets: NDArray[np.int64]
     depths: NDArray[np.int64]
 
     def end_of(self, depth: int) -> int:
-        """Where in the body a bracket is closed that was open before; -1 is the innermost."""
+        """Where in the body an earlier bracket is closed; depth -1 is the innermost."""
         return self.start + int(self.brackets[np.argmax(self.depths == depth)]) + 1
 
 
@@ -129,10 +128,10 @@ def _pieces(body: memoryview) -> Iterator[_Piece]:
 
 
 def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
-    """The end of the part from `start` on, and its structure without the comma at that end.
+    """The end of the part from `start` on, and its structure without the final comma.
 
-    Only its last `_PIECE` bytes have commas. Before them is one text, number or blank, or so many
-    brackets that it is no JSON.
+    Only its last `_PIECE` bytes have commas. Before them is one text, number or blank, or too many
+    brackets for JSON that a parser accepts.
     """
     end, is_quoted, brackets = start, False, 0
     found: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []
@@ -140,7 +139,7 @@ def _part(body: memoryview, start: int) -> tuple[int, NDArray[np.int64], NDArray
         begin, end = end, min(end + _PIECE, len(body))
         text = bytes(body[begin:end])
         if (len(text) - len(text.rstrip(b"\\"))) % 2:
-            # The last backslash escapes what follows it.
+            # The last backslash escapes the next byte.
             end = min(end + 1, len(body))
         at, kinds, is_quoted = _structure(np.frombuffer(body[begin:end], np.uint8), is_quoted)
         at += begin - start
@@ -163,7 +162,7 @@ def _structure(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8], bool]:
     """Places and kinds of brackets and commas outside of strings, and whether a string is open.
 
-    `is_quoted` tells whether one is open at the start of the text, which is a piece at most: this
+    `is_quoted`: a string is open at the start of the text. The text is a piece at most, as this
     takes many times its memory.
     """
     kinds = _KINDS[text]
@@ -174,7 +173,7 @@ def _structure(
     quotes = kinds == _QUOTE
     slashes = at[kinds == _BACKSLASH]
     if len(slashes):
-        # Every other backslash of a run escapes what follows it.
+        # Every other backslash of a run escapes the next byte.
         order = np.arange(len(slashes))
         firsts = np.maximum.accumulate(np.where(np.diff(slashes, prepend=-2) != 1, order, 0))
         escaped = np.zeros(len(text) + 1, bool)
@@ -193,12 +192,12 @@ def _piece(
     kinds: NDArray[np.uint8],
     stack: list[int],
 ) -> _Piece:
-    """The piece of a part; `stack` is the kinds of the brackets that are open before it."""
+    """The piece of a part; `stack` has the kinds of the brackets that are open before it."""
     ranks = np.flatnonzero(kinds != _COMMA)
     steps = np.where(kinds[ranks] == _END, -1, 1)
     depths = np.cumsum(steps)
     kept = max(0, len(stack) + int(depths.min(initial=0)))
-    # A bracket stays open if no later depth is below that in it.
+    # A bracket stays open if no later depth is below its own.
     lowest = np.minimum.accumulate(depths[::-1])[::-1]
     opened = []
     # With more, no parser reads the piece.
@@ -229,7 +228,7 @@ def _moved(message: str, body: memoryview, piece: _Piece) -> str:
 
 
 class _Merged:
-    """What pieces make together; its value is whole after the last one."""
+    """The merged pieces; its value is complete after the last one."""
 
     def __init__(self, form: Form, most: int, body: memoryview) -> None:
         self._form = form
@@ -239,11 +238,11 @@ class _Merged:
         self.value: Any = None
 
     def add(self, value: Any, piece: _Piece, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
-        """Merge a piece, parsed."""
+        """Merge a parsed piece."""
         if not self._open and not piece.opened:
             self.value = value
             return
-        # The part of each container that was open before, and of each that is open after.
+        # The parts of containers that were open before, and of those that stay open.
         parts, rest = [], value
         for container in self._open:
             parts.append(rest)
@@ -314,7 +313,7 @@ def _name(key: bytes) -> str:
 
 
 class _Skipped:
-    """A list or an object that spans pieces; nothing is kept but its text, if it has a `start`."""
+    """A list or an object that spans pieces; only its text is kept, if it has a `start`."""
 
     def __init__(
         self, is_list: bool, name: str = "", *, is_echoed: bool = False, start: int | None = None
@@ -322,7 +321,7 @@ class _Skipped:
         self.name = name
         self.is_echoed = is_echoed
         self.start = start
-        # The key or index, in a part of this, of what is open in it.
+        # The key or index of the open container in a part of this one.
         self.before: Any = 0 if is_list else _BEFORE
         self._value: Any = [] if is_list else {}
 
@@ -331,12 +330,12 @@ class _Skipped:
         return self._value
 
     def add(self, part: Any, *, is_strict: bool) -> None:  # noqa: ANN401 - any JSON
-        """Take the part of a piece, without what is open in it."""
+        """Add the part of a piece, without the container that is open in it."""
         if self.is_echoed and not is_strict:
             echoed(part)
 
     def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - any JSON
-        """Take a value in it that spans pieces."""
+        """Add a member or item that spans pieces."""
 
 
 class _Members(_Skipped):
@@ -369,7 +368,7 @@ class _Freed(list[Any]):
 class _Items(_Skipped):
     """A list at a path, of any length or of `most` items.
 
-    The first item of a wrong type stands for all of them: it is the one that an error names.
+    The first item of a wrong type stands for all of them: an error names it.
     """
 
     def __init__(
@@ -403,7 +402,7 @@ class _Items(_Skipped):
 class _Numbers(_Items):
     """A list of numbers and nulls, or of lists of them of one length.
 
-    Of any other list what is up to the first wrong item is kept: an error names that.
+    Any other list is kept up to the first wrong item, which an error names.
     """
 
     def __init__(self, path: str, name: str) -> None:
@@ -429,7 +428,7 @@ class _Numbers(_Items):
 
 
 def _array(items: list[Any]) -> NDArray[np.float64] | None:
-    """Numbers and nulls, or rows of them of one length, as an array; None for anything else."""
+    """Numbers and nulls, or rows of one length, as an array; None for any other items."""
     flat, kinds = items, set(map(type, items))
     is_nested = all(issubclass(kind, list) for kind in kinds)
     if is_nested:
@@ -453,7 +452,7 @@ _echo = msgspec.json.Decoder(_Echo)
 
 
 def echo(request: dict[str, Any], text: Body | memoryview) -> None:
-    """Replace the metadata of a request that orjson read by their text, if they are an object."""
+    """Replace the metadata of a request that orjson read with their text, if they are an object."""
     if isinstance(request.get(METADATA), dict):
         try:
             # orjson makes floats of integers beyond 64 bits.
@@ -463,14 +462,14 @@ def echo(request: dict[str, Any], text: Body | memoryview) -> None:
 
 
 def echoed(metadata: dict[str, Any] | bytes) -> bytes:
-    """Metadata as JSON, in which NaN and Infinity are refused."""
+    """Metadata as JSON; NaN and Infinity are refused."""
     if isinstance(metadata, bytes):
         return metadata
     try:
         return json.dumps(metadata, allow_nan=False).encode()
     except ValueError:
         raise InvalidInputError(
-            "expected JSON values; NaN and Infinity are none", param=METADATA
+            "expected JSON values, which NaN and Infinity are not", param=METADATA
         ) from None
 
 

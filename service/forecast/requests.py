@@ -1,4 +1,4 @@
-"""The wire types of time-series requests: KServe's, and what foretell adds."""
+"""The wire types of time-series requests: KServe's, and foretell's additions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check_metadata(value: object) -> object:
     return value
 
 
-# Its text where that is known, by `foretell.service.forecast.pieces.echo`.
+# The text from `foretell.service.forecast.pieces.echo`, or a parsed object.
 Metadata = Annotated[
     dict[str, Any] | bytes | None,
     PlainValidator(_check_metadata),
@@ -106,26 +106,26 @@ class SeriesInput(BaseModel):
         "absent."
     )
     frequency_multiple: Annotated[int, Field(strict=True, ge=1)] | None = optional(
-        "Units a step, as in answers; the model's if absent."
+        "Units in a step, as in answers; the model's if absent."
     )
     start_timestamp: str | None = optional(
         "ISO 8601 time of the first row; models with calendar features need it."
     )
     timestamps: Texts | None = optional("ISO 8601 time of every row, instead of `start_timestamp`.")
     time_zone: str | None = optional(
-        "IANA name, such as `Europe/Berlin`: whose clock times without a UTC offset are about, and "
-        "calendar features and answered times follow, over clock changes too."
+        "IANA name, such as `Europe/Berlin`: the clock of times without a UTC offset, of "
+        "calendar features and of answered times, also across clock changes."
     )
 
 
 class AttentionOptions(BaseModel):
-    """Which attention to return."""
+    """Choice of attention to return."""
 
     layers: (
         Annotated[list[StrictInt], Field(fail_fast=True, max_length=_MOST), at_most(_MOST)] | None
     ) = optional("Layer numbers, from 0; all if absent.")
     heads: Heads = Field(
-        default="all", description="Every head's weights, their mean, or some heads by number."
+        default="all", description="All heads, their mean, or some heads by number."
     )
     stages: Strings | None = optional(
         "Names as in `GET /models`, such as `encoder.0.self`; all if absent."
@@ -133,32 +133,30 @@ class AttentionOptions(BaseModel):
 
 
 class ForecastOptions(BaseModel):
-    """How to forecast."""
+    """Options of a forecast."""
 
     # pydantic does not copy a default that is frozen.
     model_config = ConfigDict(frozen=True)
 
     horizon: Annotated[int, Field(strict=True, ge=1)] | None = optional(
-        "Steps to forecast; the model's horizon if absent. More are forecast in further passes, "
-        "each on the forecasts before it, up to `max_horizon` of `GET /models`."
+        "Steps to forecast; the model's horizon if absent. A longer one takes further passes, "
+        "which read earlier forecasts, up to `max_horizon` of `GET /models`."
     )
     quantiles: Levels | None = optional(
-        "Levels of quantiles to answer, in any order; of models that are calibrated."
+        "Levels of quantiles to return, in any order; for models with quantiles."
     )
     calibration: Calibrated = Field(
         default="stored",
-        description="What the quantiles come from: errors of the model's validation, stored with "
-        "it, or these corrected by those it makes on the rows of the history before the last ones.",
+        description="Source of the quantiles: `stored`, the model's validation errors; or "
+        "`history`, these corrected by its errors on earlier rows of the history.",
     )
     missing: Missing = Field(
         default="error",
-        description="What becomes of missing values (null): an error; a line from the value before "
-        "to the one after, or the nearest at either end; the value before; or `mask`, which leaves "
-        "them out, for models that read gaps (`reads_gaps` of `GET /models`).",
+        description="Treatment of missing values (null): `error`; `interpolate`, a line between "
+        "the values around a gap, or the nearest one; `ffill`, the value before; or `mask`, which "
+        "leaves them out, for models that read gaps (`reads_gaps` of `GET /models`).",
     )
-    attention: AttentionOptions | None = optional(
-        "Whether, and which, attention weights are returned."
-    )
+    attention: AttentionOptions | None = optional("Attention weights to return; `true` for all.")
 
     @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
     @classmethod
@@ -169,7 +167,7 @@ class ForecastOptions(BaseModel):
 
 
 class TableOptions(BaseModel):
-    """How to forecast a table, as parameters of the URL."""
+    """Options of a forecast of a table, as parameters of the URL."""
 
     model: Reference = None
     horizon: int | None = optional("As `options.horizon` of JSON.")
@@ -188,7 +186,7 @@ class TableOptions(BaseModel):
 
 
 class TableBacktestOptions(TableOptions):
-    """How to backtest on a table, as parameters of the URL."""
+    """Options of a backtest on a table, as parameters of the URL."""
 
     stride: int | None = optional("As `options.stride` of JSON.")
     origins: int | None = optional("As `options.origins` of JSON.")
@@ -196,7 +194,7 @@ class TableBacktestOptions(TableOptions):
 
 @final
 class BacktestOptions(BaseModel):
-    """How to backtest."""
+    """Options of a backtest."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -204,29 +202,27 @@ class BacktestOptions(BaseModel):
         "Steps of each forecast; the model's horizon if absent."
     )
     stride: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = optional(
-        "Rows from an origin to the next; the horizon if absent, so that every row is forecast "
-        "once, and half of it where `calibration` is `history`."
+        "Rows from one origin to the next; the horizon if absent, so that every row is forecast "
+        "once, or half of it if `calibration` is `history`."
     )
     origins: Annotated[int, Field(strict=True, ge=1, le=MOST_INTEGER)] | None = optional(
-        "At most how many, the latest; as many as there are if absent."
+        "Most origins, the latest ones; all if absent."
     )
-    quantiles: Levels | None = optional(
-        "Levels of quantiles to look at; of models that are calibrated."
-    )
+    quantiles: Levels | None = optional("Levels of quantiles to check; for models with quantiles.")
     calibration: Calibrated = Field(
         default="stored",
-        description="What the quantiles come from, as in forecasts: those of an origin are "
+        description="Source of the quantiles, as in forecasts: with `history` an origin's are "
         "corrected by the errors of the origins before it.",
     )
     missing: Missing = Field(
         default="error",
-        description="What becomes of missing values (null) in what the model reads, as in "
-        "forecasts. No error is counted against one.",
+        description="Treatment of missing values (null) in the model's input, as in "
+        "forecasts. Missing actual values are not compared.",
     )
 
 
 class _Request(BaseModel):
-    """The fields of all requests; inputs are validated later, so that a bad one sinks no others."""
+    """The fields of all requests; inputs are validated later, each with an error of its own."""
 
     model: Reference = None
     inputs: Annotated[list[Any], Field(min_length=1)]
@@ -239,7 +235,7 @@ class _Request(BaseModel):
 
 
 class Envelope(_Request):
-    """A request for forecasts whose inputs are not validated yet."""
+    """A request for forecasts with unvalidated inputs."""
 
     options: ForecastOptions = ForecastOptions()
 
@@ -251,7 +247,7 @@ class ForecastRequest(Envelope):
 
 
 class BacktestEnvelope(_Request):
-    """A request to backtest whose inputs are not validated yet."""
+    """A request to backtest with unvalidated inputs."""
 
     options: BacktestOptions = BacktestOptions()
 
@@ -282,48 +278,48 @@ BACKTEST_NAMES = KnownFields(
 
 
 class ModelCard(BaseModel):
-    """What a client needs to know to build a request."""
+    """Description of a model, from which a client builds requests."""
 
     name: str
     version: str
     versions: list[str]
     refused: str | None = Field(
-        description="Why the bundle was refused that the repository holds of this version by now; "
-        "the one that was tested answers. Null where there is no other."
+        description="Why the changed bundle of this version was refused; "
+        "the tested one still answers. Null if no bundle was refused."
     )
     architecture: str
     channels: tuple[str, ...]
-    targets: tuple[str, ...] = Field(description="The channels it forecasts, of those it reads.")
-    bounds: Bounds = Field(description="Limits of channels that no forecast goes beyond.")
+    targets: tuple[str, ...] = Field(
+        description="The forecast channels, out of those that it reads."
+    )
+    bounds: Bounds = Field(description="Limits of channels, which bound forecasts.")
     context: int
     horizon: int
     max_horizon: int
     frequency: str
     needs_timestamps: bool
-    reads_gaps: bool = Field(
-        description="Whether it reads which values are missing: `options.missing` may be `mask`."
-    )
+    reads_gaps: bool = Field(description="Whether it reads gaps: `options.missing` may be `mask`.")
     quantiles: bool
     quantile_levels: tuple[float, float] | None = Field(
-        description="The lowest and the highest level that a quantile within `horizon` can have; "
+        description="The lowest and the highest level of quantiles within `horizon`; "
         "null without quantiles."
     )
     verdict: str | None = Field(
-        description="How it does against repeating the last value and the last season, in the "
-        "test split, in both errors; null where that was not measured."
+        description="Comparison with repeating the last value and the last season, in the "
+        "test split, in both errors; null if not measured."
     )
     attention: list[str]
-    example: bool = Field(description="Whether `GET /models/{model}/example` has one.")
+    example: bool = Field(description="Whether `GET /models/{model}/example` has a window.")
     provider: str
 
 
 class ModelReport(ModelCard):
-    """All that `GET /models/{model}` tells of a model."""
+    """The answer of `GET /models/{model}`."""
 
     parameters: int
     test: TestResult | None
     calibration: CalibrationReport | None
     calibration_missing: str | None = Field(
-        description="Why it has no quantiles, where it has none and its bundle says why."
+        description="Why it has no quantiles, if its bundle has the reason."
     )
     verification: Verification

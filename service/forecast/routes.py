@@ -54,8 +54,8 @@ def timeseries_router(shared: Shared) -> APIRouter:
 
     @router.get("/v1/timeseries/models")
     async def models(response: Response) -> list[str]:
-        """Names of the served models; `X-Foretell-Providers` names what runs them."""
-        # All in one header: clients refuse headers of many kilobytes.
+        """Names of the served models; `X-Foretell-Providers` has their execution providers."""
+        # One header for all models: clients refuse headers of many kilobytes.
         registry = await shared.engine.updated()
         providers = {model.provider for model in registry.models}
         response.headers["X-Foretell-Providers"] = ", ".join(sorted(providers))
@@ -65,10 +65,10 @@ def timeseries_router(shared: Shared) -> APIRouter:
 
 
 class ArrowCodec(Compressed):
-    """Forecasts of a table in Arrow's format, whose options are in the URL.
+    """Forecasts of a table in Arrow's format, with options in the URL.
 
-    Arrow takes time and memory to load, and many servers never see a table: the three functions are
-    loaded with the first one.
+    Arrow takes time and memory to load, and many servers never see a table: the first table loads
+    the three functions.
     """
 
     media_type = ARROW
@@ -79,11 +79,11 @@ class ArrowCodec(Compressed):
         self._settings = settings
 
     def parsing_work(self, body: Body, request: Request) -> int:  # noqa: ARG002
-        """It is not known before the table is read."""
+        """The work is unknown before the table is read."""
         return ALWAYS
 
     def parsing_memory(self, body: Body, request: Request) -> int:  # noqa: ARG002
-        """A table is read where it lies."""
+        """A table is read in place."""
         return 0
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
@@ -105,7 +105,7 @@ def _arrow() -> Any:  # noqa: ANN401 - a module
 
 
 class BacktestCodec(Compressed):
-    """Backtests, whose requests another codec reads, and whose answers are JSON."""
+    """Backtests: another codec reads their requests, and their answers are JSON."""
 
     def __init__(self, codec: JsonCodec | ArrowCodec) -> None:
         self.media_type = codec.media_type
@@ -116,7 +116,7 @@ class BacktestCodec(Compressed):
         return Backtest(self._decode(parsed, model))
 
     def encoding_work(self, backtest: Backtest, outputs: Arrays) -> int:  # noqa: ARG002
-        """Every forecast is compared with what followed."""
+        """Every forecast is compared with actual values."""
         return ALWAYS
 
     def encode(self, backtest: Backtest, outputs: Arrays) -> tuple[bytes, dict[str, str]]:

@@ -1,7 +1,7 @@
-"""The one reader of series: their values, gaps and times become rows of batch arrays.
+"""The common reader of series: their values, gaps and times become rows of batch arrays.
 
-What reads a format (`inputs` for JSON, `table` for Arrow) makes of each series its values
-`[time, channels]` and its times; what follows is the same for all.
+A reader of a format (`inputs` for JSON, `table` for Arrow) converts each series to values `[time,
+channels]` and times; all formats share the rest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Filled = dict[str, int]
 
 
 class Path(Protocol):
-    """Tells paths in a request: of a series, or of one of its values."""
+    """Paths in a request: of a series, or of one of its values."""
 
     def __call__(self, row: int | None = None, column: int = 0) -> str:
-        """The path of the series, or of the value at a row and column of it."""
+        """The path of the series, or of its value at a row and column."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class Series:
 
     Attributes:
         row: The row of its window in the batch arrays.
-        univariate: Whether it was sent, and is answered, as `[time]`.
-        columns: The model's channel of each of its columns, if not in the model's order.
-        filled: How many missing values of its window were filled or masked, by channel.
+        univariate: Whether it and its answer are `[time]`.
+        columns: Model's channel of each of its columns, if not in the model's order.
+        filled: Number of filled or masked missing values in its window, by channel.
     """
 
     name: str
@@ -59,11 +59,11 @@ class SeriesRows(NamedTuple):
     """The series of a request, in batch arrays.
 
     Attributes:
-        entries: Each series, or why it could not be read.
-        history: `[windows, context, channels]`, of the series that were read.
-        calendar: `[windows, context + passes * horizon, features]`, if the model reads them: of the
-            history's steps and of all that follow.
-        past: The windows of rolling origins, if the request asks for them and a series was read.
+        entries: Each series, or its error.
+        history: `[windows, context, channels]`, of the valid series.
+        calendar: `[windows, context + passes * horizon, features]`, of the history's and all later
+            steps; None if the model reads no calendar.
+        past: Windows of rolling origins, if requested and a series is valid.
     """
 
     entries: list[Series | ServiceError]
@@ -86,7 +86,7 @@ class SeriesReader:
         if manifest.calendar is not None:
             features = len(manifest.calendar.features)
             self._calendar = np.empty((count, self._steps, features), np.float32)
-        # By the id of a timeline, which series may share: the row of the first of them.
+        # Row of the first series by the id of its timeline, which series may share.
         self._timelines: dict[int, int] = {}
         self._cutter: WindowCutter | None = None
         if options.rolling is not None:
@@ -95,7 +95,7 @@ class SeriesReader:
             )
 
     def read(self, read_one: Callable[[int], Series]) -> SeriesRows:
-        """Read all series by `read_one`, which calls `add`; a bad one does not sink the others."""
+        """Read all series by `read_one`, which calls `add`; the error of one is its entry."""
         entries: list[Series | ServiceError] = []
         for index in range(self._count):
             try:
@@ -108,7 +108,7 @@ class SeriesReader:
         return SeriesRows(entries, self._history[:windows], calendar, past)
 
     def too_short(self, rows: int, path: Path) -> InvalidInputError:
-        """The error of a series that has fewer rows than the model's context."""
+        """The error of a series with fewer rows than the model's context."""
         return InvalidInputError(
             f"expected at least {self._manifest.context} rows, the model's context, got {rows}",
             param=path(),
@@ -125,12 +125,11 @@ class SeriesReader:
         univariate: bool = False,
         gaps: bool = True,
     ) -> Series:
-        """Read a series whose length was checked into the next row of the arrays.
+        """Read a series of checked length into the next row of the arrays.
 
-        `values` are `[time, channels]`, finite in float32, or NaN where one is missing, as `gaps`
-        allows. `columns` are the model's channels of theirs, if not in the model's order. With
-        `univariate` it is answered as `[time]`. TimestampError: a time is beyond the years 1 to
-        9999.
+        `values` are `[time, channels]`, finite in float32, or NaN where missing, as `gaps` allows.
+        `columns` are the model's channels of their columns, if not in the model's order. With
+        `univariate` the answer is `[time]`. TimestampError: a time is outside the years 1 to 9999.
         """
         manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
@@ -149,7 +148,7 @@ class SeriesReader:
         if timeline is not None:
             self._read_times(timeline)
         if self._cutter is not None:
-            # Each window is filled by itself, as if it had been sent alone.
+            # Each window is filled by itself, like a request of its own.
             rows = values if columns is None else values[:, np.argsort(columns)]
             self._cutter.add(rows, timeline, path())
         if timeline is not None:
@@ -165,7 +164,7 @@ class SeriesReader:
             if calendar is not None:
                 calendar[self._windows] = calendar[same]
         elif manifest.calendar is None and not timeline.clock.varies:
-            # Times follow each other: those before the last one are in range as well.
+            # Times increase: if the last one is in range, so are the earlier ones.
             check_years(timeline.read(max(self._options.horizon, manifest.horizon) - 1, 1)[0])
         else:
             walls, _ = timeline.read(-manifest.context, self._steps)
@@ -176,8 +175,8 @@ class SeriesReader:
 
 def assign(target: NDArray[Any], values: NDArray[Any]) -> None:
     """Assign `[rows, columns]` to an array of the same shape."""
-    # numpy releases the interpreter's lock for more than a few values. For the few thousand numbers
-    # of a request this keeps it, as `ordinary` does.
+    # numpy releases the interpreter's lock for more than a few values. This keeps it for the few
+    # thousand numbers of a request, as `ordinary` does.
     size = len(target)
     if target.size <= MOST_KEPT:
         size = max(1, _KEPT // target.shape[1])
@@ -193,10 +192,11 @@ def fill(
     path: Callable[[int, int], str],
     needed: int | None = None,
 ) -> tuple[Values, Filled]:
-    """Fill the gaps of the last `window` rows of `[time, channels]`: a copy, and counts by channel.
+    """Fill the gaps of the last `window` rows of `[time, channels]`; returns a copy, and counts.
 
-    Rows before the window may help, and stay as they are. With `mask` the gaps stay as well: the
-    model reads them. Each channel needs a value in the last `needed` rows, or in the window.
+    Counts are by channel. Earlier rows may provide values, and keep their gaps. With `mask` the
+    window keeps its gaps: the model reads them. Each channel needs a value in the last `needed`
+    rows, by default in the window.
     """
     missing = np.isnan(values)
     first, needed = len(values) - window, needed or window
@@ -215,7 +215,7 @@ def fill(
             )
         if method == "ffill" and missing[: holes[0], column].all():
             raise InvalidInputError(
-                f"no value of {name!r} comes before it to be carried on",
+                f"no value of {name!r} comes before it to carry forward",
                 param=path(int(holes[0]), column),
             )
         if method != "mask":

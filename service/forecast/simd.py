@@ -1,7 +1,7 @@
-"""The quick way to read a request: simdjson puts the numbers of a series straight into an array.
+"""The fast reader of requests: simdjson writes the numbers of a series into an array.
 
-It is an optional extra. Whatever it may not read exactly as `foretell.service.forecast.parse` does
-is left to that, so that answers are the same with it and without.
+It is an optional extra. It leaves requests that it may read differently to
+`foretell.service.forecast.parse`, so that answers are the same with it and without.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from foretell.service.http.compression import Body
 
 # Parsing keeps the interpreter's lock for 2 to 5 ms a MB: 20 ms at most. simdjson counts the
-# elements of an array only up to 16,777,215: of more, pysimdjson writes beyond the end of a list.
+# elements of an array only up to 16,777,215: with more, pysimdjson writes beyond the end of a list.
 _MOST_BYTES = 4 * 1024 * 1024
-# A parser keeps several times the memory of its largest document: these are kept for documents up
-# to this size, and one more for larger ones.
+# A parser keeps several times the memory of its largest document: some parsers are kept for
+# documents up to this size, and one for larger ones.
 _SMALL = 1024 * 1024
 # Looking up a key of an object compares all keys before it.
 _MOST_KEYS = 32
-# Objects with next to nothing in them are read faster by orjson.
+# orjson reads small objects faster.
 _MOST_INPUTS = 4096
-# Bytes besides numbers and the brackets and commas of series: of two each may be a list, which
-# takes half a microsecond as one of Python's.
+# Bytes besides numbers and the brackets and commas of series: two of them may be a list, which
+# takes half a microsecond as a Python list.
 _MOST_OTHERS = 32 * 1024
 _MARK = b"\xef\xbb\xbf"
 _SERIES = "series"
-# The bytes of numbers, and what may stand between them.
+# The bytes of numbers and of blanks between them.
 _NUMBERS = b"0123456789+-.eE \t\n\r"
 
 # A parser for each thread that parses: new memory takes nearly as long as parsing.
@@ -40,11 +40,11 @@ _large: deque[simdjson.Parser] = deque(maxlen=1)
 
 
 def read(body: Body) -> dict[str, Any] | None:
-    """The JSON object of a request, in which a `series` of numbers is an array of float64.
+    """The JSON object of a request, with each `series` of numbers as an array of float64.
 
-    None if the body is to be read another way: it is no JSON, no request, large, or has what
-    simdjson reads otherwise (integers beyond 64 bits, metadata to be echoed, a key that comes
-    twice, escapes in texts).
+    Returns None if another reader must read the body: it is not JSON, not a request, large, or
+    simdjson would read it differently (integers beyond 64 bits, metadata to echo, a repeated key,
+    escapes in texts).
     """
     if len(body) > _MOST_BYTES or body.startswith(_MARK) or b"\\" in body:
         return None
@@ -62,13 +62,13 @@ def read(body: Body) -> dict[str, Any] | None:
 
 
 def forget() -> None:
-    """Keep no parser for the next requests."""
+    """Free the parsers that are kept for the next requests."""
     _small.clear()
     _large.clear()
 
 
 def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
-    """The request; raises RuntimeError, TypeError or ValueError if it is to be read another way."""
+    """Read the request; RuntimeError, TypeError or ValueError if another reader must."""
     request = _members(parser.parse(body))
     inputs = request.get("inputs")
     if request.get("metadata") or not isinstance(inputs, simdjson.Array):
@@ -88,8 +88,8 @@ def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
         for name, value in part.items():
             if isinstance(value, simdjson.Array | simdjson.Object):
                 part[name] = _plain(value)
-    # simdjson makes an array of numbers of any lists of lists, and one member of two of a name. If
-    # what was read is written as the body is, but for numbers, it is what the body holds.
+    # simdjson makes arrays of numbers out of any lists of lists, and merges members of the same
+    # name. If the result is written like the body, except for numbers, it was read correctly.
     if orjson.dumps(request, default=_form).translate(None, _NUMBERS) != form:
         raise ValueError("other lists or objects")
     return request
@@ -108,16 +108,16 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 def _array(series: Any) -> tuple[Any, int]:  # noqa: ANN401 - any JSON
-    """Numbers as an array, `[time]` or `[time, channel]`, and its size without them in the body.
+    """Numbers as an array, `[time]` or `[time, channel]`, and the size of its commas and brackets.
 
-    Anything else stays as it is, without a size.
+    Other values are returned as they are, with size 0.
     """
     try:
         values = np.frombuffer(series.as_buffer(of_type="d"))
         if isinstance(series[0], simdjson.Array):
             values = values.reshape(len(series), len(series[0]))
     except (AttributeError, IndexError, TypeError, ValueError):
-        # No list, an empty list, rows of several lengths, or a value that is no number.
+        # Not a list, an empty list, rows of several lengths, or a value that is not a number.
         return series, 0
     if not values.size:
         return series, 0

@@ -1,4 +1,4 @@
-"""Tables of series in long form: from columns to the values and times of each series."""
+"""Reads tables of series in long form: columns become the values and times of each series."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ADD_ID = (
 # Rows whose ids are encoded at a time.
 _PIECE_ROWS = 64 * 1024
 _LARGEST = float(np.finfo(np.float32).max)
-# The key of the schema's metadata under which answers hold, as JSON, what no column tells.
+# Key of the schema's metadata with the parts of an answer that are not columns, as JSON.
 NOTES = b"foretell"
 _METADATA = "schema.metadata"
 # Other common names of a column of times, in lower case.
@@ -63,13 +63,13 @@ _MOST_COMPARED = 64
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows of a table belong to which series."""
+    """The series of a table, and their rows."""
 
     # `[series]`, in order of appearance.
     ids: pa.Array
-    # `[rows]`, series by series, each in the table's order; None if the table has them so.
+    # `[rows]`, series by series, each in the table's order; None if the table is sorted so.
     rows: NDArray[np.int64] | None
-    # `[series + 1]`, where each series begins in `rows`, and its end.
+    # `[series + 1]`, where each series begins in `rows`, and the end of the last one.
     starts: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -80,11 +80,11 @@ class Groups:
         return np.arange(start, end) if self.rows is None else self.rows[start:end]
 
     def sort(self, column: NDArray[Any]) -> NDArray[Any]:
-        """A column series by series."""
+        """A column, sorted series by series."""
         return column if self.rows is None else column[self.rows]
 
     def row(self, position: int) -> int:
-        """The table's row at a position in a sorted column."""
+        """The table's row of a position in a sorted column."""
         return position if self.rows is None else int(self.rows[position])
 
 
@@ -92,14 +92,14 @@ class Groups:
 class Times:
     """The column of timestamps, of type `kind`."""
 
-    # `[rows]`, as the clock counts them; NaT where one is missing.
+    # `[rows]`, steps of the clock; NaT where missing.
     steps: Timestamps
     clock: Clock
     kind: pa.DataType
 
 
 def read_groups(table: pa.Table, most: int) -> Groups:
-    """Find the series of a table, which may have `most`."""
+    """Find the series of a table, at most `most`."""
     column = _column(table, ID)
     if not table.num_rows:
         raise InvalidInputError("expected at least one row", param=ID)
@@ -136,7 +136,7 @@ def read_groups(table: pa.Table, most: int) -> Groups:
 def _merge(
     codes: NDArray[np.integer], dictionary: pa.Array, used: NDArray[np.intp]
 ) -> tuple[NDArray[np.integer], int]:
-    """Codes of distinct values, and how many: a dictionary may hold a value twice."""
+    """Codes of distinct values, and their number: a dictionary may hold a value twice."""
     values = dictionary.take(pa.array(used)).dictionary_encode("encode")
     if (count := len(values.dictionary)) == len(used):
         return codes, count
@@ -146,7 +146,7 @@ def _merge(
 
 
 def _encode(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
-    """Encode the column as dictionaries; stop as soon as one has too many values."""
+    """Encode the column as dictionaries; InvalidInputError as soon as one has too many values."""
     # Arrow has no dictionaries of views.
     if pa.types.is_dictionary(column.type):
         if not pa.types.is_string_view(column.type.value_type):
@@ -171,7 +171,7 @@ def _too_many(most: int) -> InvalidInputError:
 
 
 def read_times(table: pa.Table, frequency: Frequency) -> Times | None:
-    """Read the column of times, if there is one, for a model of a frequency.
+    """Read the column of times, if the table has one, for a model's frequency.
 
     InvalidInputError: the column is of another type, or of an unknown time zone.
     """
@@ -214,9 +214,9 @@ def moments_of(timeline: Timeline, horizon: int, kind: pa.DataType) -> Timestamp
 
 
 def _to_times(field: pa.Field) -> str:
-    """How a client converts a column to times."""
+    """A hint how a client converts a column to times."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    # Without pandas, only the metadata name its extension type.
+    # Without pandas, only the metadata has its extension type.
     given = (field.metadata or {}).get(b"ARROW:extension:name", b"")
     if b"pandas.period" in (given, getattr(kind, "extension_name", "").encode()):
         how = "df['ds'].dt.to_timestamp()"
@@ -228,9 +228,9 @@ def _to_times(field: pa.Field) -> str:
 
 
 def read_values(table: pa.Table, channels: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-    """The values `[rows]` of each channel in turn, NaN where one is missing.
+    """The values `[rows]` of each channel in turn, NaN where missing.
 
-    InvalidInputError: a column is missing or holds no numbers, or one is too large for float32.
+    InvalidInputError: a column is missing or not numeric, or a value is too large for float32.
     """
     # The one channel of a univariate model may also be called `y`.
     if (
@@ -263,7 +263,7 @@ def _values(table: pa.Table, name: str, channels: Sequence[str]) -> NDArray[np.f
 
 
 def _column(table: pa.Table, name: str, channels: Collection[str] = ()) -> pa.ChunkedArray:
-    """The column of a name; an error suggests none of the `channels` in its place."""
+    """The column of a name; an error suggests other columns, but no `channels`."""
     if table.column_names.count(name) != 1:
         columns = listed(table.column_names) or "none"
         others = set(table.column_names[:1000]) - {name, *channels}
@@ -291,10 +291,10 @@ def _clock(zone: str | None, frequency: Frequency) -> FixedClock | ZoneClock:
 def read_request(
     table: pa.Table, operation: Operation, options: BaseModel, model: Model, settings: Settings
 ) -> tuple[Job, pa.Array, pa.DataType | None]:
-    """Read a table of which any series, and all of them, may be bad.
+    """Read a table; each bad series becomes an entry with its error.
 
-    The rows of a series are in order of time; the series may be mixed. Returns the job, the ids of
-    its entries `[series]`, and the type of the times, if there are any. InvalidInputError, or
+    The rows of a series are in order of time; rows of several series may alternate. Returns the
+    job, the ids of its entries `[series]`, and the type of the times, if any. InvalidInputError or
     NotSupportedError: the table does not fit the model.
     """
     manifest = model.manifest
@@ -308,7 +308,7 @@ def read_request(
     reader = SeriesReader(manifest, checked, len(groups))
     has_gaps = checked.missing != "error"
     rows = reader.read(_Rows(groups, times, columns, manifest, reader, has_gaps=has_gaps).read)
-    # The job keeps nothing of the table, which may be the body itself.
+    # The job must not hold the table, which may be the body itself.
     job = Job(model, checked, rows.entries, rows.history, rows.calendar, None, warnings, rows.past)
     return job, groups.ids, None if times is None else times.kind
 
@@ -316,7 +316,7 @@ def read_request(
 def _unread(
     table: pa.Table, channels: tuple[str, ...], operation: Operation
 ) -> list[AnswerWarning]:
-    """Warnings of what is not read; refuses times and options in places where none are read."""
+    """Warnings about unread columns; refuses times and options in the wrong place."""
     names = table.column_names
     is_read = {ID, TIME, *channels}
     if len(channels) == 1 and channels[0] not in names:
@@ -330,7 +330,7 @@ def _unread(
                 "one, or leave it out",
                 param=field.name[:60],
             )
-    # pandas adds its index as a column: the caller did not mean it to be read.
+    # pandas adds its index as a column, often without intention.
     others = [field for field in others if not field.name.startswith("__index_level_")]
     warnings = []
     if others:
@@ -342,7 +342,7 @@ def _unread(
         known.check(_METADATA, [name.decode(errors="replace")], _METADATA, {})
     if NOTES in metadata:
         place = f"{_METADATA}.{NOTES.decode()}"
-        text = "not read: what is an option in JSON is a parameter of the URL"
+        text = "not read: options in JSON are parameters of the URL here"
         warnings.append(warning("ignored_field", text, place))
     return warnings
 
@@ -372,11 +372,11 @@ class _Rows:
         self._manifest = manifest
         self._reader = reader
         self._has_gaps = has_gaps
-        # Series with the same times share a timeline: each is checked once.
+        # Series with the same times share a timeline, which is checked once.
         self._timelines: dict[bytes, Timeline] = {}
 
     def read(self, index: int) -> Series:
-        """Read a series; raises a `ServiceError` if it is wrong."""
+        """Read a series; raises a `ServiceError` if it is invalid."""
         start, end = self._starts[index : index + 2]
 
         def path(row: int | None = None, column: int = 0) -> str:

@@ -1,7 +1,7 @@
 """The times of a series: its frequency, its clock, and the time of each step.
 
-A *step* of a series is a time as its clock counts it: the wall-clock time, or the moment in UTC
-where the clock changes between steps that are equal stretches of time.
+A *step* of a series is a time in the terms of its clock: the wall-clock time, or the moment in UTC
+if the clock may change between steps of equal duration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from foretell.timeaxis.zones import moments_of, offsets_at, offsets_of
 # Wall-clock times `[time]` and their UTC offset: one, one for each time, or None if unknown.
 Reading = tuple[Timestamps, timedelta | Offsets | None]
 
-# KServe's time-series API names a unit with these, and no multiple of it.
+# Names of units in KServe's time-series API, which has no multiples.
 _KSERVE_NAMES = {*"STHDWMQY", "second", "minute", "hour", "day", "week", "month", "quarter", "year"}
 _IRREGULAR = {
     "gap": "steps are missing before it",
@@ -38,19 +38,19 @@ _IRREGULAR = {
 
 @dataclass(frozen=True)
 class FixedClock:
-    """A clock that never changes, with its UTC offset if that is known."""
+    """A clock that never changes, with its UTC offset if known."""
 
     offset: timedelta | None
     varies: ClassVar = False
 
     def read(self, steps: Timestamps, first: int) -> Reading:  # noqa: ARG002 - as other clocks
-        """Read the clock at steps `[time]`, the first of which is of row `first`."""
+        """Read the clock at steps `[time]`, from row `first` on."""
         return steps, self.offset
 
 
 @dataclass(frozen=True, eq=False)
 class ListedClock:
-    """A clock with a known UTC offset for each row of the history; the last one goes on."""
+    """A clock with a known UTC offset for each row of the history; later rows have the last one."""
 
     # `[rows]`.
     offsets: Offsets
@@ -66,7 +66,7 @@ class ListedClock:
 
 @dataclass(frozen=True)
 class ZoneClock:
-    """The clock of a time zone; `in_utc` says whether steps are moments in UTC."""
+    """The clock of a time zone; with `in_utc` steps are moments in UTC."""
 
     zone: ZoneInfo
     in_utc: bool
@@ -84,7 +84,7 @@ Clock = FixedClock | ListedClock | ZoneClock
 
 @dataclass(frozen=True)
 class Timeline:
-    """The times of a history and of the steps that follow it.
+    """The times of a history and of later steps.
 
     `start` is the step of row `row`; the first forecast step comes after `rows` rows.
     """
@@ -112,7 +112,7 @@ class Timeline:
 def check_frequency(text: str, frequency: Frequency, path: str) -> None:
     """Check that a request names the model's frequency.
 
-    A pandas alias must name all of it; KServe's letters and words name its unit alone.
+    A pandas alias must name all of it; KServe's letters and words only name its unit.
     """
     try:
         given = Frequency.parse(text)
@@ -126,7 +126,7 @@ def check_frequency(text: str, frequency: Frequency, path: str) -> None:
 
 
 def find_zone(name: str, path: str) -> ZoneInfo:
-    """The time zone of a name in the IANA database, or InvalidInputError."""
+    """The time zone with a name in the IANA database, or InvalidInputError."""
     try:
         return zones.find_zone(name)
     except TimestampError as error:
@@ -141,7 +141,7 @@ def read_timeline(
     rows: int,
     path: str,
 ) -> Timeline | None:
-    """Read the times of an input, `start` of its first row or `listed` of all; None without both.
+    """Read the times of an input: `start` of its first row, or `listed` of all; None without both.
 
     TimestampError: a time of the zone's clock is outside the years 1 to 9999.
     """
@@ -187,7 +187,7 @@ def _from_list(
 
 
 def _writes(timeline: Timeline, listed: Sequence[str]) -> bool:
-    """Whether the texts are exactly those of this timeline, and need not be parsed."""
+    """Whether the texts are exactly the labels of a timeline, and need no parsing."""
     try:
         labels = timeline.labels(-timeline.rows, timeline.rows)
     except TimestampError:
@@ -224,8 +224,8 @@ def timeline_from(
 ) -> Timeline:
     """The times of a history, from `text`, the time of its first row.
 
-    InvalidInputError: it is no timestamp, or no step falls on it. TimestampError: the zone's clock
-    is outside the years 1 to 9999.
+    InvalidInputError: the text is not a timestamp, or no step falls on it. TimestampError: the
+    zone's clock is outside the years 1 to 9999.
     """
     stamp = parse_timestamp(text, path)
     clock: Clock
@@ -246,7 +246,7 @@ def timeline_of(
     path: Callable[[int], str],
     listed: Sequence[str] | None = None,
 ) -> Timeline:
-    """The times of a history, from its steps `[rows]`; `listed` are their texts, if any."""
+    """The times of a history, from its steps `[rows]`; `listed` has their texts, if any."""
     check_first(steps[0], clock, frequency, path(0))
     if (wrong := first_irregularity(frequency, steps)) is not None:
         step, hint = steps[wrong.index], ""
@@ -273,7 +273,7 @@ def steps_in_zone(
     """Steps `[time]` of timestamps on the clock of a time zone.
 
     `offsets` are the UTC offsets that the `walls` were written with, if any. Without them a time is
-    what the zone's clock shows, which must show it once. TimestampError: as `read_timeline`.
+    on the zone's clock, which must show it exactly once. TimestampError: as `read_timeline`.
     """
     if offsets is None:
         if not clock.in_utc:
@@ -288,7 +288,7 @@ def steps_in_zone(
 
 
 def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, path: str) -> None:
-    """Check that a history may begin at a step: an edge, an anchor or a weekend may forbid it."""
+    """Check that a history may begin at a step, given the frequency's edge, anchor or weekdays."""
     if frequency.sub_daily:
         return
     nearest = frequency.steps_from(step, 1)[0]
@@ -306,7 +306,7 @@ def check_first(step: np.datetime64, clock: Clock, frequency: Frequency, path: s
 
 
 def _same_period(step: np.datetime64, frequency: Frequency) -> np.datetime64:
-    """The step of the month, quarter or year that a time is in."""
+    """The step in the month, quarter or year of a time."""
     starts, size = frequency.edge == "start", MONTHS_IN[frequency.unit]
     month, day = step.astype("M8[M]"), step.astype("M8[D]")
     ahead = ((frequency.anchor or (1 if starts else 12)) - 1 - int(month.astype(np.int64))) % size
@@ -336,7 +336,7 @@ def write_labels(timeline: Timeline, steps: int) -> bytes:
     if isinstance(offset, np.ndarray):
         return orjson.dumps(render(walls, offset))
     try:
-        # This takes a quarter of the time: it makes no Python object for each step.
+        # This takes a quarter of the time, as it makes no Python objects.
         labels = orjson.dumps(walls, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError:
         # orjson refuses the last day of the year 9999.

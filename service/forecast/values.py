@@ -1,11 +1,11 @@
 """The numbers of a series, from parsed JSON to an array.
 
-All are checked at once; only if one of them is wrong are they looked at one by one, to name it.
+All are checked at once; only after a failure one by one, to name the wrong value.
 
 numpy releases the interpreter's lock for every loop over more than 500 values. On the event loop,
-while inference threads wait for the lock, each release wakes one of them, mostly in vain, and that
+while inference threads wait for the lock, each release wakes one of them, mostly in vain, which
 takes longer than the loop. `ordinary` keeps the lock for the few thousand numbers of a request, and
-releases it where there are many.
+releases it for many.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from foretell.service.validation import shown
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NUMBERS = {float, int}
-# Values that one call looks at: `struct` takes them as arguments, one more list of them.
+# Values of one call: `struct` takes them as arguments, which is a second list.
 _PIECE = 64 * 1024
-# In arrays, null is the NaN with a sign, so that an error can tell it from NaN.
+# In arrays, null is NaN with a sign, so that an error can tell null from NaN.
 NULL = -math.nan
 
 Rows = list[Any] | NDArray[np.float64]
@@ -38,7 +38,7 @@ MOST_KEPT = 16 * 1024
 # The byte of a float64 that holds its sign and seven bits of the exponent.
 _TOP = 7 if sys.byteorder == "little" else 0
 _EXPONENT = 0x7F
-# Such bytes of values below 2 ** 113, well within float32.
+# These bytes of values below 2 ** 113, well within float32.
 _ORDINARY = bytes(top for top in range(256) if top & _EXPONENT < 0x47)
 
 
@@ -98,12 +98,12 @@ def _read_list(
 
 
 def pack(flat: list[Any], code: str) -> NDArray[Any] | None:
-    """An array of a list of numbers, by a type of `struct` and numpy; None if one is of another."""
+    """An array of a list of numbers, by a type code of `struct` and numpy; None for other items."""
     values = np.empty(len(flat), f"<{code}")
     for start in range(0, len(flat), _PIECE):
         part, packed = flat[start : start + _PIECE], values[start : start + _PIECE]
         try:
-            # struct checks the types, too, in a fifth of the time that numpy takes to convert.
+            # struct converts and checks types in a fifth of numpy's time.
             struct.pack_into(f"<{len(part)}{code}", packed.data, 0, *part)
         except (struct.error, OverflowError):
             return None
@@ -114,7 +114,7 @@ def pack(flat: list[Any], code: str) -> NDArray[Any] | None:
 
 
 def is_multivariate(rows: Rows) -> bool:
-    """Whether the shape is `[time][channel]`, by the first row."""
+    """Whether the shape is `[time][channel]`, judged by the first row."""
     if isinstance(rows, np.ndarray):
         return rows.ndim > 1
     return bool(rows) and isinstance(rows[0], list)
@@ -136,7 +136,7 @@ def _flatten(rows: list[Any], channels: Sequence[str], path: str) -> list[Any]:
 
 
 def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
-    """The values, NaN for null, if each is a number or null."""
+    """The values, with NaN for null; None if any is not a number or null."""
     values = np.empty(len(flat))
     for start in range(0, len(flat), _PIECE):
         part = flat[start : start + _PIECE]
@@ -150,7 +150,7 @@ def _numbers_and_gaps(flat: list[Any]) -> NDArray[np.float64] | None:
 
 
 def ordinary(values: NDArray[np.float64]) -> bool:
-    """Whether all values are surely finite in float32; False where a closer look is needed."""
+    """Whether all values are surely finite in float32; False if they need a check one by one."""
     if values.size > MOST_KEPT:
         return False
     return not values.tobytes()[_TOP::8].translate(None, _ORDINARY)
@@ -191,7 +191,7 @@ def _check_value(value: object, path: str, *, gaps: bool) -> None:
         )
     if type(value) not in _NUMBERS:
         raise InvalidInputError(f"expected a number, got {shown(value)}", param=path)
-    # Not as floats: an integer may be too large even for float64.
+    # Compared as they are: an integer may be too large even for float64.
     if not -_LARGEST <= value <= _LARGEST:  # type: ignore[operator]
         raise InvalidInputError(
             f"expected a finite number of at most 3.4e38 (float32), got {_shown(value)}", param=path
@@ -199,7 +199,7 @@ def _check_value(value: object, path: str, *, gaps: bool) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value in an error message, the same for 1 and 1.0: arrays do not tell them apart."""
+    """A value in an error message, the same for 1 and 1.0, which arrays do not distinguish."""
     if type(value) not in _NUMBERS:
         return shown(value)
     try:

@@ -1,4 +1,4 @@
-"""Warnings of an answer: it may not be what the client meant."""
+"""Warnings of an answer that may differ from the client's intention."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from foretell.bundle.manifest import Manifest
 AnswerWarning = dict[str, str | None]
 Floats = NDArray[np.float32]
 
-# Standard deviations in training, of a mean over time. Histories of ETTh1 and ETTh2 in the test
-# months stay below: tests/service/forecast/test_warnings.py.
+# Limits of the distance of means, in standard deviations of the training split. Histories of ETTh1
+# and ETTh2 in the test months stay below: tests/service/forecast/test_warnings.py.
 _HISTORY, _FORECAST = 4.5, 9.0
 _LARGEST = float(np.finfo(np.float32).max)
 # Most warnings of one kind.
 _MOST = 8
-# Runs numpy without warnings of infinities, in a third of the time that `np.errstate` takes.
+# Runs numpy without warnings about infinities, in a third of the time of `np.errstate`.
 _QUIET = copy_context()
 _QUIET.run(np.seterr, invalid="ignore", over="ignore")
 
@@ -36,11 +36,11 @@ def unknown_fields(paths: Iterable[str]) -> list[AnswerWarning]:
 def outside(
     manifest: Manifest, history: Floats, forecast: Floats, place: Callable[[int], str]
 ) -> list[AnswerWarning] | None:
-    """The warnings of windows whose mean over time is far from the training's.
+    """The warnings of windows with a mean over time far from that of the training split.
 
     `history` is `[windows, context, channels]` in the user's units, finite, or NaN where a value is
     missing; no channel is missing in a whole window. `forecast` is `[windows, steps, targets]`;
-    windows that are not finite get no warnings. Returns None if there are none and every forecast
+    windows that are not finite get no warnings. Returns None if nothing is far and every forecast
     is finite.
     """
     known, (_, steps, _) = manifest.training, forecast.shape
@@ -52,7 +52,7 @@ def outside(
     else:
         means[1] = means[0]
         means[1][:, at] = _QUIET.copy().run(np.matmul, after, forecast)
-    # A mean that is not finite is changed too.
+    # This changes a mean that is not finite, too.
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
     return [
@@ -65,9 +65,9 @@ def outside(
 def _known(
     mean: tuple[float, ...], std: tuple[float, ...], before: int, after: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """The weights of the steps of a history and a forecast in their means, and bounds of both.
+    """Weights for the means of a history and a forecast, and bounds of the means.
 
-    The bounds, the least and the largest mean that are not far, are `[2, 1, channels]`.
+    The bounds, the least and the largest mean that is not far, are `[2, 1, channels]`.
     """
     far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(mean, std)
     bounds = [(np.array(mean) + way * far).clip(-_LARGEST, _LARGEST) for way in (-1, 1)]
@@ -77,7 +77,7 @@ def _known(
 
 
 def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
-    """The standard deviations in training; infinite where the bundle does not know them."""
+    """Standard deviations of the training split; infinite where the bundle lacks them."""
     values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
     return np.where((values > 0) & (not is_identity), values, np.inf)
 
@@ -108,4 +108,4 @@ def _describe(
         )
         yield warning(kind, text, place(int(rows[at])))
     if len(far) > _MOST:
-        yield warning(kind, f"so it is with {len(far) - _MOST} more series", None)
+        yield warning(kind, f"the same applies to {len(far) - _MOST} more series", None)

@@ -1,1 +1,1 @@
-"""A process that speaks HTTP: sockets, connections, keys, and what happens to every request."""
+"""The HTTP server: sockets, connections, keys, and the handling of every request."""

@@ -1,4 +1,4 @@
-"""API keys: for forecasts, and for loading and unloading models."""
+"""API keys for forecasts, and for loading and unloading models."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _POLL_SECONDS = 1.0
 
 
 class Keys:
-    """Checks the keys of requests; it holds only their digests.
+    """Checks the keys of requests; it only holds digests.
 
-    Without `api` keys requests need none. Without `admin` keys, which are good for everything,
-    nobody may load or unload models. The files that `settings` names are read again.
+    Without `api` keys requests need no key. `admin` keys allow all requests; without them models
+    cannot be loaded or unloaded. The files that `settings` names are read again.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Keys:
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
-        """The keys of the settings and of the files they name; StartError if one cannot be used."""
+        """The keys of the settings and of their files; StartError if a key or file is invalid."""
         return cls(
             _read("api_keys", settings.api_keys, settings.api_keys_file),
             _read("admin_keys", settings.admin_keys, settings.admin_keys_file),
@@ -56,7 +56,7 @@ class Keys:
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files again; if one is invalid, that is logged once and all keys stay."""
+        """Read the files again; an invalid one is logged once, and all keys stay."""
         if self._settings is None:
             return
         try:
@@ -81,12 +81,12 @@ class Keys:
     def require(self, headers: Mapping[str, str]) -> str | None:
         """Check the key of a request (`Authorization: Bearer` or `X-API-Key`), if one is required.
 
-        Returns eight digits that tell the key from others in logs until the server ends.
+        Returns eight digits that identify the key in logs until the server ends.
         """
         return _check(headers, self.api + self.admin).hex()[:8] if self.api else None
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether the client has a right key, or there are no keys."""
+        """Whether the client has a valid key, or there are no keys."""
         try:
             return not (self.api or self.admin) or bool(_check(headers, self.api + self.admin))
         except UnauthorizedError:
@@ -116,13 +116,13 @@ def _check(headers: Mapping[str, str], keys: list[bytes]) -> bytes:
 
 
 def _digest(key: str) -> bytes:
-    # All processes of a server, and no other server, share the secret: the log holds beginnings of
-    # digests, which must not help to guess a key.
+    # Only the processes of one server share the secret: the log holds beginnings of digests, which
+    # must not help to guess a key.
     return hmac.digest(current_process().authkey, key.encode(), "sha256")
 
 
 def _read(name: str, keys: Iterable[SecretStr], file: Path | None) -> list[str]:
-    """The keys of a setting and of its file, one a line."""
+    """The keys of a setting and of its file, which has one on each line."""
     setting = f"FORETELL_{name.upper()}"
     values = [key.get_secret_value() for key in keys]
     if file is not None:
@@ -137,6 +137,6 @@ def _read(name: str, keys: Iterable[SecretStr], file: Path | None) -> list[str]:
     for key in values:
         if not (key.isascii() and key.isprintable() and " " not in key):
             raise StartError(
-                f"{setting}: a key may hold printable ASCII characters alone, no spaces"
+                f"{setting}: a key may only hold printable ASCII characters without spaces"
             )
     return values

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, the memory that they take, and threads for large work."""
+"""Bodies of requests and answers, their memory, and threads for large work."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from foretell.service.http.protocol import WHOLE
 
 
 class MemoryBudget:
-    """Bytes that all requests share: their bodies, what large ones take to be read, and answers.
+    """Bytes that all requests share: bodies, memory to read large ones, and answers.
 
-    For use on the event loop alone.
+    For use on the event loop only.
     """
 
     def __init__(self, limit: int) -> None:
@@ -42,7 +42,7 @@ class MemoryBudget:
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one request has reserved of a `MemoryBudget`; it is given back at the end."""
+    """One request's part of a `MemoryBudget`; it is given back at the end."""
 
     budget: MemoryBudget
     reserved: int = 0
@@ -58,11 +58,11 @@ class Share:
         self.reserved = 0
 
     def reserve(self, count: int) -> None:
-        """Reserve that many bytes more, or give back as many where it is negative."""
+        """Reserve `count` more bytes, or give bytes back if it is negative."""
         budget = self.budget
         if self.reserved + count > budget.limit:
             raise TooLargeError(
-                f"to read or answer the request would take about {self.reserved + count} bytes, "
+                f"reading or answering the request takes about {self.reserved + count} bytes, "
                 f"and the server may hold {budget.limit} (max_buffered_bytes); send it in parts, "
                 "or in binary"
             )
@@ -74,14 +74,14 @@ class Share:
         budget.reserved += count
 
 
-# What a connection may hold of answers besides.
+# Bytes of answers that a connection may hold outside the budget.
 SMALL_ANSWER = 64 * 1024
 
 
 class LargeAnswer(Response):
-    """An answer of over `SMALL_ANSWER` bytes, reserved until the client has taken nearly all of it.
+    """An answer of over `SMALL_ANSWER` bytes, reserved until the client has read nearly all of it.
 
-    It raises as `Share.reserve` when it is to be sent.
+    Sending it raises as `Share.reserve`.
     """
 
     def __init__(self, content: bytes, budget: MemoryBudget, headers: Mapping[str, str]) -> None:
@@ -95,7 +95,7 @@ class LargeAnswer(Response):
             start = {"status": self.status_code, "headers": self.raw_headers}
             await send({"type": "http.response.start", **start})
             for begin in range(0, size, SMALL_ANSWER):
-                # Each waits until the connection has room for it.
+                # Each piece waits until the connection has room for it.
                 end = begin + SMALL_ANSWER
                 piece = {"body": self.body[begin:end], "more_body": end < size}
                 await send({"type": "http.response.body", **piece})
@@ -104,22 +104,21 @@ class LargeAnswer(Response):
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
-# From so much work on a thread does it. Work is counted in bytes of a JSON list of numbers to read:
-# this takes about 2 ms, and going to a thread and back 0.1 ms.
+# Least work that is done on a thread, counted in bytes of a JSON list of numbers to read. It takes
+# about 2 ms, and a switch to a thread and back 0.1 ms.
 LARGE = 256 * 1024
-# Work that is not done on the event loop, however little it is.
+# Work that is never done on the event loop.
 ALWAYS = LARGE
-# Two, so that one huge body does not hold up all others; more would only contend for the GIL.
+# With two, one huge body does not hold up all others; more would only contend for the GIL.
 _THREADS = 2
 
 
 class Offload:
-    """Runs functions that have much to do on a few threads.
+    """Runs long functions on a few threads.
 
-    The event loop goes on after 5 ms of other Python, and at once while numpy or zlib are at work.
-    What nothing interrupts is one call of a JSON library: the loop waits for all of it, 2 to 5 ms a
-    MB, so that threads help where a request is many such calls, and only the request's bytes bound
-    how long one may take.
+    The event loop continues after 5 ms of other Python, and at once while numpy or zlib run. One
+    call of a JSON library cannot be interrupted: the loop waits for 2 to 5 ms a MB. So threads only
+    help requests with many such calls, and only the size of a request bounds one call.
     """
 
     def __init__(self) -> None:
@@ -135,10 +134,10 @@ class Offload:
         """Call a function on a thread.
 
         At the deadline, on the clock of `time.monotonic`, a call that waits for a thread is
-        dropped. One that has begun is waited for: it cannot be interrupted, and its memory is in
-        use. DeadlineExceededError follows in both cases.
+        dropped. A call that has begun is completed: it cannot be interrupted, and its memory is in
+        use. Both raise DeadlineExceededError.
         """
-        # The pool keeps a cancelled call until a thread gets to it, but not its arguments.
+        # The pool keeps a cancelled call until a thread reaches it; the list lets its arguments go.
         calls: list[Callable[[], _Result]] = [partial(function, *arguments, **options)]
         del arguments, options
         pending = self._pool.submit(_call, calls)
@@ -153,17 +152,17 @@ class Offload:
             done.cancel()
             if pending.cancel():
                 calls.clear()
-            # Both hold the error, if there is one, whose traceback holds this frame.
+            # Both hold the error, if any, and its traceback holds this frame.
             del pending, done
         raise DeadlineExceededError("the deadline passed before the request was read or answered")
 
     def close(self) -> None:
-        """Take no more work and drop what has not begun."""
+        """Accept no more calls, and drop those that have not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _call(calls: list[Callable[[], _Result]]) -> _Result:
-    """Call the only function; what it worked on is freed when its error reaches the event loop."""
+    """Call the only function; an error is stripped of the frames that hold its data."""
     try:
         return calls.pop()()
     except BaseException as error:
@@ -173,12 +172,12 @@ def _call(calls: list[Callable[[], _Result]]) -> _Result:
 
 JSON = "application/json"
 TIMEOUT_HEADER = "x-timeout-ms"
-# Compressing may also add a little.
+# Bytes that compression may add.
 _FRAMING = 64 * 1024
 
 
 def timeout_of(header: str) -> float:
-    """The seconds that the header `X-Timeout-Ms` says."""
+    """The header `X-Timeout-Ms` in seconds."""
     if not (header.isascii() and header.isdecimal() and len(header) <= 12 and int(header)):
         raise InvalidInputError(
             f"expected a whole number of milliseconds from 1, got {header[:40]!r}",
@@ -188,7 +187,7 @@ def timeout_of(header: str) -> float:
 
 
 def media_type(headers: Mapping[str, str], *accepted: str) -> str:
-    """The media type of a request's body; the first accepted one where the headers name none."""
+    """The media type of a request's body; the first accepted one without a Content-Type."""
     given = headers.get("content-type", accepted[0]).partition(";")[0].strip().lower()
     if given not in accepted:
         raise UnsupportedMediaError(
@@ -206,19 +205,19 @@ async def read_body(
     deadline: float,
     reserve: Callable[[int], None],
 ) -> Body:
-    """The body of a request, decompressed as its `Content-Encoding` says; then `limit` bounds it.
+    """The body of a request, decompressed by its `Content-Encoding`, at most `limit` bytes.
 
     `reserve` is called with the number of bytes of each piece, before it is kept.
     """
     promised = headers.get("content-length", "")
     if promised.isdecimal() and int(promised[:20]) > limit:
-        # One that promises too much is refused before it is read.
+        # A body that announces too many bytes is refused before it is read.
         raise _too_large(limit)
     encoding = headers.get("content-encoding")
     decompressor = None if encoding is None else Decompressor(encoding, reserve)
     body: Body = b""
     try:
-        # Most bodies come with their head, and need no timer.
+        # Most bodies arrive with their headers, and need no timer.
         is_here = WHOLE in request.scope.get("extensions", ())
         async with nullcontext() if is_here else asyncio.timeout(deadline - time.monotonic()):
             received, more = 0, True
@@ -236,7 +235,7 @@ async def read_body(
                     reserve(len(piece))
                     body = _joined(body, piece) if body else piece
                     if len(piece) > len(chunk):
-                        # A body that decompresses to much must not hold up other requests.
+                        # A body that grows on decompression must not hold up other requests.
                         await asyncio.sleep(0)
     except TimeoutError:
         raise SlowBodyError("the deadline passed before the whole body was here") from None
@@ -246,7 +245,7 @@ async def read_body(
 
 
 def _joined(body: Body, piece: bytes) -> Body:
-    """A body and its next piece; it grows in place, and holds no piece besides."""
+    """Append a piece to a body, in place."""
     if isinstance(body, bytes):
         body = bytearray(body)
     body += piece

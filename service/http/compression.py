@@ -1,4 +1,4 @@
-"""Compressed bodies: of requests, of which a few bytes may stand for gigabytes, and of answers."""
+"""Compressed bodies of requests, in which a few bytes may expand to gigabytes, and of answers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from fastapi import Response
 
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
 
-# Decompressing so much takes the event loop well under a millisecond.
+# Decompressing a piece takes the event loop well under a millisecond.
 _PIECE = 256 * 1024
 _GZIP, _ZLIB = zlib.MAX_WBITS + 16, zlib.MAX_WBITS
-# RFC 8878 asks decoders to support windows of 8 MiB, and to be free to refuse larger ones.
+# RFC 8878 recommends decoders to support windows of 8 MiB; they may refuse larger ones.
 _WINDOW_LOG = 23
 _ZSTD_WINDOW = {int(zstd.DecompressionParameter.window_log_max): _WINDOW_LOG}
-# Bytes of the windows of all.
+# Bytes of the windows of all formats.
 _WINDOWS = {"gzip": 32 * 1024, "deflate": 32 * 1024, "zstd": 1 << _WINDOW_LOG}
 
 # Parts may be empty: any number of them fits a small body, and each takes time.
 _MOST_PARTS = 1024
 
-# The later digits of forecasts are noise, which no level makes much smaller.
+# The later digits of forecasts are noise, which no level compresses much.
 _LEVEL = 1
 
-# A body as it came, or its pieces joined.
+# A body as received, or its joined pieces.
 Body = bytes | bytearray
 NAMES = ("gzip", "deflate", "zstd")
 # The first bytes of compressed bodies; those of zlib look like any others.
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-# Some programs put them before texts, of UTF-16 and UTF-32 too.
+# Some programs put them before texts, also in UTF-16 and UTF-32.
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
 def unreadable(message: str, body: Body | memoryview, param: str | None = None) -> UnreadableError:
-    """The error of an unreadable body; says what to do if it is compressed or has a mark."""
+    """The error of an unreadable body, with a hint if it is compressed or has a mark."""
     for name, magic in _MAGIC.items():
         if body[: len(magic)] == magic:
             message += f"; it looks like {name}: send the header Content-Encoding: {name}"
@@ -76,7 +76,7 @@ _OPEN: dict[str, Callable[[], _Zlib | zstd.ZstdDecompressor]] = {
 
 
 class Decompressor:
-    """Decompresses one body; `reserve` gets about how many bytes more, or fewer, it holds."""
+    """Decompresses one body; `reserve` gets the approximate change of its memory in bytes."""
 
     def __init__(self, encoding: str, reserve: Callable[[int], object] = lambda _: None) -> None:
         # RFC 9110, 8.4.1.3: x-gzip is another name of gzip.
@@ -111,7 +111,7 @@ class Decompressor:
                     # RFC 1952 and RFC 8878: a body may be several compressed parts in a row.
                     self._stream = _OPEN[self._name]()
                 piece = self._stream.decompress(chunk, _PIECE)
-                # The stream keeps what it decompressed, as far as its window goes.
+                # The stream keeps its window of decompressed bytes.
                 growth = min(len(piece), _WINDOWS[self._name] - self._window)
                 self._window += growth
                 self._reserve(growth)
@@ -131,14 +131,14 @@ class Decompressor:
 
 
 def choose_encoding(accepted: str, offered: Sequence[str]) -> str | None:
-    """The first of the encodings on offer that Accept-Encoding gives the largest weight, if any."""
+    """The offered encoding with the largest weight in Accept-Encoding, if any is accepted."""
     weights = accepted_weights(accepted)
     best = max(offered, key=lambda encoding: weights.get(encoding, 0.0))
     return best if weights.get(best, 0.0) > 0 else None
 
 
 def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
-    """Compress parts into one body, by one of `NAMES`."""
+    """Compress parts into one body, with one of `NAMES`."""
     if encoding == "zstd":
         compressor = zstd.ZstdCompressor(_LEVEL)
         return b"".join([*map(compressor.compress, parts), compressor.flush()])
@@ -147,7 +147,7 @@ def compress(encoding: str, parts: Iterable[bytes | memoryview]) -> bytes:
 
 
 def respond(body: bytes, accepted: str, media_type: str) -> Response:
-    """An answer that may be large, compressed as the client accepts it; call it on a thread."""
+    """An answer that may be large, compressed if the client accepts it; call this on a thread."""
     # The middleware adds `Vary` to answers that are not compressed yet.
     headers = {}
     if encoding := choose_encoding(accepted, ("zstd", "gzip")):
@@ -159,7 +159,7 @@ def respond(body: bytes, accepted: str, media_type: str) -> Response:
 def accepted_weights(header: str) -> dict[str, float]:
     """The names in a header such as Accept, `name;q=weight, …`, and their weights (1 if absent).
 
-    RFC 9110, 12.4.2. A weight that is no number counts as 0.
+    RFC 9110, 12.4.2. A weight that is not a number counts as 0.
     """
     weights = {}
     for entry in header.split(","):

@@ -1,4 +1,4 @@
-"""What happens to every request: its context, root path, key, route, errors, metrics and log."""
+"""The handling of every request: context, root path, key, route, errors, metrics and log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 # Probes and scrapes come from machines without keys.
 _PROBES = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
-# Paths that need no key: besides probes, what says no more than the manual.
+# Paths that need no key: probes, and paths that reveal no more than the manual.
 OPEN = frozenset({*_PROBES, "/", "/openapi.json"})
 # Routes whose requests are logged at `debug`.
 _QUIET = {*_PROBES, "/page/{path:path}"}
@@ -48,17 +48,17 @@ _QUIET = {*_PROBES, "/page/{path:path}"}
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known about a request while it is answered.
+    """State of a request while it is answered.
 
     Attributes:
-        request_id: The client's, if it is printable ASCII of at most 128 characters, or a new one.
-        headers: By name in lower case; of several with one name, the first.
-        trace_id: Of the request's trace, or of the client's `traceparent`.
-        key: Eight digits that tell the client's key from others, if keys are required.
-        model: Name of the model, once known; for metrics, so one of those that are served.
+        request_id: Client's id, if it is printable ASCII of at most 128 characters, or a new one.
+        headers: Headers by name in lower case; the first one of each name.
+        trace_id: Id of the request's trace, or from the client's `traceparent`.
+        key: Eight digits that identify the client's key, if keys are required.
+        model: Name of the model, once known; always a served one, as metrics have it.
         windows: Number of histories to forecast, once known.
         loading: Seconds that the request waited for its model to be loaded.
-        stages: The stages so far, and the seconds that each took.
+        stages: Stages so far, with the seconds of each.
     """
 
     request_id: str
@@ -76,7 +76,7 @@ class RequestContext:
     def trace_run(self, pending: Run) -> None:
         """Add the stages of a run that has ended to the trace."""
         assert self.trace is not None  # noqa: S101 - as its caller has seen
-        # The scheduler's clock is monotonic, and spans need the time of day.
+        # The scheduler's clock is monotonic, but spans need the time of day.
         offset = time.time_ns() - time.monotonic_ns()
         submitted, began, ended = (
             offset + round(moment * 1e9)
@@ -117,11 +117,11 @@ def _headers_of(context: RequestContext) -> list[tuple[bytes, bytes]]:
 
 
 class RequestMiddleware:
-    """Gives each request a context, checks its key, counts, logs and traces it, answers errors.
+    """Gives each request a context, checks its key, answers errors, and counts, logs and traces it.
 
-    A proxy serves the application under `root_path`, and may remove that prefix or not. Of the
-    `hot_routes` those for POST are called directly: their endpoints take the request alone and
-    return a response. FastAPI's way to a route takes longer than a small forecast.
+    A proxy serves the application under `root_path`, and may remove that prefix or not. POST routes
+    among the `hot_routes` are called directly: their endpoints take only the request and return a
+    response. FastAPI's routing takes longer than a small forecast.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RequestMiddleware:
             return
         method = scope["method"]
         if method == "HEAD":
-            # Routes answer it as GET, and the server leaves the body out.
+            # Routes answer HEAD as GET, and the server omits the body.
             scope = {**scope, "method": "GET"}
         context = self._context(scope)
         scope.setdefault("state", {})["context"] = context
@@ -170,7 +170,7 @@ class RequestMiddleware:
                     scope["route"] = route
                     app = await route.endpoint(Request(scope, receive))
                     if type(app) is Response:
-                        # It is sent at once, as a whole: nothing needs to look for its start.
+                        # It is sent as a whole, so `_send` need not look for its start.
                         context.status, send = app.status_code, plain
                         app.raw_headers += _headers_of(context)
                 await app(scope, receive, send)
@@ -180,7 +180,7 @@ class RequestMiddleware:
                     raise
                 await self._error_response(scope, error)(scope, receive, send)
         except Exception as error:
-            _logger.exception("a request failed for a reason nobody foresaw")
+            _logger.exception("a request failed unexpectedly")
             let_go(error)
             self._metrics.rejected(_BUG)
             if not context.status:
@@ -193,25 +193,25 @@ class RequestMiddleware:
     def _error_response(
         self, scope: Scope, error: ServiceError | asyncio.CancelledError
     ) -> Response:
-        """The answer to an error, which holds nothing of the request from then on."""
+        """The answer to an error, which no longer holds the request."""
         let_go(error)
         if isinstance(error, asyncio.CancelledError):
             # The grace period is over.
             error = NotReadyError("the server stopped before the answer was ready")
         self._metrics.rejected(error.type)
-        # An error without a cause repeats one that was logged before.
+        # An error without a cause repeats an error that was logged before.
         if isinstance(error, ModelFailedError) and error.__cause__ is not None:
             logging.getLogger(__name__).error("model failed", exc_info=error)
         body = error_body(scope["path"], error_object(error))
         return JSONResponse(body, error.status, error.headers)
 
     def _without_root_path(self, scope: Scope) -> ASGIApp:
-        """Remove the prefix from the path; what is the prefix alone is redirected."""
+        """Remove the prefix from the path; the prefix without a slash is redirected."""
         path = scope["path"].removeprefix(self._root_path)
         if path.startswith("/"):
             scope["path"] = path
         elif not path:
-            # The page's links are relative to an address that ends with a slash.
+            # The page's links are relative to a URL that ends with a slash.
             scope["path"] = "/"
             return RedirectResponse(f"{self._root_path}/", 308)
         return self._app
@@ -230,7 +230,7 @@ class RequestMiddleware:
         }
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
-            # Not the system's random bits: its call would let other threads have the interpreter.
+            # The system's random bits would release the interpreter to other threads.
             request_id = f"{random.getrandbits(128):032x}"
         context = RequestContext(request_id, headers)
         if self._tracer is not None:
@@ -252,7 +252,7 @@ class RequestMiddleware:
             return
         client = scope.get("client") or ("",)
         fields = {
-            # A socket for IPv4 and IPv6 names IPv4 addresses with this prefix.
+            # A socket for both IPv4 and IPv6 shows IPv4 addresses with this prefix.
             "client": client[0].removeprefix("::ffff:"),
             "key": context.key,
             "method": method,

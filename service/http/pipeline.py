@@ -1,8 +1,8 @@
-"""The only way from the bytes of a request that runs a model to the bytes of its answer.
+"""The pipeline of all requests that run models, from the bytes of a body to those of an answer.
 
 Read the body, parse it, find the model (first, if the path names it), decode the request for it,
-run the model, encode its outputs, compress and send them. A codec, of one format of requests and
-answers, does the parsing, decoding and encoding; all else is done here for all of them.
+run the model, encode its outputs, compress and send them. A codec of one format of requests and
+answers parses, decodes and encodes; this module does the rest for all formats.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from foretell.service.metrics import Stage
 from foretell.service.settings import Settings
 
 Wait = Callable[[Run], Awaitable[Arrays]]
-# Compressing a byte takes as long as this many bytes of other work.
+# Bytes of other work that take as long as compressing a byte.
 _COMPRESSION = 4
 
 _Content = TypeVar("_Content")
@@ -53,14 +53,14 @@ _Content = TypeVar("_Content")
 
 @dataclass(slots=True, eq=False)
 class Parsed(Generic[_Content]):
-    """A request, parsed, whose model is not known yet.
+    """A parsed request, before its model is known.
 
     Attributes:
-        content: What was parsed, until it is released.
-        find: Finds the model that the request means; it raises as `Registry.find`. None if the path
-            names the model.
-        work: How much there is to decode, as `LARGE` counts it.
-        memory: About how many bytes decoding takes that are not reserved yet.
+        content: Parsed content, until it is released.
+        find: Finds the model of the request; raises as `Registry.find`. None if the path names the
+            model.
+        work: Work of decoding, in the unit of `LARGE`.
+        memory: Approximate bytes that decoding takes and that are not reserved yet.
     """
 
     content: _Content | None
@@ -69,37 +69,37 @@ class Parsed(Generic[_Content]):
     memory: int = 0
 
     def release(self) -> _Content:
-        """The content, which this holds no longer."""
+        """Return the content, and hold it no longer."""
         content, self.content = self.content, None
         assert content is not None  # noqa: S101 - it is released once
         return content
 
     def drop(self) -> None:
-        """Free the content, which may take long."""
+        """Free the content, which may take a while."""
         self.content = None
 
 
 class Decoded(Protocol):
-    """A request that was checked against its model and can be run."""
+    """A request that was checked against its model and can run."""
 
     @property
     def windows(self) -> int:
-        """How many windows are forecast."""
+        """Number of windows to forecast."""
 
     @property
     def held(self) -> int:
-        """About how many bytes of the request are needed until it is answered."""
+        """Approximate bytes of the request that are needed until it is answered."""
 
     @property
     def timeout(self) -> float | None:
-        """Seconds from its start within which the request asks to be answered, if it does."""
+        """The request's own timeout in seconds from its start, if it has one."""
 
     @property
     def coverage(self) -> Mapping[float, tuple[int, int]]:
-        """Once encoded, of each level of intervals: values in them, and all values compared."""
+        """Values inside intervals, and all compared values, by level; after encoding."""
 
     def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
-        """Run the model, once or more often: `[windows, …]` by output name.
+        """Run the model one or more times; returns `[windows, …]` by output name.
 
         `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
@@ -108,44 +108,44 @@ class Decoded(Protocol):
 class Codec(Protocol):
     """A format of requests and answers.
 
-    `parse`, `decode` and `encode` raise a `ServiceError` for what they refuse. They may run on a
+    `parse`, `decode` and `encode` raise a `ServiceError` to refuse a request. They may run on a
     thread.
     """
 
     @property
     def media_type(self) -> str | None:
-        """Of its requests; None if the header Content-Type is not looked at."""
+        """Media type of its requests; None if any Content-Type is accepted."""
 
     @property
     def encodings(self) -> Sequence[str]:
-        """Names in Content-Encoding that its clients can read; the first one accepted is taken."""
+        """Names in Content-Encoding that its clients can read, in order of preference."""
 
     @property
     def compress_from(self) -> int:
         """Bytes of the smallest answer that is compressed."""
 
     def parsing_work(self, body: Body, request: Request) -> int:
-        """How much there is to parse, as `LARGE` counts it."""
+        """Work of parsing, in the unit of `LARGE`."""
 
     def parsing_memory(self, body: Body, request: Request) -> int:
-        """About how many bytes parsing takes; asked of large work alone."""
+        """Approximate bytes that parsing takes; only called for large work."""
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
-        """Read a request as far as it can be read without its model."""
+        """Read the parts of a request that do not need its model."""
 
     def decode(self, parsed: Any, model: Model) -> Decoded:  # noqa: ANN401 - its own
-        """Read the rest, and free what was parsed."""
+        """Read the rest, and free the parsed request."""
 
     def encoding_work(self, decoded: Any, outputs: Arrays) -> int:  # noqa: ANN401
-        """How much there is to encode, as `LARGE` counts it."""
+        """Work of encoding, in the unit of `LARGE`."""
 
     def encode(self, decoded: Any, outputs: Arrays) -> tuple[bytes, dict[str, str]]:  # noqa: ANN401
-        """The body of the answer, and its headers by their names in lower case."""
+        """The body of the answer, and its headers by name in lower case."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all routes that run models share."""
+    """Objects that all routes that run models share."""
 
     engine: Engine
     settings: Settings
@@ -156,8 +156,8 @@ class Shared:
 def serve(shared: Shared, *codecs: Codec) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of requests in one or several formats.
 
-    The first is taken where a request names no media type; one without a media type stands
-    alone.
+    The first codec reads requests without a media type. A codec without a media type must be the
+    only one.
     """
     return _Pipeline(shared, codecs).respond
 
@@ -180,7 +180,7 @@ class _Pipeline:
         share = Share(self._budget)
         try:
             decoded = await self._read(codec, request, context, deadline, share.reserve)
-            # Nothing else of the request is held from here on.
+            # From here on `decoded` is the only holder of the request's data.
             share.reserve(decoded.held - share.reserved)
             if decoded.timeout is not None:
                 deadline = min(deadline, started + decoded.timeout)
@@ -228,7 +228,7 @@ class _Pipeline:
         offload, limit = self._offload, self._settings.max_body_bytes
         model = None
         if path := request.scope.get("path_params"):
-            # Nothing is read for a model that is not known, and refusals are counted as its own.
+            # Bodies for unknown models are not read, and refusals are counted for the model.
             model = await find_model(self._engine, path, deadline)
             context.model, context.version = model.manifest.name, model.manifest.version
         body = await read_body(request, context.headers, limit, deadline, reserve)
@@ -261,13 +261,13 @@ class _Pipeline:
 
 
 async def find_model(engine: Engine, path: Mapping[str, str], deadline: float = math.inf) -> Model:
-    """The model that a path names by its parameters `model` and, if it has it, `version`."""
+    """The model that a path names by its parameters `model` and, if present, `version`."""
     name = f"{path['model']}@{path['version']}" if "version" in path else path["model"]
     return await engine.find(methodcaller("find", name), deadline)
 
 
 def _note_stage(context: RequestContext, stage: Stage, began: int) -> None:
-    """Note a stage that began at some `time.time_ns` and ends now."""
+    """Record a stage that began at `began`, by `time.time_ns`, and ends now."""
     ended = time.time_ns()
     context.stages.append((stage, (ended - began) / 1e9))
     if context.trace is not None:
@@ -280,12 +280,12 @@ async def wait_for_result(
     deadline: float,
     context: RequestContext | None = None,
 ) -> Arrays:
-    """Wait for the outputs of a run; whatever ends the wait cancels what is still queued."""
+    """Wait for the outputs of a run; if the wait ends early, the run is cancelled."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     over = loop.create_future()
 
     wake = partial(_wake, over)
-    # As asyncio.wait does, in two thirds of the time: every request passes here.
+    # Like asyncio.wait, in two thirds of the time: every request passes here.
     pending.add_done_callback(partial(_wake_on, loop, thread, wake))
     timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
     client.watch(wake)
@@ -319,7 +319,7 @@ def _wake(over: asyncio.Future[None]) -> None:
 def _wake_on(
     loop: asyncio.AbstractEventLoop, thread: int, wake: Callable[[], None], _: object
 ) -> None:
-    """Wake a wait on the event loop, perhaps from another thread than the loop's."""
+    """Wake a wait on the event loop, from any thread."""
     if threading.get_ident() == thread:
         wake()
     # An inference thread may finish after the server has stopped.

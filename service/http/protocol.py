@@ -1,6 +1,6 @@
 """HTTP/1.1 on a connection: uvicorn's protocol, with limits that keep clients from blocking it.
 
-All that the service takes of uvicorn's protocol, and changes, is in this file.
+All uses and changes of uvicorn's protocol are in this file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uvicorn.server import ServerState
 from foretell.service.errors import StartError, error_body, error_fields
 from foretell.service.metrics import Metrics
 
-# Members of `extensions` in the ASGI scope: the client, and that all of the body has arrived.
+# Members of `extensions` in the ASGI scope: the client, and a mark that the body is complete.
 EXTENSION = "foretell.client"
 WHOLE = "foretell.body_complete"
 
@@ -36,31 +36,32 @@ _MAX_HEADER_BYTES = 64 * 1024
 # Header bytes are counted after each piece of this size.
 _PIECE_BYTES = 8 * 1024
 _RETRY_AFTER_SECONDS = 1
-# When the server stops, connections that are idle, or over but for their close, have this long.
+# When the server stops, connections that are idle or wait for the client's close have this time.
 _LAST_SECONDS = 1.0
-# A client that sends more after its answer does not look for the answer.
+# A client that sends more than this after its answer does not read the answer.
 _MAX_DROPPED_BYTES = 256 * 1024 * 1024
-# Refused connections over the limit that stay open until the client closes: each takes a file.
+# Refused connections that may stay open until the client closes them: each takes a file.
 MOST_REFUSED = 8
 
-# `Connection` and `Parser` change what is no public interface of these versions.
+# `Connection` and `Parser` change private interfaces of these versions.
 _WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
 
 Watcher = Callable[[], None]
 
 
 class Parser(httptools.HttpRequestParser):
-    """Reads a request that offers an upgrade, as Java's and curl's do, like any other request.
+    """Reads requests that offer an upgrade, as Java and curl send, like any other request.
 
-    llhttp ends such a request after its head and takes what follows for the other protocol. But the
-    request's body follows: the head is read a second time, without the offer. So the connection
-    gets the head twice; the first time `should_upgrade` is true, and it must not start an answer.
+    llhttp ends such a request after its head and takes the rest for the other protocol. But the
+    rest is the request's body, so the head is read a second time, without the offer. So the
+    connection gets the head twice; the first time `should_upgrade` is true, and it must not start
+    an answer.
     """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._connection = connection
-        # As in uvicorn: bytes after the last request of a connection are no error.
+        # As in uvicorn: bytes after the last request of a connection are not an error.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: bytes | bytearray | memoryview | array[int]) -> None:
@@ -75,7 +76,7 @@ class Parser(httptools.HttpRequestParser):
             if self._connection.has_ended:
                 return
             head = self._head_without_offer()
-            # llhttp reads nothing after the last request of a connection, so start anew.
+            # llhttp reads nothing after the last request of a connection, so a new parser starts.
             Parser.__init__(self, self._connection)
             super().feed_data(head)
             rest = rest[end:]
@@ -89,16 +90,16 @@ class Parser(httptools.HttpRequestParser):
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """Calls functions when the client disconnects; for use on the event loop alone."""
+    """Calls functions when the client disconnects; for use on the event loop only."""
 
-    # Makes the server read on: it may have paused when it had enough of a body, and the end of a
-    # connection is found by reading.
+    # Resumes reading, which may have paused during a large body: only reading finds the end of a
+    # connection.
     resume_reading: Callable[[], None]
     disconnected: bool = False
     watchers: set[Watcher] = field(default_factory=set)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call a function when the client disconnects, or now if it has."""
+        """Call a function when the client disconnects, or now if it has disconnected."""
         self.watchers.add(watcher)
         if self.disconnected:
             watcher()
@@ -115,18 +116,18 @@ class ClientConnection:
 
 
 def connection_of(request: Request) -> ClientConnection:
-    """The client of a request; one of the same process, without a connection, never disconnects."""
+    """The client of a request; a request without a connection has one that never disconnects."""
     client: ClientConnection | None = request.scope.get("extensions", {}).get(EXTENSION)
     return ClientConnection(lambda: None) if client is None else client
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of connections; those to `free_port`, if the server has one, do not count.
+    """Limits of connections; connections to `free_port`, if set, do not count.
 
-    `seconds` is the time a client has to send the headers of a request, or the rest of a body that
-    the answer did not wait for; to take a part of an answer; and to close a connection that the
-    server has ended while something was still to come.
+    `seconds` is the time for each of: sending the headers of a request, or the rest of a body after
+    its answer; reading a part of an answer; and closing a connection that the server has ended
+    early.
     """
 
     connections: int
@@ -154,7 +155,7 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._metrics = metrics
         self._stopping = False
-        # Set when invalid bytes follow requests that are still to be answered.
+        # Set when invalid bytes follow requests that are not answered yet.
         self._is_refused = False
         self._previous: RequestResponseCycle | None = None
         # Bytes since the last piece of a body: headers, but also trailers and chunk sizes.
@@ -163,17 +164,18 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = 0
         # The scope of the latest request that has arrived as a whole.
         self._complete_scope: object = ()
-        # What `check` last found to be late, and since when.
+        # The scope that `check` last waited for, and since when.
         self._waiting_for: object = None
         self._waiting_since: float | None = None
         self._acknowledged_bytes = 0
         self._acknowledged_since: float | None = None
-        # Closes the connection when it has ended and the client does not close it.
+        # Closes an ended connection if the client does not.
         self._close_timer: asyncio.TimerHandle | None = None
         self._dropped_bytes = 0
         # Whether the server has ended its side of the connection.
         self._is_closed = False
-        # The head of an answer, while it waits for the body, and what sends it at the latest.
+        # The head of an answer, while it waits for the body, and the handle that sends it at the
+        # latest.
         self._held = b""
         self._flush_handle: asyncio.Handle | None = None
         self._written_bytes = 0
@@ -189,7 +191,7 @@ class Connection(HttpToolsProtocol):
             self._refuse("too_many", HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who watch the client that the connection has ended."""
+        """Call the watchers of the client."""
         super().connection_lost(exc)
         if self._close_timer is not None:
             self._close_timer.cancel()
@@ -223,10 +225,10 @@ class Connection(HttpToolsProtocol):
         self._refuse("malformed", HTTPStatus.BAD_REQUEST, msg)
 
     def shutdown(self) -> None:
-        """Close when the current answer is written, or in a second if there is none.
+        """Close after the current answer, or in a second if the connection is idle.
 
-        In this second requests are still answered: a client that has just begun to send could not
-        know whether it may try again.
+        In this second requests are still answered: a client that has just sent one cannot know
+        whether a retry is safe.
         """
         self._stopping = True
         if self._close_timer is not None:
@@ -238,18 +240,18 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
-            # The parser reads the head again, without the offer; after CONNECT nothing is read.
+            # The parser reads the head again, without the offer; after CONNECT reading stops.
             if self.parser.get_method() == b"CONNECT":
-                self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is no proxy")
+                self._refuse("connect", HTTPStatus.BAD_REQUEST, "this server is not a proxy")
             return
-        # The previous answer may have set this timer before all of its request was here.
+        # The previous answer may have set this timer before its request was complete.
         self._unset_keepalive_if_required()
         self._previous = self.cycle
         super().on_headers_complete()
         self._body_bytes = int(dict(self.headers).get(b"content-length", 0))
-        # The parser adds trailers to this list, and they are no headers of the request.
+        # The parser adds trailers to this list, which are not headers of the request.
         self.headers = []
-        # The task that answers has not run yet.
+        # The answering task has not run yet.
         self.cycle.transport = self  # type: ignore[assignment]
         self.scope["extensions"] = {EXTENSION: self._client}  # type: ignore[dict-item]
         if self._stopping:
@@ -268,7 +270,8 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self.scope["extensions"][WHOLE] = {}
         if self.cycle.response_complete and not self.is_closing():
-            # The answer was sent first, and what came since has stopped its keep-alive timer.
+            # The answer was sent before the request was complete, and later bytes stopped its
+            # keep-alive timer.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -278,11 +281,11 @@ class Connection(HttpToolsProtocol):
             super().on_response_complete()
 
     def write(self, data: bytes) -> None:
-        """Write a part of an answer: the cycle of the request takes this for its transport.
+        """Write a part of an answer; the request's cycle uses this connection as its transport.
 
-        uvicorn writes the head and then the body. Each write of its own would be a system call, a
-        packet and a wake-up of the client. So the first part waits for the second, but no longer
-        than until the event loop's next turn.
+        uvicorn writes the head and then the body. Separate writes would each be a system call, a
+        packet and a wake-up of the client. So the first part waits for the second, until the event
+        loop's next turn at most.
         """
         if self._flush_handle is None:
             self._held = data
@@ -291,7 +294,7 @@ class Connection(HttpToolsProtocol):
             self.flush(data)
 
     def flush(self, *more: bytes) -> None:
-        """Write what is held, and then `more`."""
+        """Write the held part, and then `more`."""
         if self._flush_handle is None:
             return
         parts = (self._held, *more)
@@ -314,15 +317,15 @@ class Connection(HttpToolsProtocol):
         if all_read or (self.is_too_many and self._refused() > MOST_REFUSED):
             self.transport.close()
             return
-        # To bytes that come after the close the kernel answers with a reset, which could take the
-        # answer from the client. So only the server's side is closed, and what comes is dropped.
+        # The kernel answers bytes after the close with a reset, which could lose the answer. So
+        # only the server's side is closed, and later bytes are dropped.
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         self.transport.write_eof()
         self._linger()
 
     def check(self, now: float) -> None:
-        """Cut the connection off if its client is too slow; to be called about once a second."""
+        """Cut the connection off if its client is too slow; called about once a second."""
         # Between requests and at the end of a connection other timers run.
         idle = self.timeout_keep_alive_task is not None or self._close_timer is not None
         if idle or self._is_answering():
@@ -334,8 +337,8 @@ class Connection(HttpToolsProtocol):
         if not self.transport.get_write_buffer_size():
             self._acknowledged_since = None
             return
-        # The kernel takes more from the buffer only once it has sent most of what it holds itself,
-        # which may be megabytes: it counts, too.
+        # The kernel reads from the buffer only once it has sent most of its own bytes, which may be
+        # megabytes: they count, too.
         queued = array("i", [0])
         with suppress(OSError):
             fcntl.ioctl(self.transport.get_extra_info("socket"), termios.TIOCOUTQ, queued)
@@ -351,7 +354,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Close the connection after a time, whatever the client does."""
+        """Close the connection after a time, even if the client does not."""
         if self._close_timer is not None:
             self._close_timer.cancel()
         seconds = self._limits.seconds
@@ -359,7 +362,7 @@ class Connection(HttpToolsProtocol):
         self._close_timer = self.loop.call_later(seconds, self.transport.close)
 
     def _refused(self) -> int:
-        """Open connections that were refused as too many."""
+        """Number of open connections that were refused as too many."""
         return sum(getattr(each, "is_too_many", False) for each in self.connections)
 
     def _is_answering(self) -> bool:
@@ -373,14 +376,14 @@ class Connection(HttpToolsProtocol):
         if self.has_ended:
             return
         self._metrics.cut_off(reason)
-        # The cycle of the wrong request if its headers were right, else of the request before.
+        # The cycle of the invalid request if its headers were valid, else of the previous one.
         cycle: RequestResponseCycle | None = self.cycle
         previous, current = cycle, None
         if cycle is not None and cycle.scope is self.scope:
             previous, current = self._previous, cycle
         if previous is not None and not previous.response_complete:
-            # The client would take the error for the answer to the previous request. The
-            # connection ends after that answer instead.
+            # The client would take the error for the answer to the previous request. So the
+            # connection ends after that answer.
             previous.keep_alive = False
             self._is_refused = True
             return

@@ -1,4 +1,4 @@
-"""The addresses that a server listens on, and how it accepts connections."""
+"""Listens on addresses, and accepts connections."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from foretell.service.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
-# Further names of `::`.
+# Other names of `::`.
 _ALL = {"", "*"}
 # Other programs may take a port between the sockets of its addresses.
 _TRIES = 10
 # No more files, or no more memory for sockets.
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSE_SECONDS = 1.0
-# Connections that are not served yet: each takes a file, if only until it is refused.
+# Connections that are not served yet: each takes a file, even until it is refused.
 _MOST_CONNECTING = 16
 
 
@@ -37,8 +37,8 @@ class _Address(NamedTuple):
 def listen(host: str, port: int) -> list[socket.socket]:
     """Listen on every address of a host: a socket each, or one for all of IPv4 and IPv6.
 
-    `::` in any form, `*` and nothing stand for all addresses of both, `0.0.0.0` for those of IPv4.
-    Port 0 takes a free one, the same for all addresses. StartError says why it cannot be done.
+    `::` in any form, `*` and an empty host stand for all addresses of both, `0.0.0.0` for all of
+    IPv4. Port 0 is a free port, the same for all addresses. StartError: it cannot listen.
     """
     [sockets] = reserve(host, port, 1)
     try:
@@ -52,10 +52,10 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def reserve(host: str, port: int, count: int) -> list[list[socket.socket]]:
-    """Bind the addresses of a host for several processes, which are to listen themselves.
+    """Bind the addresses of a host for several processes, which listen themselves.
 
-    The kernel spreads connections evenly over sockets of their own, but not over processes that
-    accept from one socket. Each process gets a socket for each address. Otherwise as `listen`.
+    The kernel spreads connections evenly over separate sockets, but not over processes that share a
+    socket. Each process gets a socket for each address. Otherwise as `listen`.
     """
     try:
         addresses = _addresses(host)
@@ -93,7 +93,7 @@ def _addresses(host: str) -> list[_Address]:
 
 
 def _address(host: str) -> _Address:
-    """An address in the form of this machine: one socket may be for both protocols."""
+    """The form of an address on this machine, where one socket may serve both protocols."""
     ip = ip_address(host)
     if isinstance(ip, IPv6Address):
         if ip.is_unspecified and socket.has_dualstack_ipv6():
@@ -118,14 +118,15 @@ def _free_port(address: _Address) -> int:
 
 
 def _bind(addresses: Sequence[_Address], port: int, count: int) -> list[list[socket.socket]]:
-    # A socket that chose its port by itself gives it up when it stops listening.
+    # A socket with a port that it chose itself loses the port when it stops listening.
     port = port or _free_port(addresses[0])
     groups: list[list[socket.socket]] = [[] for _ in range(count)]
     with ExitStack() as stack:
         for address in addresses:
             for group in groups:
                 bound = stack.enter_context(_open(address))
-                # The first one is bound without: it would share the address of another server.
+                # The first one is bound without SO_REUSEPORT, as it could share another server's
+                # address.
                 if group is not groups[0]:
                     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 bound.bind((address.host, port))
@@ -140,7 +141,7 @@ def _refusal(host: str, port: int, error: OSError) -> StartError:
 
 
 def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accept what waits, on a listener that does not block; OSError at a shortage of files."""
+    """Accept waiting connections on a non-blocking listener; OSError at a shortage of files."""
     while True:
         try:
             connection = listener.accept()[0]
@@ -156,8 +157,8 @@ def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
 class Acceptor:
     """Accepts connections for the running loop, beside the loop itself.
 
-    uvloop accepts one connection a turn: where a turn takes long, a new client would wait for many
-    turns. The listeners do not block.
+    uvloop accepts one connection a turn: with long turns, a new client would wait for many of them.
+    The listeners do not block.
     """
 
     def __init__(
@@ -170,13 +171,13 @@ class Acceptor:
         self._connection = connection
         self._metrics = metrics
         self._connecting: set[asyncio.Future[Any]] = set()
-        # The loop allows no second reader of a descriptor that it reads.
+        # The loop allows only one reader of a descriptor.
         self._listeners = [listener.dup() for listener in listeners]
         for listener in self._listeners:
             self._begin(listener)
 
     async def close(self) -> None:
-        """Accept no more, and wait until those that were accepted are connected."""
+        """Stop accepting, and wait until the accepted connections are connected."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()

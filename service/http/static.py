@@ -1,4 +1,4 @@
-"""The page at `/` for browsers, and the files that it loads: those of `service/page/`."""
+"""The page at `/` for browsers, and its files from `service/page/`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-# Their links are relative, for a proxy may serve all paths under a prefix.
+# Their links are relative, as a proxy may serve all paths under a prefix.
 _PAGES = {"/": "index.html", "/docs": "reference/docs.html"}
 _HEADERS = {
-    # Browsers ask each time, so that a page never runs with files of another release.
+    # Browsers revalidate each time, so that a page never runs with files of another release.
     "Cache-Control": "no-cache",
     "Vary": "Accept, Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
@@ -40,7 +40,7 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _INLINE_SCRIPT = re.compile(rb"<script(?![^>]* src=)[^>]*>(.*?)</script>", re.DOTALL)
-# What programs get at `/`.
+# Links that programs get at `/`.
 _LINKS = {
     "forecast": "/forecast",
     "backtest": "/backtest",
@@ -62,9 +62,9 @@ def policy(html: bytes) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, str], bytes, bytes]:
-    """The headers of a file, its bytes, and those compressed."""
+    """The headers of a file, its bytes, and its compressed bytes."""
     data = path.read_bytes()
-    # Weak, because it is the same whether the answer is compressed or not.
+    # Weak, because compressed and uncompressed answers share it.
     tag = f'W/"{hashlib.sha256(data).hexdigest()[:32]}"'
     headers = {**_HEADERS, "Content-Type": _TYPES[path.suffix], "ETag": tag}
     if path.suffix == ".html":
@@ -73,7 +73,7 @@ def _read(path: Path) -> tuple[dict[str, str], bytes, bytes]:
 
 
 class Pages:
-    """The files for browsers, and no others; their URLs' `paths` need no key."""
+    """The files for browsers; their `paths` need no key."""
 
     def __init__(self) -> None:
         files = (file for file in FOLDER.rglob("*") if file.suffix in _TYPES.keys() - {".html"})
@@ -84,7 +84,7 @@ class Pages:
         self._loaded: dict[str, tuple[dict[str, str], bytes, bytes]] = {}
 
     async def response(self, request: Request) -> Response:
-        """The answer to a request for a file; HTTPException if there is none."""
+        """The answer to a request for a file; HTTPException if the file does not exist."""
         path: str = request.scope["path"]
         if path not in self._loaded:
             if path not in self._files:
@@ -110,7 +110,7 @@ def page_router(pages: Pages, root_path: str) -> APIRouter:
         responses={200: {"content": {"application/json": {"example": document}, "text/html": {}}}},
     )
     async def index(request: Request) -> Response:
-        """Where to go from here; browsers get a page to try models with."""
+        """Links to the service; browsers get a page to try models with."""
         weights = accepted_weights(request.headers.get("accept", ""))
         if weights.get("text/html", 0.0) > weights.get("application/json", 0.0):
             return await pages.response(request)

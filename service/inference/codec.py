@@ -1,7 +1,7 @@
-"""The codec of the Open Inference Protocol: tensors in, tensors out, one run of a model.
+"""The codec of the Open Inference Protocol: tensors in, tensors out, in one run of a model.
 
-The body of a request is JSON, or JSON and binary tensors after it: the header
-`Inference-Header-Content-Length` names the bytes of the JSON, if tensors follow.
+The body of a request is JSON, or JSON and then binary tensors. If tensors follow, the header
+`Inference-Header-Content-Length` is the size of the JSON.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields, shown, validate
 
 HEADER = "inference-header-content-length"
-# A byte of a tensor takes as long as a sixteenth of a byte of JSON.
+# Bytes of a tensor that take as long as a byte of JSON.
 _TENSOR_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Output:
     name: str
-    # Most values of one window.
+    # Most values for one window.
     values: int
     # Whether only the graph with attention has it.
     attention: bool
-    # Whether it follows the JSON.
+    # Whether it is sent after the JSON.
     binary: bool
 
 
@@ -90,10 +90,10 @@ class _Content(NamedTuple):
 
 
 class InferenceCodec:
-    # Clients send no content type, or any.
+    # Clients send no content type, or an arbitrary one.
     media_type = None
-    # HTTP's "deflate" is zlib's format. Not zstd: there are clients that offer it on their own and
-    # then cannot read it.
+    # HTTP's "deflate" is zlib's format. zstd is missing: some clients offer it by default and then
+    # cannot read it.
     encodings = ("gzip", "deflate")
     compress_from = 1024
 
@@ -101,7 +101,7 @@ class InferenceCodec:
         self._settings = settings
 
     def parsing_work(self, body: Body, request: Request) -> int:
-        """As that of its JSON: tensors are read where they lie."""
+        """Work of its JSON; tensors are read in place."""
         return reading_work(body, _text_bytes(body, request))
 
     def parsing_memory(self, body: Body, request: Request) -> int:
@@ -116,16 +116,16 @@ class InferenceCodec:
                 body,
                 "Inference-Header-Content-Length",
             )
-        asked, unknown = None, UnknownFields()
+        parsed, unknown = None, UnknownFields()
         if text or length is None:
             value = read_json(memoryview(body)[:text], FORM, MOST_OUTPUTS)
             for level, found, place in _objects(value):
                 if isinstance(found, dict) and not found.keys() <= NAMES.levels[level].keys():
                     NAMES.check(level, found, place, unknown)
-            asked = validate(InferRequest, value)
+            parsed = validate(InferRequest, value)
         if request.scope["query_string"]:
             NAMES.check(QUERY, request.query_params, QUERY, unknown)
-        content = _Content(asked, body, memoryview(body)[text:], unknown_fields(unknown.values()))
+        content = _Content(parsed, body, memoryview(body)[text:], unknown_fields(unknown.values()))
         work = reading_work(body, text) + (len(body) - text) // _TENSOR_BYTES
         return Parsed(content, None, work)
 
@@ -146,7 +146,7 @@ class InferenceCodec:
         return decoded
 
     def encoding_work(self, decoded: Inference, outputs: Arrays) -> int:
-        """As that of numbers in JSON; tensors are copied."""
+        """Work of numbers in JSON and of copying tensors."""
         work = len(decoded.id or "")
         for output in decoded.outputs:
             size = outputs[output.name].nbytes
@@ -181,7 +181,7 @@ class InferenceCodec:
 
 
 def _text_bytes(body: Body, request: Request) -> int:
-    """How much of a body is JSON; all where the header is no length, which is refused later."""
+    """Bytes of JSON in a body; all of it if the header is invalid, which is refused later."""
     length = request.headers.get(HEADER)
     if length is None or not _is_length(length):
         return len(body)
@@ -193,7 +193,7 @@ def _is_length(given: str) -> bool:
 
 
 def _objects(request: object) -> Iterator[tuple[str, object, str]]:
-    """The parts of a request that should be objects: the level and the place of each."""
+    """The parts of a request that should be objects, each between its level and its place."""
     if not isinstance(request, dict):
         return
     yield "", request, ""
@@ -211,7 +211,7 @@ def _objects(request: object) -> Iterator[tuple[str, object, str]]:
 def _outputs(
     requested: Sequence[RequestedOutput], manifest: Manifest, *, binary: bool
 ) -> list[Output]:
-    """The outputs to answer, the forecast's if none is requested; `binary` is the default."""
+    """The outputs to return, the forecast's if none is requested; `binary` is the default."""
     known = {
         name: Output(name, math.prod(shape), attention=False, binary=binary)
         for name, shape in output_shapes(manifest).items()
@@ -230,7 +230,7 @@ def _outputs(
                 param=f"{place}.name",
             )
         if wanted.name in outputs:
-            raise InvalidInputError(f"{wanted.name} is asked for twice", param=f"{place}.name")
+            raise InvalidInputError(f"{wanted.name} is given twice", param=f"{place}.name")
         for extension in ("classification", "shared_memory_region"):
             if getattr(wanted.parameters, extension) is not None:
                 raise NotSupportedError(
@@ -244,7 +244,7 @@ def _outputs(
 
 
 def _check_size(decoded: Inference, settings: Settings) -> None:
-    """Refuse what would make too large an answer; in binary, attention is as cheap as the rest."""
+    """Refuse a request with too large an answer; binary attention is as cheap as other outputs."""
     written_out = [output for output in decoded.outputs if output.attention and not output.binary]
     for outputs, limit, name in (
         (decoded.outputs, settings.max_answer_values, "max_answer_values"),

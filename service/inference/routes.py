@@ -41,15 +41,15 @@ from foretell.service.validation import KnownFields, validate
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
 _PATTERNS = {"model": layout.NAME.pattern, "version": layout.VERSION.pattern}
-_INFER = """Run the model once; the body is JSON, or JSON and binary tensors after it.
+_INFER = """Run the model once; the body is JSON, or JSON and then binary tensors.
 
-The header `Inference-Header-Content-Length` says how long the JSON is, if tensors follow.
-Content types are not looked at: clients send none, or any."""
+If tensors follow, the header `Inference-Header-Content-Length` is the size of the JSON.
+Any Content-Type is accepted."""
 _INFER_ERRORS = (400, 404, 408, 413, 415, 422, 429, 503, 504)
 _CHANGE_ERRORS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
-# The protocol's prefix of parameters that hold files to load.
+# The protocol's prefix of parameters with files to load.
 _FILE = "file:"
-# A name and a few parameters.
+# Most bytes of a body: a name and a few parameters.
 _MOST_BYTES = 256 * 1024
 
 Endpoint = Callable[[Request], Awaitable[Response | BaseModel | dict[str, Any]]]
@@ -74,7 +74,7 @@ def _add(
     *statuses: int,
     **options: str,
 ) -> None:
-    """Add a route of a model, and the same one of a version of it."""
+    """Add a route of a model, and the same route of a version."""
     for path, names in ((_MODEL, ("model",)), (_VERSION, ("model", "version"))):
         router.add_api_route(
             path + suffix,
@@ -100,7 +100,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
 
     @router.get("/v2")
     async def server() -> ServerMetadata:
-        """The server, and the extensions of the protocol that work here."""
+        """The server, and its extensions of the protocol."""
         version = metadata.version("foretell")
         return ServerMetadata(name="foretell", version=version, extensions=extensions)
 
@@ -122,7 +122,7 @@ def server_router(engine: Engine, *, controllable: bool) -> APIRouter:
 
     @router.get("/v2/models/stats", response_model=StatisticsReport)
     async def stats() -> Response:
-        """Counts of every version that is loaded, since the server started."""
+        """Counts of every loaded version since the server started."""
         return Response(await engine.statistics(None, None), media_type=JSON)
 
     return router
@@ -133,7 +133,7 @@ def models_router(shared: Shared) -> APIRouter:
     router, engine = APIRouter(tags=["inference"]), shared.engine
 
     async def about(request: Request) -> ModelMetadata:
-        """What a model takes and returns; outputs of attention are answered if they are named."""
+        """Inputs and outputs of a model; attention outputs are returned if a request names them."""
         model = await find_model(engine, request.path_params)
         return describe(model, engine.registry.loaded(model.name))
 
@@ -149,7 +149,7 @@ def models_router(shared: Shared) -> APIRouter:
         return configuration(await find_model(engine, request.path_params), shared.settings)
 
     async def stats(request: Request) -> Response:
-        """Counts of every version of a model that is loaded, or of one."""
+        """Counts of all loaded versions of a model, or of one."""
         model = await find_model(engine, request.path_params)
         version = model.version if "version" in request.path_params else None
         return Response(await engine.statistics(model.name, version), media_type=JSON)
@@ -185,11 +185,11 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
             for entry in entries
             if entry.state is State.READY or not wanted.ready
         ]
-        # FastAPI would take long for thousands, on the event loop.
+        # FastAPI would block the event loop with thousands of entries.
         return Response(orjson.dumps(listed), media_type=JSON)
 
     async def load(request: Request) -> dict[str, Any]:
-        """Load a model as its bundle is now, or its version that is given."""
+        """Load a model, or one version of it, as its bundle is now."""
         parameters = await change(request)
         for name, value in {"config": parameters.config, **(parameters.model_extra or {})}.items():
             if value is not None and (name == "config" or name.startswith(_FILE)):
@@ -202,7 +202,7 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
         return {}
 
     async def unload(request: Request) -> dict[str, Any]:
-        """Unload a model, or its version that is given; it finishes what it has begun."""
+        """Unload a model, or one version of it; accepted requests are finished."""
         parameters = await change(request)
         await engine.unload(request.path_params["model"], version_of(request, parameters))
         return {}
@@ -240,7 +240,7 @@ _NAMES: dict[type[BaseModel], KnownFields] = {
 
 
 async def _read(request: Request, shared: Shared, kind: type[_Body]) -> _Body:
-    """The body, which may be empty, whatever its content type."""
+    """The body, which may be empty, with any content type."""
     deadline = time.monotonic() + shared.settings.timeout_seconds
     with Share(shared.budget) as share:
         headers = request_context(request.scope).headers

@@ -1,4 +1,4 @@
-"""Tensors of requests: each checked against the model, and read from JSON or binary to float32."""
+"""Checks the tensors of requests against the model, and reads JSON or binary to float32."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _CODES = {
     "FP16": "e",
     "FP32": "f",
     "FP64": "d",
-    # The upper half of a float32. Neither has a code for it: it is read as float32.
+    # The upper half of a float32, read as float32: neither has a code for it.
     _BF16: "f",
 }
-# Items of a list that are checked by one call.
+# Items of a list that one call checks.
 _PIECE = 64 * 1024
 _NAMES = {np.dtype(code): name for name, code in _CODES.items() if name != _BF16}
 
 
 class Inputs:
-    """Reads the inputs of one request, of at most `most` windows; `data` follows the JSON."""
+    """Reads the inputs of one request with at most `most` windows; `data` follows the JSON."""
 
     def __init__(self, manifest: Manifest, most: int, data: memoryview) -> None:
         self._shapes = input_shapes(manifest)
@@ -51,7 +51,7 @@ class Inputs:
         self._feeds: Arrays = {}
 
     def read(self, inputs: list[InputTensor]) -> Arrays:
-        """Read all of them: `[windows, …]` by name; float32, perhaps views of the data."""
+        """Read all inputs: `[windows, …]` by name, in float32, perhaps views of the data."""
         for index, tensor in enumerate(inputs):
             place = f"inputs[{index}]"
             if tensor.name not in self._shapes:
@@ -142,7 +142,7 @@ class Inputs:
 
 
 def check_datatype(datatype: str, place: str) -> None:
-    """Refuse a tensor that holds no numbers."""
+    """Refuse a tensor that does not hold numbers."""
     if datatype not in _CODES:
         raise InvalidInputError(
             f"expected a datatype of numbers, one of {', '.join(_CODES)}, got {shown(datatype)}",
@@ -159,7 +159,7 @@ def binary_size(datatype: str, shape: tuple[int, ...]) -> int:
 
 
 def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a row-major tensor of `binary_size` bytes; float32 that is aligned is not copied."""
+    """Read a row-major tensor of `binary_size` bytes; aligned float32 is not copied."""
     if datatype == _BF16:
         values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
@@ -168,7 +168,7 @@ def from_binary(data: memoryview, datatype: str, shape: tuple[int, ...], place: 
 
 
 def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str) -> Floats:
-    """Read a tensor whose values are one row-major list, or lists nested as the shape says."""
+    """Read a tensor from one row-major list, or from lists nested in its shape."""
     is_nested, code = bool(data) and isinstance(data[0], list), _CODES[datatype]
     flat = _flattened(data, shape) if is_nested else data
     if flat is None or len(flat) != math.prod(shape):
@@ -194,7 +194,7 @@ def _dtype(datatype: str) -> np.dtype[Any]:
 
 
 def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
-    """Every value of nested lists in one list; None if the lists are not of the shape."""
+    """The values of nested lists in one list; None if the lists have another shape."""
     if len(data) != shape[0]:
         return None
     flat = data
@@ -212,7 +212,7 @@ def _flattened(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
 
 
 def _first_refused(flat: list[Any], code: str) -> int:
-    """The index of the first value that is not of a type; there is one."""
+    """The index of the first value that is not of a type; at least one must be."""
     start, end = 0, len(flat)
     while end - start > 1:
         middle = (start + end) // 2

@@ -28,14 +28,14 @@ MOST_OUTPUTS = 1024
 Whole = Annotated[StrictInt, Field(ge=0, le=2**53)]
 NullIsEmpty = BeforeValidator(lambda value: {} if value is None else value)
 NullIsNone = BeforeValidator(lambda value: [] if value is None else value)
-# Numbers are checked in bulk by `tensors`, not one by one here.
+# `tensors` checks numbers in bulk.
 Data = Annotated[
     list[Any], PlainValidator(check_list), WithJsonSchema({"type": "array", "items": {}})
 ]
 
 
 class SharedMemory(BaseModel):
-    """Parameters of an extension that does not work here."""
+    """Parameters of an extension that is not supported."""
 
     shared_memory_region: str | None = optional("Not supported.")
     shared_memory_byte_size: Any = optional("Not supported.")
@@ -43,7 +43,7 @@ class SharedMemory(BaseModel):
 
 
 class InputParameters(SharedMemory):
-    """How a tensor comes."""
+    """Parameters of an input tensor."""
 
     binary_data_size: Whole | None = optional(
         "Bytes of the tensor after the JSON, instead of `data`."
@@ -57,47 +57,47 @@ class InputTensor(BaseModel):
     shape: Annotated[list[Whole], Field(fail_fast=True, max_length=1024), at_most(1024)]
     datatype: str = Field(description="INT8 … INT64, UINT8 … UINT64, BF16, FP16, FP32 or FP64.")
     parameters: Annotated[InputParameters, NullIsEmpty] = InputParameters()
-    data: Data | None = optional("Numbers, row-major in one list, or nested as the shape says.")
+    data: Data | None = optional("Numbers, row-major in one list, or nested in the shape.")
 
 
 class OutputParameters(SharedMemory):
-    """How an output is to be answered."""
+    """Parameters of an output."""
 
     binary_data: StrictBool | None = optional(
-        "Whether after the JSON; if absent, as `binary_data_output` of the request."
+        "Whether to send it after the JSON; `binary_data_output` of the request if absent."
     )
     classification: Any = optional("Not supported.")
 
 
 class RequestedOutput(BaseModel):
-    """One output to answer."""
+    """A requested output."""
 
     name: str
     parameters: Annotated[OutputParameters, NullIsEmpty] = OutputParameters()
 
 
 class RequestParameters(BaseModel):
-    """How to answer."""
+    """Parameters of a request."""
 
     binary_data_output: StrictBool = Field(
-        default=False, description="Whether outputs are answered after the JSON."
+        default=False, description="Whether to send outputs after the JSON."
     )
     timeout: Whole = Field(
         default=0,
-        description="Microseconds for the whole request; may only shorten the server's limit. 0 "
-        "is no limit of its own.",
+        description="Microseconds for the whole request; can only shorten the server's limit. 0 "
+        "sets no limit.",
     )
-    sequence_id: Any = optional("Taken, and not read.")
-    sequence_start: Any = optional("Taken, and not read.")
-    sequence_end: Any = optional("Taken, and not read.")
-    priority: Any = optional("Taken, and not read.")
+    sequence_id: Any = optional("Accepted and ignored.")
+    sequence_start: Any = optional("Accepted and ignored.")
+    sequence_end: Any = optional("Accepted and ignored.")
+    priority: Any = optional("Accepted and ignored.")
 
 
 class InferRequest(BaseModel):
     """A request for one run of the model."""
 
     id: str | None = optional("Echoed.")
-    model_name: Any = optional("Taken, and not read: the URL names the model.")
+    model_name: Any = optional("Accepted and ignored: the URL names the model.")
     parameters: Annotated[RequestParameters, NullIsEmpty] = RequestParameters()
     inputs: Annotated[list[InputTensor], Field(fail_fast=True, max_length=64), at_most(64)]
     outputs: Annotated[
@@ -105,9 +105,7 @@ class InferRequest(BaseModel):
         Field(fail_fast=True, max_length=MOST_OUTPUTS),
         at_most(MOST_OUTPUTS),
         NullIsNone,
-    ] = Field(
-        default=[], description="Names from the model's metadata; what it forecasts if absent."
-    )
+    ] = Field(default=[], description="Names from the model's metadata; the forecast if absent.")
 
 
 NAMES = KnownFields(
@@ -135,19 +133,19 @@ class OutputTensor(BaseModel):
 
 
 class InferResponse(BaseModel):
-    """The outputs; those in binary follow the JSON, in order. For the OpenAPI document alone."""
+    """The outputs; binary ones follow the JSON, in order. For the OpenAPI document only."""
 
     id: str | None = None
     model_name: str
     model_version: str
     parameters: dict[str, str] | None = optional(
-        "`warnings`, where there are any: a list of them, as JSON."
+        "`warnings`, if there are any: a JSON list in a string."
     )
     outputs: list[OutputTensor]
 
 
 class TensorMetadata(BaseModel):
-    """An input or output of a model; -1 is an axis whose length may vary."""
+    """An input or output of a model; -1 is an axis of any length."""
 
     name: str
     datatype: str
@@ -155,7 +153,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """What a model takes and returns."""
+    """Inputs and outputs of a model."""
 
     name: str
     versions: list[str]
@@ -165,7 +163,7 @@ class ModelMetadata(BaseModel):
 
 
 class ServerMetadata(BaseModel):
-    """What the server is."""
+    """Name, version and extensions of the server."""
 
     name: str
     version: str
@@ -187,9 +185,9 @@ class ModelHealth(BaseModel):
 
 
 class IndexRequest(BaseModel):
-    """Which versions to list."""
+    """Filter of the listed versions."""
 
-    ready: StrictBool = Field(default=False, description="Only those that answer.")
+    ready: StrictBool = Field(default=False, description="Only versions that answer.")
 
 
 class IndexEntry(BaseModel):
@@ -202,38 +200,38 @@ class IndexEntry(BaseModel):
 
 
 class ChangeParameters(BaseModel):
-    """What to load or unload, and from what; others, as `unload_dependents`, mean nothing here."""
+    """Parameters of a load or unload; others, such as `unload_dependents`, are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
     version: Annotated[
         str | None, BeforeValidator(lambda value: str(value) if type(value) is int else value)
-    ] = optional("A version; those that the server would choose if absent.")
+    ] = optional("A version; if absent, the server's choice.")
     config: Any = optional("Not supported.")
 
 
 class ChangeRequest(BaseModel):
-    """How to load or unload a model."""
+    """A request to load or unload a model."""
 
     parameters: Annotated[ChangeParameters, NullIsEmpty] = ChangeParameters()
 
 
 class InferenceError(BaseModel):
-    """What was expected and what came. For the OpenAPI document alone."""
+    """An error. For the OpenAPI document only."""
 
     error: str
 
 
 PLATFORM = "onnxruntime_onnx"
-# An axis whose length may vary.
+# An axis of any length.
 _FREE = -1
 _DATATYPES: dict[ElementType, str] = {"float32": "FP32", "int64": "INT64"}
 
 
 def describe(model: Model, versions: list[str]) -> ModelMetadata:
-    """The metadata of a model, of whose name these versions are loaded."""
+    """The metadata of a model, with the loaded versions of its name."""
     manifest = model.manifest
-    # Only runs with attention have these.
+    # Only runs with attention have these outputs.
     attention = [
         _tensor(each.name, [size or _FREE for size in each.shape], _DATATYPES[each.type])
         for stage in manifest.attention
@@ -253,10 +251,10 @@ def _tensor(name: str, shape: Sequence[int], datatype: str = "FP32") -> TensorMe
 
 
 def configuration(model: Model, settings: Settings) -> dict[str, Any]:
-    """The fields of Triton's ModelConfig that are true of a model."""
+    """The fields of Triton's ModelConfig that apply to a model."""
 
     def entry(tensor: TensorMetadata) -> dict[str, Any]:
-        # The batch axis is left out where there is a largest batch.
+        # With a `max_batch_size` dims omit the batch axis.
         shape, datatype = tensor.shape[1:], f"TYPE_{tensor.datatype}"
         return {"name": tensor.name, "data_type": datatype, "dims": shape}
 
@@ -266,7 +264,7 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
         "platform": PLATFORM,
         "backend": "onnxruntime",
         "version_policy": {"specific": {"versions": [int(model.version)]}},
-        # Of a request: larger ones than fit a batch are split.
+        # The limit of a request; larger ones than a batch are split.
         "max_batch_size": settings.max_inputs,
         "input": [*map(entry, described.inputs)],
         "output": [*map(entry, described.outputs)],

@@ -1,1 +1,1 @@
-"""The interface of Nixtla's TimeGPT, for its client: parsing and formatting alone."""
+"""The interface of Nixtla's TimeGPT, for its client: only parsing and formatting."""

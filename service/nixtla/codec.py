@@ -45,15 +45,15 @@ from foretell.service.settings import Settings
 from foretell.timeaxis.frequency import Frequency
 
 Floats = NDArray[np.float32]
-# Names of models that the client sends on its own, or that its examples do.
+# Names of models that the client sends by default, or its examples use.
 _ANY = ("timegpt", "azureai")
 
 
 def find(registry: Registry, name: str, frequency: Frequency) -> Model:
-    """The model that a request means.
+    """The model of a request.
 
-    For one of TimeGPT's names, which the client sends by default, the only model that is served or
-    the only one of the frequency; for another one, which may have `@version`, as `Registry.find`.
+    TimeGPT's names, which the client sends by default, mean the only served model or the only one
+    of the frequency. Other names, which may have `@version`, are looked up by `Registry.find`.
     """
     if name.partition("@")[0] in registry.versions or not name.startswith(_ANY):
         return registry.find(name)
@@ -69,7 +69,7 @@ def find(registry: Registry, name: str, frequency: Frequency) -> Model:
         return registry.find(None)
     if not fitting:
         raise InvalidInputError(
-            f"nothing that is served here forecasts one value every {frequency}: "
+            f"no served model forecasts one value every {frequency}: "
             f"{listed(registry.names.names)}",
             param="freq",
         )
@@ -97,7 +97,7 @@ _Run = TypeVar("_Run", bound=Job | Backtest)
 
 
 class _Decoded(Generic[_Run]):
-    """A decoded request: its job, and its quantiles by their names in the answer (`lo-80`)."""
+    """A decoded request: its job, and its quantiles by name in the answer (`lo-80`)."""
 
     timeout: ClassVar[float | None] = None
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
@@ -119,7 +119,7 @@ class _Codec(ABC, JsonBody):
         self._settings = settings
 
     def parse(self, body: Body, request: HttpRequest) -> Parsed[ForecastRequest]:  # noqa: ARG002
-        """Read the request, and refuse what no model here does."""
+        """Read the request, and refuse options that this server does not support."""
         parsed = parse(body, self.kind, self._settings.max_inputs)
         # Large bodies were reserved before.
         is_small = reading_work(body, len(body)) < LARGE
@@ -145,10 +145,10 @@ class _Codec(ABC, JsonBody):
 
     @abstractmethod
     def _job(self, request: Any, quantiles: list[float] | None, model: Model) -> Job | Backtest:  # noqa: ANN401
-        """What the request runs."""
+        """The job of the request."""
 
     def _read(self, envelope: Any, model: Model, operation: Operation) -> Job:  # noqa: ANN401
-        """A job none of whose series is wrong: the answer has no place for an error of one."""
+        """Decode a job; the first bad series fails it, as the answer has no place for its error."""
         job = decode(envelope, {}, model, self._settings, operation)
         for entry in job.entries:
             if isinstance(entry, ServiceError):
@@ -183,7 +183,7 @@ class ForecastCodec(_Codec):
             "mean": forecast.ravel(),
             "intervals": _intervals(decoded, quantiles),
             "weights_x": None,
-            # Not computed: a client that asks for them gets no forecast without the field.
+            # Not computed, but the client needs the field.
             "feature_contributions": None,
         }
         far = outside(job.model.manifest, job.history, forecast, "inputs[{}].series".format)
@@ -206,7 +206,7 @@ class CrossValidationCodec(_Codec):
         horizon, stride = request.h, request.step_size or request.h
         windows: int | None = request.n_windows
         if request.full_history:
-            # As many steps as the shortest series has rows for, at most the model's own.
+            # The steps that the shortest series has rows for, at most the model's horizon.
             manifest = model.manifest
             horizon = max(1, min(manifest.horizon, min(sizes) - manifest.context))
             stride, windows = horizon, None
@@ -226,11 +226,11 @@ class CrossValidationCodec(_Codec):
         return Backtest(job)
 
     def encoding_work(self, decoded: _Decoded[Backtest], outputs: Arrays) -> int:  # noqa: ARG002
-        """Every forecast is compared with what followed."""
+        """Large: the windows of all series are written."""
         return ALWAYS
 
     def encode(self, decoded: _Decoded[Backtest], outputs: Arrays) -> tuple[bytes, dict[str, str]]:
-        """Write the forecasts of all windows as one list, and the rows that they are of."""
+        """Write the forecasts of all windows as one list, with the index of each value's row."""
         job, past, sizes = decoded.job.job, decoded.job.past, decoded.sizes
         forecast = outputs[FORECAST][:, : job.options.horizon]
         owner = np.repeat(np.arange(len(past.spans)), [len(rows) for rows in past.origins])
@@ -243,7 +243,7 @@ class CrossValidationCodec(_Codec):
         first = np.cumsum([0, *sizes[:-1]])
         answer = {
             "sizes": np.bincount(owner, minlength=len(sizes)) * forecast.shape[1],
-            # Among the values of all series.
+            # Indices among the values of all series.
             "idxs": (rows + first[owner, None]).ravel(),
             "mean": forecast.ravel(),
             "intervals": _intervals(decoded, quantiles),
@@ -253,12 +253,12 @@ class CrossValidationCodec(_Codec):
 
 
 def _exact_options(
-    asked: BacktestOptions, inputs: int, model: Model, settings: Settings
+    given: BacktestOptions, inputs: int, model: Model, settings: Settings
 ) -> Options:
-    """The options of a backtest in which each series has all windows that were asked for."""
-    options = BACKTESTING.read_options(asked, inputs, model, settings)
-    if options.rolling is not None and asked.origins is not None:
-        options.rolling = replace(options.rolling, least=asked.origins)
+    """The options of a backtest in which each series must have all requested windows."""
+    options = BACKTESTING.read_options(given, inputs, model, settings)
+    if options.rolling is not None and given.origins is not None:
+        options.rolling = replace(options.rolling, least=given.origins)
     return options
 
 
@@ -266,19 +266,19 @@ _EXACTLY = replace(BACKTESTING, read_options=_exact_options)
 
 
 def _check_history(job: Job, sizes: Sequence[int], horizon: int) -> None:
-    """Refuse series with a gap of a whole context: the client has no place for rows left out."""
+    """Refuse series with a gap of a whole context: the client cannot omit rows."""
     assert job.past is not None  # noqa: S101 - it is a backtest
     for number, (size, origins) in enumerate(zip(sizes, job.past.origins, strict=True)):
         if origins[0] + len(origins) * horizon != size:
             raise InvalidInputError(
                 f"{job.model.manifest.context} rows, the model's context, are missing in a row, "
-                "and the client has no place for a gap among forecasts; send what follows them",
+                "and the client cannot omit forecasts; send the rows after them",
                 param=f"series[{number}].y",
             )
 
 
 def _check_finite(forecast: Floats, owner: NDArray[np.int64]) -> None:
-    """Refuse forecasts `[windows, horizon, 1]` that JSON cannot hold, of the series `[windows]`."""
+    """Refuse forecasts `[windows, horizon, 1]` that are not finite; `owner` has their series."""
     is_finite = np.isfinite(forecast).all(axis=(1, 2))
     if not is_finite.all():
         raise not_finite(f"series[{owner[is_finite.argmin()]}].y")

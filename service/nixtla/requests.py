@@ -1,6 +1,6 @@
-"""Requests of the nixtla client, as release 0.9 sends them; docs/guides/nixtla.md lists which.
+"""Requests of the nixtla client, release 0.9; docs/guides/nixtla.md lists them.
 
-All series of a request are one list of numbers, one after the other, and a list of their lengths.
+A request has the numbers of all series in one list, and a list of their lengths.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.gaps import Missing
 
 Positive = Annotated[StrictInt, Field(ge=1, le=MOST_INTEGER)]
-# Percent that an interval is to cover: nearer to 100 it would have no bounds.
+# Percent that an interval should cover; nearer to 100 it would have no bounds.
 Level = Annotated[float, Field(strict=True, ge=0, le=99.999999)]
 
 
 class Series(BaseModel):
-    """The histories, by series and oldest first."""
+    """The histories, series by series, oldest value first."""
 
     y: Rows
     sizes: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
     start_datetime: Texts | None = None
-    # Columns that no model here reads: whatever they hold, they are refused.
+    # Columns that no model reads: any content is refused.
     X: Any = None
     X_future: Any = None
     categorical_exog: Any = None
 
 
 class Parameters(BaseModel):
-    """`model_parameters`, which the client passes on as they are."""
+    """`model_parameters`, which the client passes on unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,7 +62,7 @@ class ForecastRequest(BaseModel):
     finetune_steps: StrictInt = 0
     finetuned_model_id: str | None = None
     multivariate: bool = False
-    # These fields are about exogenous columns and training, which this server does not support.
+    # Fields of exogenous columns and training, which this server does not support.
     clean_ex_first: Any = None
     feature_contributions: Any = None
     feature_contributions_type: Any = None
@@ -77,7 +77,7 @@ class CrossValidationRequest(ForecastRequest):
 
     n_windows: Positive = 1
     step_size: Positive | None = None
-    # Whether the server chooses `h` and the windows: those of all rows.
+    # Whether the server chooses `h`, and the windows cover all rows.
     full_history: bool = False
 
 
@@ -98,7 +98,7 @@ def parse(body: Body, kind: type[ForecastRequest], max_inputs: int) -> ForecastR
 
 
 def _check_counts(request: dict[str, Any], known: Container[str], most: int) -> None:
-    """Refuse too many series or unknown fields, before each of them is looked at."""
+    """Refuse too many series or unknown fields, before they are checked one by one."""
     _check_names(request, known)
     series, parameters = request.get("series"), request.get("model_parameters")
     for name in ("sizes", "start_datetime"):
@@ -114,7 +114,7 @@ def _check_counts(request: dict[str, Any], known: Container[str], most: int) -> 
 
 
 def _check_names(names: Iterable[str], known: Container[str], place: str = "") -> None:
-    """Refuse more unknown fields than an answer warns of."""
+    """Refuse more unknown fields than an answer has warnings for."""
     unknown = islice((name for name in names if name not in known), MOST_UNKNOWN, None)
     if (name := next(unknown, None)) is not None:
         raise InvalidInputError(
@@ -127,12 +127,12 @@ def _check_supported(request: ForecastRequest) -> None:
     check_texts(series.start_datetime or [], "series.start_datetime")
     if any(value is not None for value in (series.X, series.X_future, series.categorical_exog)):
         raise NotSupportedError(
-            "models here read no other columns: send the id, the time and the target alone",
+            "models here read no other columns: send only the id, the time and the target",
             param="series.X",
         )
     if request.finetune_steps != 0 or request.finetuned_model_id is not None:
         raise NotSupportedError(
-            "nothing is trained here: train with `foretell train`, and serve what it exports",
+            "nothing is trained here: use `foretell train`, and serve the exported bundle",
             param="finetune_steps" if request.finetune_steps else "finetuned_model_id",
         )
     if request.multivariate:
@@ -140,12 +140,12 @@ def _check_supported(request: ForecastRequest) -> None:
 
 
 def inputs_of(request: ForecastRequest) -> list[dict[str, Any]]:
-    """The series as inputs of `POST /forecast`, if the lists fit each other."""
+    """The series as inputs of `POST /forecast`; InvalidInputError if the lists do not match."""
     series, ends = request.series, [*accumulate(request.series.sizes)]
     starts, count = series.start_datetime, len(series.sizes)
     for place, values, expected, what in (
         ("series.y", series.y, ends[-1], "values, the sum of series.sizes"),
-        ("series.start_datetime", starts, count, "times, one a series"),
+        ("series.start_datetime", starts, count, "times, one for each series"),
     ):
         if values is not None and len(values) != expected:
             raise InvalidInputError(
@@ -160,12 +160,12 @@ def inputs_of(request: ForecastRequest) -> list[dict[str, Any]]:
     ]
 
 
-# polars' names of what pandas calls otherwise; `mo` the client changes itself.
+# polars' names of units with other names in pandas; the client itself converts `mo`.
 _POLARS = {"m": "min", "q": "Q", "y": "Y"}
 
 
 def frequency_of(text: str) -> Frequency:
-    """The frequency that the client names, in pandas' words or polars'."""
+    """The frequency that the client names, as a pandas or polars alias."""
     count, letters = re.fullmatch(r"(\d*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     try:
         return Frequency.parse(count + _POLARS.get(letters, letters))
@@ -173,7 +173,7 @@ def frequency_of(text: str) -> Frequency:
         raise InvalidInputError(str(error), param="freq") from None
 
 
-# Places in requests of `/forecast`, and where the same stands in these.
+# Places in requests of `/forecast`, and the same places in requests of the client.
 _PLACES = (
     (re.compile(r"inputs\[(\d+)\]\.series"), r"series[\1].y"),
     (re.compile(r"inputs\[(\d+)\]\.start_timestamp"), r"series.start_datetime[\1]"),
@@ -187,7 +187,7 @@ _PLACES = (
 
 
 def with_own_places(text: str) -> str:
-    """A text of `/forecast`, such as an error's, with the places of these requests."""
+    """A text of `/forecast`, such as an error, with places in the client's request."""
     for place, replacement in _PLACES:
         text = place.sub(replacement, text)
     return text

@@ -10,7 +10,7 @@ from foretell.service.nixtla.requests import frequency_of
 
 
 def nixtla_router(shared: Shared) -> APIRouter:
-    """The routes; in no OpenAPI document, for Nixtla has its own, and its client sends them."""
+    """The routes; not in the OpenAPI document, as only Nixtla's client uses them."""
     engine, settings = shared.engine, shared.settings
     router = APIRouter(prefix="/nixtla", include_in_schema=False)
     forecast = serve(shared, ForecastCodec(settings))
@@ -20,7 +20,7 @@ def nixtla_router(shared: Shared) -> APIRouter:
 
     @router.get("/model_params")
     async def model_params(request: Request) -> dict[str, dict[str, int]]:
-        """How many rows a model reads, and how many it forecasts at once."""
+        """The context and the horizon of a model."""
         frequency = frequency_of(request.query_params.get("freq", ""))
         name = request.query_params.get("model", "")
         model = await engine.find(lambda registry: find(registry, name, frequency))
@@ -30,7 +30,7 @@ def nixtla_router(shared: Shared) -> APIRouter:
 
     @router.get("/validate_api_key")
     async def validate_api_key() -> dict[str, str]:
-        """Says that the key is right: the middleware has checked it."""
+        """Confirm the key, which the middleware has checked."""
         return {"detail": "the key is valid"}
 
     @router.get("/v2/models")

@@ -218,7 +218,7 @@ def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: P
     [
         ("repeat", {"horizon": 17}, "--horizon: expected at most 16 steps"),
         ("repeat", {"quantiles": (0.5,)}, "--quantiles: repeat has no quantiles"),
-        ("repeat", {"quantiles": (0.1, 0.1)}, "--quantiles: 0.1 is asked for twice"),
+        ("repeat", {"quantiles": (0.1, 0.1)}, "--quantiles: 0.1 is given twice"),
         ("repeat", {"id_column": "name"}, "expected one column 'name'; the table has unique_id,"),
         ("repeat", {"id_column": "load"}, "column 'load': expected strings or integers, got dou"),
         ("repeat", {"time_column": "unique_id"}, "column 'unique_id': expected timestamps or da"),

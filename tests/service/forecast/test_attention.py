@@ -65,7 +65,7 @@ def test_selects(options: dict[str, object], chosen: list[str]) -> None:
         ({"heads": [-1]}, "a.heads[0]", "got -1"),
         ({"heads": [True]}, "a.heads[0]", "got true"),
         ({"heads": [0.0]}, "a.heads[0]", "got 0.0"),
-        ({"heads": [1, 0, 1]}, "a.heads", "asked for twice"),
+        ({"heads": [1, 0, 1]}, "a.heads", "given twice"),
         ({"heads": ["x"], "layers": [1]}, "a.heads[0]", "a head by its number from 0, got"),
     ],
 )

@@ -246,7 +246,7 @@ def test_how_many_origins_are_corrected(
 @pytest.mark.parametrize(
     ("rows", "changes", "param", "message"),
     [
-        (40, {"quantiles": None}, "options.calibration", "it is of quantiles"),
+        (40, {"quantiles": None}, "options.calibration", "names no levels"),
         (40, {"origins": 4}, "options.origins", "expected at least 5, so that one has 3 to"),
         (25, {}, "inputs[0].series", "expected at least 26 rows"),
     ],

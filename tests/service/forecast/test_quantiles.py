@@ -238,7 +238,7 @@ def test_quantiles(client: Client, horizon: int) -> None:
                 ([0.5, 1], "[1]", "expected less than 1"),
                 ([0], "[0]", "expected more than 0"),
                 (["0.5"], "[0]", "expected a number"),
-                ([0.2, 0.5, 0.2], "[2]", "0.2 is asked for twice"),
+                ([0.2, 0.5, 0.2], "[2]", "0.2 is given twice"),
                 ([0.0001], "[0]", "between 0.01"),
                 ([0.5] * 100, "", "a list of at most 99"),
             )
@@ -248,7 +248,7 @@ def test_quantiles(client: Client, horizon: int) -> None:
         (
             "calibrated",
             {"calibration": "history"},
-            *("options.calibration", "it is of quantiles, and none is asked for"),
+            *("options.calibration", "the request names no levels"),
         ),
         (
             "calibrated",

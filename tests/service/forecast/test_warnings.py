@@ -74,7 +74,7 @@ def test_the_place_is_that_of_the_input_however_many_are_wrong(client: Client) -
     assert len(found) == 2 * 9
     assert found[8] == {
         "type": "outside_training_range",
-        "message": "so it is with 4 more series",
+        "message": "the same applies to 4 more series",
         "param": None,
     }
 
@@ -147,7 +147,7 @@ def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: st
         assert not outside(manifest, histories, histories, str)
         thousandfold = np.float32(1000) * histories
         found = outside(manifest, thousandfold, histories, str)
-        assert found[-1]["message"] == f"so it is with {len(histories) - 8} more series"
+        assert found[-1]["message"] == f"the same applies to {len(histories) - 8} more series"
     # The oil's temperature, as it is on average, in °F.
     fahrenheit = np.float32(mean) * np.ones((1, 96, len(names)), np.float32)
     fahrenheit[:, :, -1] = 1.8 * fahrenheit[:, :, -1] + 32

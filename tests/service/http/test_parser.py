@@ -151,7 +151,7 @@ async def test_nothing_is_read_through_a_tunnel(
         seen, wire = await exchange(cut(sent, [place]))
         assert not seen
         assert wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert b"this server is no proxy" in wire.written
+        assert b"this server is not a proxy" in wire.written
         assert wire.written.count(b"HTTP/1.1 ") == 1
         assert wire.ended
     assert not caplog.records

@@ -101,7 +101,7 @@ def test_binary_outputs(client: Client) -> None:
         (request(outputs=[{}]), "outputs[0].name", ""),
         (outputs(*["forecast"] * 2000), "outputs", ""),
         (outputs("forecast", "nope"), "outputs[1].name", f"^expected one of forecast, {WEIGHTS}, "),
-        (outputs(WEIGHTS, WEIGHTS), "outputs[1].name", f"^{WEIGHTS} is asked for twice$"),
+        (outputs(WEIGHTS, WEIGHTS), "outputs[1].name", f"^{WEIGHTS} is given twice$"),
         (outputs(WEIGHTS, classification=3), "outputs[0].parameters.classification", "supported"),
         (
             outputs(WEIGHTS, shared_memory_region="x"),

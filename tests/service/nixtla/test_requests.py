@@ -106,8 +106,8 @@ def test_model_parameters_of_a_model(client: Client) -> None:
         ("model=air&freq=x", 422, "freq: expected a frequency such as"),
         ("model=air", 422, "freq: expected a frequency such as"),
         ("freq=MS", 404, "model: no model ''"),
-        ("model=timegpt&freq=Q", 422, "freq: nothing that is served here forecasts one value"),
-        ("model=timegpt&freq=W", 422, "freq: nothing that is served here forecasts one value"),
+        ("model=timegpt&freq=Q", 422, "freq: no served model forecasts one value"),
+        ("model=timegpt&freq=W", 422, "freq: no served model forecasts one value"),
         ("model=air@7&freq=MS", 404, "model: air has no version '7'"),
     ],
 )
