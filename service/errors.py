@@ -59,7 +59,7 @@ class ServiceError(Exception):
 
 
 class UnreadableError(ServiceError, type="unreadable", status=400):
-    """The body is not what its headers promise, or not JSON."""
+    """The body does not match its headers, or is not JSON."""
 
 
 class UnsupportedMediaError(ServiceError, type="unsupported_media", status=415):

@@ -65,7 +65,7 @@ def models_router(engine: Engine, settings: Settings) -> APIRouter:
         openapi_extra={"parameters": [_REFERENCE]},
     )
     async def example(request: Request) -> Response:
-        """A real window to try a model with: the window of median error in the test split.
+        """A real window to try a model with: of median error in the test split, or in all rows.
 
         A bundle that was exported without data has no window.
         """

@@ -152,9 +152,9 @@ class Library:
 class CaptureLock:
     """Keeps captures of CUDA graphs apart from the calls that would break them.
 
-    During a capture CUDA forbids all threads of the process, on any GPU, to allocate or free
-    memory, to copy without a stream, and to synchronise a device: the call and the capture fail.
-    Copies of pinned memory and replays are allowed, as they use a separate stream.
+    During a capture CUDA forbids some calls to all threads of the process, on any GPU: to allocate
+    or free memory, to copy without a stream, and to synchronise a device. Such a call and the
+    capture fail. Copies of pinned memory and replays are allowed, as they use a separate stream.
     """
 
     def __init__(self) -> None:

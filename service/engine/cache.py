@@ -1,4 +1,4 @@
-"""The models in memory, where not all of them fit: the least recently used one is evicted."""
+"""The models in memory, if not all of them fit: the least recently used one is evicted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Evictable(Named, Protocol):
 
 
 class CacheEntry:
-    """A cache's record of a model; it changes under the cache's lock alone."""
+    """A cache's record of a model; it only changes under the cache's lock."""
 
     def __init__(self, model: Evictable) -> None:
         self.model = model

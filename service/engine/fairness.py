@@ -20,7 +20,7 @@ _Child = TypeVar("_Child", bound="Node[Any]")
 class Node(Generic[_Child]):
     """A node of the tree; its children with waiting windows share it evenly.
 
-    Start-time fair queueing (Goyal, Vin and Cheng, 1996) of the seconds of inference threads: the
+    Start-time fair queueing (Goyal, Vin and Cheng, 1996) of the seconds of inference threads. The
     next child is the one with the least service, and among equals the one whose turn was longest
     ago. An idle child saves nothing up: it begins at the virtual time.
 

@@ -49,7 +49,7 @@ class Intervals:
         """Most steps ahead that have quantiles; 0 for a model without quantiles."""
         if self._manifest.calibration is not None:
             return self._manifest.calibration.steps
-        # Distributions of later passes would follow from means alone.
+        # Distributions of later passes would only follow from means.
         return 0 if self._manifest.distribution is None else self._manifest.horizon
 
     def extremes(self, horizon: int) -> tuple[float, float]:
@@ -117,7 +117,7 @@ class Intervals:
 
         Args:
             history: `[windows, context, channels]` in the user's units: the input of the model's
-                first pass, also where later passes read its own forecasts.
+                first pass, even if later passes read its own forecasts.
             forecast: `[windows, horizon, targets]`.
             levels: Levels of the quantiles, in any order.
             distribution: `[windows, horizon, targets, parameters]`; used without a calibration.

@@ -1,9 +1,9 @@
 """The wire between the engine and the HTTP workers: messages and arrays over a Unix socket.
 
-A frame is 16 bytes (two little-endian integers: the size of what follows them, and that of its
-head), the head and the arrays. The head is a message with the name, type and shape of each array,
-in msgpack. The head and each array are padded to 16 bytes, so that arrays are read where they lie.
-Both ends belong to one server: nothing else speaks this protocol.
+A frame is 16 bytes (two little-endian integers: the size of the rest, and the size of the head),
+the head and the arrays. The head is a message with the name, type and shape of each array, in
+msgpack. The head and each array are padded to 16 bytes, so that arrays are read in place. Both ends
+belong to one server: nothing else speaks this protocol.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Failed(Message, tag=7):
 class Update(Message, tag=8):
     """The served versions of these models have changed.
 
-    The array `changes` is a frame with `Changes` and the loads that the worker does not know, each
-    a frame with a `Load`. So all of them can be read on a thread.
+    The array `changes` is a frame with `Changes` and the loads that the worker lacks, each a frame
+    with a `Load`. So all of them can be read on a thread.
     """
 
     names: set[str]
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             end = at + _PREFIX.size + _PREFIX.unpack_from(buffer, at)[0]
             if end > filled:
                 if buffer is self._common and end - at > _COPIED_BYTES:
-                    # The rest of the frame is read to where it stays.
+                    # The rest of the frame is read into its final buffer.
                     self._buffer = np.empty(end - at, np.uint8).data
                 break
             frame = buffer[at:end]

@@ -98,7 +98,7 @@ def resident_bytes() -> int:
 
 
 def container_limit(others: int = 0, cgroups: Path = _CGROUPS) -> int | None:
-    """Bytes that the container may hold, less those of its other processes; None for no limit."""
+    """The container's limit of memory, less `others` for its other processes; None for no limit."""
     for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
             limit = int(file.read_text())
@@ -173,8 +173,8 @@ def _call(name: str, *arguments: int) -> None:
 def freeze_garbage_collection() -> None:
     """Exempt everything that exists now from garbage collection, and collect more rarely.
 
-    Parsed JSON is many lists without cycles. To look for cycles after every 700 of them takes
-    longer than to parse them, and no other thread runs meanwhile.
+    Parsed JSON is many lists without cycles. Looking for cycles after every 700 of them takes
+    longer than parsing, and no other thread runs meanwhile.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Calibration by the history of a request: stored offsets, corrected by recent errors.
 
 The stored offsets of a bundle come from its validation split. The data may have moved on since, or
-the model may be biased: the errors on the rows of the history before the context show it. These
+the model may be biased. The errors on the rows of the history before the context show both. These
 errors are few and alike, as their forecasts overlap, so they are not used alone. Stored and recent
 errors, each less the stored median of its step and in units of the step's stored width, form one
 distribution. Recent errors weigh more the more horizons they cover, and later ones weigh more than

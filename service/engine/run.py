@@ -24,7 +24,7 @@ class Run:
     `concurrent.futures.Future` would take as long as the rest of a scheduler.
 
     `cancel` fails the run with `CancelledError` unless it has ended. `feeds`, `[windows, …]` by
-    input name, are empty where another process has them.
+    input name, are empty if another process has them.
 
     Attributes:
         submitted: When it was made, or when the load ended that it waited for.
@@ -143,7 +143,7 @@ def own_error(error: BaseException) -> Exception:
     if isinstance(error, CancelledError):
         return CancelledError()
     if isinstance(error, ServiceError):
-        # `copy` would call the constructor with the message alone.
+        # `copy` would call the constructor with only the message.
         own = type(error).__new__(type(error), *error.args)
         own.__dict__.update(error.__dict__)
         own.__cause__ = error.__cause__

@@ -28,7 +28,7 @@ CPU_BATCH = 8
 
 
 class Runtime:
-    """Opens sessions on a device, or StartError; `auto` takes the CPU where CUDA does not work."""
+    """Opens sessions on a device, or StartError; `auto` takes the CPU if CUDA does not work."""
 
     def __init__(self, device: DeviceChoice) -> None:
         check_distributions()

@@ -140,7 +140,7 @@ class Versions:
         self.put(name, version, kept)
 
     def _unloaded(self, name: str, version: str) -> VersionState | None:
-        """The state of an unloaded version; None if it is not on disk, where the index finds it."""
+        """The state of an unloaded version; None if it is not on disk."""
         return VersionState() if self._store.has(name, version) else None
 
     def prune_counts(self) -> None:

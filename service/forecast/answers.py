@@ -264,7 +264,7 @@ class BacktestResponse(_Response):
 
 
 class ModelExample(BaseModel):
-    """A real window of a model's test split, and the values that followed."""
+    """A real window of a model's data, and the values that followed."""
 
     model: str = Field(description="`name@version`.")
     request: ForecastRequest = Field(description="Body of a POST to `/forecast`.")

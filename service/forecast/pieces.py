@@ -91,7 +91,7 @@ def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401
 
 
 class _Opened(NamedTuple):
-    """A bracket that a piece opens and does not close; `key` is the text after the last comma."""
+    """A bracket that a piece opens and does not close; `key` is the text since the last mark."""
 
     kind: int
     key: bytes
@@ -105,7 +105,7 @@ class _Piece:
     start: int
     added: int
     is_last: bool
-    # Number of earlier brackets that stay open; the brackets that it opens besides.
+    # Number of earlier brackets that stay open; the additional brackets that it opens.
     kept: int
     opened: list[_Opened]
     # `[brackets]`: their places in the part, and the change of depth after each.

@@ -1,7 +1,7 @@
 """The common reader of series: their values, gaps and times become rows of batch arrays.
 
-A reader of a format (`inputs` for JSON, `table` for Arrow) converts each series to values `[time,
-channels]` and times; all formats share the rest.
+The reader of a format (`inputs` for JSON, `table` for Arrow) converts each series to values `[time,
+channels]` and times. All formats share the rest.
 """
 
 from __future__ import annotations

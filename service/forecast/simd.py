@@ -42,9 +42,9 @@ _large: deque[simdjson.Parser] = deque(maxlen=1)
 def read(body: Body) -> dict[str, Any] | None:
     """The JSON object of a request, with each `series` of numbers as an array of float64.
 
-    Returns None if another reader must read the body: it is not JSON, not a request, large, or
-    simdjson would read it differently (integers beyond 64 bits, metadata to echo, a repeated key,
-    escapes in texts).
+    Returns None if another reader must read the body: it is not JSON, not a request, or large. Or
+    simdjson would read it differently: integers beyond 64 bits, metadata to echo, a repeated key,
+    or escapes in texts.
     """
     if len(body) > _MOST_BYTES or body.startswith(_MARK) or b"\\" in body:
         return None

@@ -1,7 +1,7 @@
 """The times of a series: its frequency, its clock, and the time of each step.
 
-A *step* of a series is a time in the terms of its clock: the wall-clock time, or the moment in UTC
-if the clock may change between steps of equal duration.
+A *step* of a series is a time on its clock. It is the wall-clock time, or the moment in UTC if the
+clock may change between steps of equal duration.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _LEVEL = 1
 # A body as received, or its joined pieces.
 Body = bytes | bytearray
 NAMES = ("gzip", "deflate", "zstd")
-# The first bytes of compressed bodies; those of zlib look like any others.
+# The first bytes of compressed bodies; zlib has no distinctive ones.
 _MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 # Some programs put them before texts, also in UTF-16 and UTF-32.
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)

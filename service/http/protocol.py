@@ -125,9 +125,9 @@ def connection_of(request: Request) -> ClientConnection:
 class Limits:
     """Limits of connections; connections to `free_port`, if set, do not count.
 
-    `seconds` is the time for each of: sending the headers of a request, or the rest of a body after
-    its answer; reading a part of an answer; and closing a connection that the server has ended
-    early.
+    A client has `seconds` to send the headers of a request, or the rest of a body after its answer.
+    It has the same time to read a part of an answer, and to close a connection that the server has
+    ended early.
     """
 
     connections: int

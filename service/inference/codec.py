@@ -47,7 +47,7 @@ class Output:
     name: str
     # Most values for one window.
     values: int
-    # Whether only the graph with attention has it.
+    # Whether it is only in the graph with attention.
     attention: bool
     # Whether it is sent after the JSON.
     binary: bool

@@ -189,7 +189,7 @@ def from_json(data: list[Any], datatype: str, shape: tuple[int, ...], place: str
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
-    # Little-endian, as the protocol has it.
+    # Little-endian, as in the protocol.
     return np.dtype(f"<{_CODES[datatype]}")
 
 
