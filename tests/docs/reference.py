@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -267,10 +268,11 @@ def _docstring(of: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the pages."""
-    FOLDER.mkdir(exist_ok=True)
+    """Write the pages into docs/reference/, or into another folder that is given."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(exist_ok=True)
     for name, text in pages().items():
-        (FOLDER / name).write_text(text)
+        (folder / name).write_text(text)
 
 
 if __name__ == "__main__":
