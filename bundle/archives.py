@@ -16,12 +16,12 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Array(NamedTuple):
-    """What an array of a file is.
+    """The type and shape of an array in a file.
 
     Attributes:
-        dtype: Of its elements; `text` for strings.
-        axes: Names of its axes, of which equal ones have one length.
-        gaps: Whether values may be missing, NaN.
+        dtype: Type of the elements; `text` for strings.
+        axes: Names of the axes; axes of the same name have the same length.
+        gaps: Whether values may be missing (NaN).
     """
 
     dtype: str
@@ -30,7 +30,7 @@ class Array(NamedTuple):
 
 
 def write(path: Path, spec: Mapping[str, Array], values: object) -> None:
-    """Write attributes of `values` as the arrays that they are by `spec`."""
+    """Write the attributes of `values` that `spec` names, in its types."""
     arrays = {
         name: np.asarray(getattr(values, name), str if array.dtype == "text" else array.dtype)
         for name, array in spec.items()
@@ -43,17 +43,17 @@ def load(path: Path, *needed: str, content: bytes | None = None) -> Arrays:
 
     Args:
         path: The file.
-        needed: Names that it must have.
-        content: What it holds, if that was read already.
+        needed: Names of arrays that the file must have.
+        content: Bytes of the file, if they were read before.
 
     Raises:
-        BundleError: it cannot be read, or lacks one of them.
+        BundleError: the file cannot be read, or lacks an array.
     """
     try:
         opened = path.open("rb") if content is None else BytesIO(content)
         with opened as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
-    # At bytes that are damaged numpy, zipfile and zlib raise a dozen kinds.
+    # numpy, zipfile and zlib raise a dozen kinds of errors for damaged files.
     except Exception as error:
         raise BundleError(f"{path}: cannot be read: {error}") from error
     if missing := [name for name in needed if name not in arrays]:
@@ -67,17 +67,17 @@ def read(
     sizes: Mapping[str, int],
     content: bytes | None = None,
 ) -> Arrays:
-    """The arrays of `spec` by name, checked, in the order of rows.
+    """The arrays of `spec` by name, checked, in C order.
 
     Args:
         path: The file.
-        spec: What it must hold; an axis that `sizes` lacks is as long as in the first array that
-            has it.
+        spec: Arrays that the file must have. The first array with an axis that `sizes` lacks
+            sets its length.
         sizes: Lengths of axes.
-        content: What it holds, if that was read already.
+        content: Bytes of the file, if they were read before.
 
     Raises:
-        BundleError: it cannot be read, or an array is missing or another than it must be.
+        BundleError: the file cannot be read, or an array is missing or does not match `spec`.
     """
     found, lengths = load(path, *spec, content=content), dict(sizes)
     arrays: Arrays = {}

@@ -1,6 +1,6 @@
-"""What a model's attention looked at: forms of evidence that a server can show.
+"""Attention evidence: the forms of it that a server can show.
 
-A server knows forms and axes, never mechanisms: it serves those of tomorrow.
+A server knows forms and axes, not mechanisms, so it also serves new mechanisms.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pydantic import Field, model_validator
 from foretell.bundle.part import Part
 
 Positive = Annotated[int, Field(ge=1)]
-# Harmless wherever it is shown: in a line of a log, a label of a metric, a page.
+# Safe in log lines, in labels of metrics and on pages.
 Label = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}$")]
 Form = Literal["dense", "circulant", "sparse", "none"]
 Positions = Literal["steps", "patches", "channels", "landmarks", "clusters"]
 ElementType = Literal["float32", "int64"]
 
-# What outputs of each form are called after the name of their stage, and their axes.
+# Outputs of each form, with their types and axes. A stage prefixes its name to theirs.
 _ROWS = ("channels", "heads", "query")
 _PARTS: dict[Form, dict[str, tuple[ElementType, tuple[str, ...]]]] = {
     "dense": {"weights": ("float32", (*_ROWS, "key"))},
@@ -34,14 +34,13 @@ _PARTS: dict[Form, dict[str, tuple[ElementType, tuple[str, ...]]]] = {
 
 
 class Axis(Part):
-    """What the positions of an attention axis stand for.
+    """The meaning of the positions on an attention axis.
 
-    Position `i` of `steps` or `patches` covers the steps `start + i * stride` up to, not including,
-    that plus `width`, counted from the first forecast step (0; history is negative). Steps from
-    `end` on, if given, are none: the model repeats the one before. A position that is one of
-    `steps` has a width of 1. Position `i` of `channels` is channel `i`; landmarks and clusters have
-    numbers only: these three know nothing of steps. The last `padding` positions stand for nothing:
-    zeros that the model appends, say.
+    Position `i` of `steps` or `patches` covers `width` steps from `start + i * stride`. Steps count
+    from the first forecast step, which is 0; history is negative. From `end` on, if given, the
+    model repeats the step before `end`. Positions of `steps` have width 1. Position `i` of
+    `channels` is channel `i`. Landmarks and clusters have numbers only. These three have no steps.
+    The last `padding` positions are filler, such as zeros that the model appends.
     """
 
     of: Positions = "steps"
@@ -67,7 +66,7 @@ class Axis(Part):
 
     @property
     def in_time(self) -> bool:
-        """Whether its positions are steps or patches of them."""
+        """Whether the positions are steps or patches."""
         return self.of in ("steps", "patches")
 
 
@@ -76,8 +75,8 @@ class Output(Part):
 
     Attributes:
         name: `<stage>.<part>`.
-        type: Of its elements.
-        shape: Without the batch axis; None where nobody wrote down how long an axis is.
+        type: Type of the elements.
+        shape: Lengths of the axes after the batch; None for a length that is not recorded.
     """
 
     name: str
@@ -88,11 +87,11 @@ class Output(Part):
 class Choice(Part):
     """A discrete choice of a mechanism, such as the lags that it keeps: rounding may decide it.
 
-    Along the last axis of the scores those with the largest are chosen.
+    The mechanism chooses the largest scores along the last axis.
 
     Attributes:
-        chosen: Name of the output with their indices, `[batch, …, kept]`.
-        scores: Name of the output that was chosen by, `[batch, …, candidates]`, all finite.
+        chosen: Name of the output with the chosen indices, `[batch, …, kept]`.
+        scores: Name of the output with the scores, `[batch, …, candidates]`, all finite.
     """
 
     chosen: str
@@ -100,32 +99,31 @@ class Choice(Part):
 
 
 class AttentionStage(Part):
-    """One attention of a model and what `explain.onnx` returns of it.
+    """One attention of a model and the outputs of `explain.onnx` for it.
 
-    The form says what the outputs are, which begin with the stage's name:
+    The form defines the outputs. Their names begin with the name of the stage:
 
     - `dense`: `weights` `[batch, heads, query, key]`.
     - `circulant`: `lags` and `lag_weights` `[batch, k]` and `correlation` `[batch, lags]`, the same
       for all heads and channels; the map has `lag_weights[i]` where key - query = `lags[i]` (modulo
       the length). Both axes have steps, or patches, of one length and stride.
     - `sparse`: `keys` and `weights` `[batch, heads, query, k]`: the map has `weights[…, i]` at key
-      `keys[…, i]`; numbers of no key, such as -1, are none.
+      `keys[…, i]`; entries whose key does not exist, such as -1, are ignored.
     - `none`: the mechanism has no map.
 
-    Where each channel attends by itself, dense and sparse ones have a channels axis after batch.
-    How many `lags` and `k` there are, None may stand for. Further outputs are what choices were
-    made by.
+    With `per_channel`, dense and sparse outputs have a channels axis after the batch. The lengths
+    `lags` and `k` may be None. Other outputs are the indices and scores of choices.
 
     Attributes:
-        name: Such as `encoder.0.self`.
-        mechanism: What computes it, for the reader.
+        name: Name of the stage, such as `encoder.0.self`.
+        mechanism: Name of the mechanism, for the reader.
         form: See above.
-        heads: Attention heads.
-        query: What attends.
-        key: What is attended to.
+        heads: Number of attention heads.
+        query: Axis of the queries.
+        key: Axis of the keys.
         per_channel: Whether each channel attends by itself.
         outputs: See above.
-        choices: Those that were made.
+        choices: Discrete choices of the mechanism.
     """
 
     name: Label
@@ -145,7 +143,7 @@ class AttentionStage(Part):
         if not all(name.startswith(self.part("")) for name in self.output_names):
             raise ValueError(f"outputs: expected names that begin with {self.part('')}")
         if self.per_channel and (self.form == "circulant" or self.query.of == "channels"):
-            raise ValueError("per_channel: the map is not that of a channel")
+            raise ValueError("per_channel: this stage has one map for all channels")
         if self.form == "circulant":
             query, key = ((axis.of, axis.length, axis.stride) for axis in (self.query, self.key))
             if query != key or not self.query.in_time:
@@ -178,7 +176,10 @@ class AttentionStage(Part):
             chosen, indices = found.get(choice.chosen, (None, ()))
             scores, candidates = found.get(choice.scores, (None, ()))
             if (chosen, scores) != ("int64", "float32"):
-                raise ValueError(f"choices: {choice.chosen} by {choice.scores} are no outputs")
+                raise ValueError(
+                    f"choices: expected outputs {choice.chosen} in int64 and {choice.scores} in "
+                    "float32"
+                )
             if not indices or len(indices) != len(candidates) or indices[:-1] != candidates[:-1]:
                 raise ValueError(f"choices: {choice.chosen} and {choice.scores} differ in shape")
 
@@ -189,14 +190,14 @@ class AttentionStage(Part):
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """Names of the outputs that its form has: all but those that choices were made by."""
+        """Names of the outputs of the form, without further outputs for choices."""
         return tuple(self.part(name) for name in _PARTS[self.form])
 
     @property
     def sizes(self) -> dict[str, int]:
-        """At most how many values each output has of a window, by name.
+        """The most values that each output has for a window, by name.
 
-        An axis of unknown length counts as long as the key's: what is kept is kept of the keys.
+        An axis of unknown length counts as long as the key axis, since it selects keys.
         """
         return {
             output.name: math.prod(size or self.key.length for size in output.shape)
@@ -204,7 +205,7 @@ class AttentionStage(Part):
         }
 
     def part(self, name: str) -> str:
-        """The name of an output by what it is, such as `weights`."""
+        """The full name of an output, such as `weights`."""
         return f"{self.name}.{name}"
 
 
@@ -230,14 +231,14 @@ def stage(
         heads: See above.
         query: See above.
         key: See above.
-        kept: Of a circulant map, how many lags it has; of a sparse one, keys of a query.
-        candidates: Of a circulant map, how many lags there are.
-        channels: Where each attends by itself, how many there are.
-        choice: Shapes of further outputs, without batch and channels: `chosen`, indices of what was
-            chosen, and the `scores` it was chosen by.
+        kept: Number of lags in a circulant map, or of keys per query in a sparse one.
+        candidates: Number of lags that a circulant map chooses from.
+        channels: Number of channels, where each attends by itself.
+        choice: Shapes of the further outputs `chosen` (indices) and `scores`, without batch and
+            channels.
 
     Raises:
-        ValidationError: that is no stage.
+        ValidationError: the arguments contradict each other.
     """
     sizes = {
         "channels": channels,

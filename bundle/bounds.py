@@ -1,4 +1,4 @@
-"""Physical limits of channels, which no forecast goes beyond."""
+"""Physical limits of channels, which forecasts stay within."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Floats = NDArray[np.floating]
 
 
 def shown(number: float) -> str:
-    """A number with all digits that it has: what is read of it is the same again."""
+    """The shortest text that reads back as the same number."""
     return repr(float(number)).removesuffix(".0")
 
 
 class Bound(Part):
-    """What the values of a channel lie between, written `LOW:HIGH`; either may be missing.
+    """The range of a channel's values, written `LOW:HIGH`; either may be missing.
 
     Attributes:
-        low: The least value, in the user's units.
-        high: The largest.
+        low: The smallest value, in the user's units.
+        high: The largest value.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -53,12 +53,12 @@ class Bound(Part):
         return self
 
     def __str__(self) -> str:
-        """As it is written."""
+        """`LOW:HIGH`."""
         return ":".join("" if one is None else shown(one) for one in (self.low, self.high))
 
 
 def _of_texts(given: object) -> object:
-    """`NAME=LOW:HIGH` with commas between several, in one text or in many."""
+    """Parse `NAME=LOW:HIGH`, separated by commas, in one text or several."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list | tuple):
         return given
@@ -81,20 +81,20 @@ class Limits:
     """The bounds of all channels of a model.
 
     Attributes:
-        low: `[channels]` float64, minus infinity for a channel without.
-        high: `[channels]` float64, infinity for a channel without.
+        low: `[channels]` float64, minus infinity for a channel without a low bound.
+        high: `[channels]` float64, infinity for a channel without a high bound.
     """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
     def apply(self, values: Floats) -> NDArray[np.float64]:
-        """Values `[…, channels]` with those beyond a bound moved to it; what is NaN stays so."""
+        """Clip values `[…, channels]` to the bounds; NaN stays NaN."""
         return np.minimum(np.maximum(values, self.low), self.high)
 
 
 def limits(bounds: Mapping[str, Bound], channels: Sequence[str]) -> Limits | None:
-    """Bounds in the order of the channels; None if none of them has any."""
+    """Bounds in the order of the channels; None if no channel has a bound."""
     given = [bounds.get(name) for name in channels]
     if not any(given):
         return None

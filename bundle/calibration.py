@@ -1,8 +1,7 @@
-"""Split-conformal calibration: the rules of finite samples, and what a bundle stores.
+"""Split-conformal calibration: finite-sample ranks, and the file that a bundle stores.
 
-The quantile of a forecast is the forecast plus an offset in units of the scale of its own history:
-`forecast + scale(history) * offset[level, step, channel]`. The offsets are order statistics of the
-errors that the model made in the validation split, in the same units.
+A quantile is `forecast + scale(history) * offset[level, step, channel]`. The offsets are order
+statistics of the model's errors in the validation split, each divided by its history's scale.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from foretell.bundle.manifest import Manifest
 
 Floats = NDArray[np.floating]
 
-# Of a standard deviation in training: a channel that hardly moves, a broken sensor say, may move
+# Share of a standard deviation in training. A flat channel, such as a broken sensor's, may move
 # again.
 FLOOR = 0.1
-# Fewer errors bear no interval of 90%.
+# Fewer errors do not support an interval of 90%.
 LEAST_WINDOWS = 20
-# What is asked for most is stored exactly; in between, a line through a tail errs outwards.
+# Common levels are stored exactly. Between them, a line through a tail errs outwards.
 _TAIL = (0.001, 0.0025, 0.005, 0.01, 0.025)
 _MIDDLE = tuple(step / 20 for step in range(1, 20))
 _LEVELS = (*_TAIL, *_MIDDLE, *(1 - level for level in _TAIL))
@@ -54,11 +53,11 @@ class Calibration:
     offsets: NDArray[np.float32]
 
     def at(self, levels: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-        """Offsets of any levels, on the line between the stored ones around each.
+        """Offsets of any levels, interpolated linearly between the stored ones.
 
         Args:
-            levels: `[levels]`, none beyond the stored ones.
-            steps: How many, from the first.
+            levels: `[levels]`, within the stored ones.
+            steps: Number of steps, from the first.
 
         Returns:
             `[levels, steps, channels]`.
@@ -73,11 +72,11 @@ class Calibration:
 
 
 def scale(history: Floats, floor: Floats) -> NDArray[np.float64]:
-    """How much a history moves: the standard deviation of what is known of it.
+    """The standard deviation of each history, over its known values.
 
     Args:
         history: `[windows, context, channels]` in the user's units; NaN where a value is missing.
-        floor: `[channels]`, what is taken for a history that moves less.
+        floor: `[channels]`, the smallest scale.
 
     Returns:
         `[windows, 1, channels]`.
@@ -85,22 +84,22 @@ def scale(history: Floats, floor: Floats) -> NDArray[np.float64]:
     values = history.astype(np.float64)
     deviation: NDArray[np.float64] = values.std(axis=1, keepdims=True)
     if (lacking := np.isnan(deviation)).any():
-        # Those of the other windows are what they are alone.
+        # A window without gaps gets the same scale whether or not another one has gaps.
         deviation = np.where(lacking, np.nanstd(values, axis=1, keepdims=True), deviation)
     return np.maximum(deviation, floor)
 
 
 def bounds(windows: int) -> tuple[float, float]:
-    """The lowest and the highest level that so many errors bear."""
+    """The lowest and the highest level that errors of this many windows support."""
     return 1 / (windows + 1), windows / (windows + 1)
 
 
 def rank(level: float, windows: int) -> int:
-    """Which of so many sorted errors, counted from 1, is the quantile.
+    """The rank, from 1, of the quantile among the sorted errors of the windows.
 
-    A further error, exchangeable with them, is at most this one with a probability of at least
-    `level` for levels from one half on, and below it with a probability of at most `level` for
-    lower ones. Levels beyond the `bounds` get the first or the last.
+    Let a new error be exchangeable with these. For levels from 0.5 on, it is at most the error at
+    this rank with a probability of at least `level`. For lower levels, it is below that error with
+    a probability of at most `level`. Levels beyond `bounds` get the first or the last rank.
     """
     place = level * (windows + 1)
     outward = math.floor(place + _ROUNDING) if level < 0.5 else math.ceil(place - _ROUNDING)
@@ -108,9 +107,9 @@ def rank(level: float, windows: int) -> int:
 
 
 def stored_levels(windows: Iterable[int]) -> NDArray[np.float64]:
-    """Levels to store for passes that have so many errors each: all that any of them bears.
+    """Levels to store, by the number of windows of each pass.
 
-    The bounds of every pass are among them, so that no line leaves what its errors bear.
+    The bounds of every pass are among them, so that interpolation does not go beyond its errors.
     """
     limits = [bounds(count) for count in windows]
     lowest, highest = min(low for low, _ in limits), max(high for _, high in limits)
@@ -123,13 +122,13 @@ def order_statistics(errors: Floats, levels: Iterable[float]) -> NDArray[np.floa
 
     Args:
         errors: `[windows, steps, channels]`, actual less forecast, in units of the scale; NaN where
-            what came is not known, of each step and channel at least one is.
-        levels: Of the quantiles.
+            the actual value is missing. Each step and channel has at least one error.
+        levels: Levels of the quantiles.
 
     Returns:
         `[levels, steps, channels]`.
     """
-    # What is not known comes last.
+    # NaN sorts last.
     ordered, levels = np.sort(errors, axis=0), [*levels]
     counts = known_errors(errors)
     offsets = np.empty((len(levels), *counts.shape), np.float32)
@@ -142,7 +141,7 @@ def order_statistics(errors: Floats, levels: Iterable[float]) -> NDArray[np.floa
 
 
 def known_errors(errors: Floats) -> NDArray[np.int64]:
-    """How many of `[windows, steps, channels]` are known of each step and channel."""
+    """Number of known errors `[steps, channels]` of errors `[windows, steps, channels]`."""
     counts: NDArray[np.int64] = (~np.isnan(errors)).sum(axis=0)
     return counts
 
@@ -159,14 +158,14 @@ def read(
 
     Args:
         folder: The bundle.
-        manifest: Its manifest, which says what the file must hold.
+        manifest: Its manifest, which defines the contents of the file.
         content: Reads a file of the bundle by its name; from the folder by default.
 
     Returns:
-        None if the manifest says that there is none.
+        None if the manifest has no calibration.
 
     Raises:
-        BundleError: the file cannot be read, or it does not hold what the manifest says.
+        BundleError: the file cannot be read, or does not match the manifest.
     """
     if manifest.calibration is None:
         return None

@@ -31,14 +31,14 @@ def check(folder: Path, sums: dict[str, str]) -> None:
 
 
 def check_names(folder: Path, sums: dict[str, str]) -> None:
-    """See that every file has a sum.
+    """Check that every file has a sum.
 
     Args:
         folder: The bundle.
         sums: sha256 by file name.
 
     Raises:
-        BundleError: one has none; the message names it.
+        BundleError: a file has no sum; the message names it.
     """
     for name in layout.FILES:
         if name not in sums:
@@ -49,17 +49,17 @@ def check_file(path: Path, expected: str) -> None:
     """Compare a file with its sum.
 
     Raises:
-        BundleError: it is missing or differs.
+        BundleError: the file is missing or differs.
     """
     size(path)
     compare(path, sha256(path), expected)
 
 
 def size(path: Path) -> int:
-    """Bytes of a file.
+    """Size of a file in bytes.
 
     Raises:
-        BundleError: it is missing.
+        BundleError: the file is missing.
     """
     if not path.is_file():
         raise BundleError(f"{path}: missing")
@@ -67,21 +67,21 @@ def size(path: Path) -> int:
 
 
 def compare(path: Path, found: str, expected: str) -> None:
-    """Compare the sum of what was read of a file with the one that it should have.
+    """Compare the sum of a file's content with the expected one.
 
     Raises:
-        BundleError: they differ.
+        BundleError: the sums differ.
     """
     if found != expected:
         raise BundleError(f"{path}: sha256 differs from the manifest; the file was changed")
 
 
 def read(path: Path, expected: str) -> bytes:
-    """The content of a file with that sum.
+    """The content of a file, compared with its sum.
 
     Raises:
-        BundleError: it is missing or differs.
-        OSError: it cannot be read.
+        BundleError: the file is missing or differs.
+        OSError: the file cannot be read.
     """
     size(path)
     content = path.read_bytes()

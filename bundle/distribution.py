@@ -1,7 +1,7 @@
-"""Distributions that a model forecasts: what of them a manifest says, and their quantiles.
+"""Distributions that a model forecasts: their entry in the manifest, and their quantiles.
 
-Quantiles are computed of the parameters, in numpy alone: a server has no other library for them.
-Or some quantiles are what it forecasts, those that it was trained for, and others lie between them.
+Quantiles are computed from the parameters with numpy alone, since a server has no other library.
+A model may also forecast the quantiles that it was trained for; others are interpolated.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ PARAMETERS: Mapping[Parametric, tuple[str, ...]] = {
     "negative-binomial": ("total_count", "logits"),
     "poisson": ("rate",),
 }
-# Those of counts.
+# Distributions of counts.
 _COUNTED = ("negative-binomial", "poisson")
-# Of a Student's t: fewer have no variance, and a model of it is made to have more.
+# Fewer degrees of freedom have no variance; the models keep theirs above this.
 _LEAST_DF = 2.0
-# Levels that quantiles are told of: further out they are of the family, and not of any data.
+# Levels further out depend on the family, not on data.
 LOWEST, HIGHEST = 1e-6, 1 - 1e-6
-# What (1 - 0.8) / 2 may differ from 0.1.
+# Tolerance for levels such as (1 - 0.8) / 2, which is not exactly 0.1.
 ROUNDING = 1e-9
-# Enough for 1e-8 of any of them.
+# Enough for a relative error of 1e-8.
 _DEGREE = 40
 # Levels that a message lists.
 _MOST_LISTED = 20
 # Larger counts have no quantiles.
 LARGEST_MEAN = 1e6
-# A mean and a count from which on four cumulants tell a quantile of counts but for one of them.
+# From this mean and total count on, four cumulants give a quantile to within one count.
 _NEAR_NORMAL = 1e4
 _MOST_FAILURES = 1e9
-# A rate from which on one more term tells all of Poisson's but those next to a whole number.
+# From this rate on, one more term gives all Poisson quantiles except those near a whole number.
 _NEAR_POISSON = 1e3
-# Of a sum of weights, which needs 9,000 at the largest rate.
+# Most terms of a sum of weights; the largest rate needs 9,000.
 _TERMS = 20_000
-# The continued fraction takes about the root of the smaller parameter.
+# The continued fraction takes about the square root of the smaller parameter.
 _STEPS = 1000
 
 
 class Distribution(Part):
-    """What a model forecasts of each step and target besides the mean, or the median.
+    """The distribution that a model forecasts for each step and target.
 
     Attributes:
-        family: Which distributions; `quantiles` for some quantiles of ones that it does not name.
-        parameters: Names of the last axis of the graphs' output `distribution`.
-        levels: Of these quantiles, ascending; None of all other families.
+        family: Family of the distribution, or `quantiles` for a set of quantiles.
+        parameters: Names along the last axis of the graphs' output `distribution`.
+        levels: Levels of the quantiles, ascending; None for all other families.
     """
 
     family: Family
@@ -72,18 +72,18 @@ class Distribution(Part):
 
     @classmethod
     def of(cls, family: Parametric) -> Self:
-        """That of a family."""
+        """A distribution of a family with parameters."""
         return cls(family=family, parameters=PARAMETERS[family])
 
     @classmethod
     def of_quantiles(cls, levels: tuple[float, ...]) -> Self:
-        """Some quantiles, by their levels."""
+        """A distribution given by quantiles at these levels."""
         return cls(family="quantiles", parameters=_names(levels), levels=levels)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         if (self.family == "quantiles") != (self.levels is not None):
-            raise ValueError("levels: of the family quantiles, and of no other")
+            raise ValueError("levels: the family quantiles needs them, other families have none")
         check_levels(self.levels)
         own = _names(self.levels or ()) or PARAMETERS[cast("Parametric", self.family)]
         if self.parameters != own:
@@ -92,7 +92,7 @@ class Distribution(Part):
 
     @property
     def source(self) -> str:
-        """Which quantiles these are, for messages."""
+        """The origin of the quantiles, for messages."""
         if self.levels is None:
             return f"of the {self.family} distributions that it forecasts"
         names = _names(self.levels)
@@ -101,12 +101,12 @@ class Distribution(Part):
 
     @property
     def is_of_counts(self) -> bool:
-        """Whether the values are whole numbers, among which each quantile is searched for."""
+        """Whether the values are whole numbers, and so each quantile is one."""
         return self.family in _COUNTED
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest level that `quantile` tells, give or take rounding."""
+        """The lowest and the highest level that `quantile` accepts, apart from rounding."""
         if self.levels is None:
             return LOWEST, HIGHEST
         return self.levels[0], self.levels[-1]
@@ -116,13 +116,13 @@ class Distribution(Part):
 
         Args:
             parameters: `[…, parameters]` in the user's units.
-            level: Between `extremes`, give or take rounding.
+            level: Level of the quantile, between `extremes` apart from rounding.
 
         Returns:
-            `[…]`; NaN where a parameter is not finite, and of counts beyond `LARGEST_MEAN`.
+            `[…]`; NaN where a parameter is not finite or the mean count exceeds `LARGEST_MEAN`.
 
         Raises:
-            ValueError: the level is further out than that of any quantile that there is.
+            ValueError: the level lies beyond those of the quantiles that the model forecasts.
         """
         found = np.moveaxis(parameters.astype(np.float64), -1, 0)
         finite = np.isfinite(found).all(axis=0)
@@ -136,14 +136,14 @@ class Distribution(Part):
 
 
 def check_levels(levels: tuple[float, ...] | None) -> None:
-    """Make sure that these can be levels of quantiles.
+    """Check levels of quantiles.
 
     Raises:
         ValueError: they are not ascending between 0 and 1; the message begins with `levels`.
     """
     if levels is None:
         return
-    # A comparison that NaN fails.
+    # NaN fails this comparison.
     if not levels or not all(low < high for low, high in pairwise((0.0, *levels, 1.0))):
         raise ValueError(f"levels: expected some between 0 and 1, ascending, got {levels}")
 
@@ -153,8 +153,9 @@ def _names(levels: tuple[float, ...]) -> tuple[str, ...]:
 
 
 def _between(levels: tuple[float, ...], values: Floats, level: float) -> Floats:
-    """The quantile of a level, on a line between those of the next levels."""
-    # To sort them never errs more (Chernozhukov et al., Econometrica 2010, arXiv:0704.3649).
+    """The quantile at a level, interpolated linearly between neighbouring levels."""
+    # Sorting crossed quantiles never adds error (Chernozhukov et al., Econometrica 2010,
+    # arXiv:0704.3649).
     lowest, highest = levels[0], levels[-1]
     if not lowest - ROUNDING <= level <= highest + ROUNDING:
         raise ValueError(f"level: expected one from {lowest:g} to {highest:g}, got {level}")
@@ -186,7 +187,7 @@ def _student_t(parameters: Floats, level: float) -> Floats:
 def student_t_series(*levels: float) -> Floats:
     """Quantiles of Student's t by degrees of freedom: Chebyshev series in `2 * (2 / df) - 1`.
 
-    For a level it is a smooth function of 1 / df, the normal distribution's at 0.
+    The quantile is a smooth function of 1 / df; at 0 it is the normal quantile.
 
     Returns:
         `[terms, levels]`.
@@ -198,8 +199,8 @@ def student_t_series(*levels: float) -> Floats:
         df = np.repeat(2 * _LEAST_DF / (place + 1), len(tails))
         half, tail = 0.5 * df, np.tile(tails, len(place))
         front = np.exp(_log_gamma(half + 0.5) - _log_gamma(half)) / np.sqrt(df * np.pi)
-        # The share above is convex: from the normal distribution's quantile, which is too low,
-        # Newton's method comes near from below.
+        # The share above is convex, so Newton's method approaches from below. It starts at the
+        # normal quantile, which is too low.
         found = np.tile([abs(NormalDist().inv_cdf(each)) for each in tails], len(place))
         for _ in range(200):
             beta = _incomplete_beta(half, np.full(len(df), 0.5), df / (df + found**2))
@@ -225,12 +226,12 @@ def _negative_binomial(parameters: Floats, level: float) -> Floats:
     near = mean[is_near]
     found[is_near] = np.ceil(_cornish_fisher(near, near / count[is_near], level))
     rest = fits & ~is_near
-    # With more of them it is Poisson's distribution, and their shares are lost in rounding.
+    # With more failures it is a Poisson distribution, and the shares vanish in rounding.
     failures = np.minimum(count[rest], _MOST_FAILURES)
     odds = mean[rest] / failures
     none = -failures * np.log1p(odds)
     found[rest] = _searched(mean[rest], odds, none, level, _negative_binomial_shares)
-    # What vanishes in rounding is no count at all.
+    # A mean that underflows to 0 has quantile 0.
     found[(count > 0) & (mean == 0)] = 0
     return found
 
@@ -260,17 +261,17 @@ def _poisson(parameters: Floats, level: float) -> Floats:
 
 
 def _near_poisson(rate: Floats, level: float) -> Floats:
-    """Those of large rates, by one more term (Giles, ACM TOMS 2016); NaN where unsure."""
+    """Quantiles of large rates, by one more term (Giles, ACM TOMS 2016); NaN where unsure."""
     normal = NormalDist().inv_cdf(level)
     term = (-8 / 405 + 7 * normal**2 / 810 + normal**4 / 270) / rate
     value = _cornish_fisher(rate, np.zeros_like(rate), level) + term
-    # The next term is at most 3.8 of these, at the outermost levels.
+    # At the outermost levels, the next term is at most 3.8 * rate**-1.5.
     is_clear = np.abs(value - np.round(value)) > 5 * rate**-1.5
     return np.where(is_clear, np.ceil(value), np.nan)
 
 
 def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
-    """By the sum of the weights on the side of the count away from the rate (DLMF 8.7.1)."""
+    """Sum the weights on the far side of the count from the rate (DLMF 8.7.1)."""
     weight = np.exp(at * np.log(rate) - rate - _log_gamma(at + 1))
     above = at + 1 > rate
     term, total = np.ones_like(rate), np.where(above, 0.0, 1.0)
@@ -284,7 +285,7 @@ def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats
 
 
 def _cornish_fisher(mean: Floats, odds: Floats, level: float) -> Floats:
-    """Near the quantile of counts (Cornish and Fisher, 1938), by four cumulants."""
+    """Approximate quantile of counts from four cumulants (Cornish and Fisher, 1938)."""
     normal = NormalDist().inv_cdf(level)
     deviation = np.sqrt(mean * (1 + odds))
     skew = (1 + 2 * odds) / deviation
@@ -295,8 +296,7 @@ def _cornish_fisher(mean: Floats, odds: Floats, level: float) -> Floats:
         + kurtosis * (normal**3 - 3 * normal) / 24
         - skew**2 * (2 * normal**3 - 5 * normal) / 36
     )
-    # The continuous distribution reaches the share of a count half a step after it, and its
-    # variance is a twelfth smaller (Sheppard, 1898).
+    # Continuity correction: half a step, and a variance smaller by 1/12 (Sheppard, 1898).
     found: Floats = mean + deviation * value - normal / (24 * deviation) - 0.5
     return found
 
@@ -308,11 +308,11 @@ def _searched(
     level: float,
     shares: Callable[[Floats, Floats, Floats], tuple[Floats, Floats, Floats]],
 ) -> Floats:
-    """Of `[n]` counts: Newton's method within what encloses the quantile."""
-    # Below the median in the logarithms of share and count, above it in the logarithm of what
-    # remains: each is nearly straight. The share of a count tells those of its neighbours.
+    """Quantiles of `[n]` counts by Newton's method within a bracket."""
+    # Below the median the search works on the logarithms of share and count, above it on the
+    # logarithm of the rest: both are nearly straight. Shares of neighbours follow from a weight.
     found = np.zeros(len(mean))
-    # 0 is the most frequent answer.
+    # 0 is the most frequent quantile.
     left = np.flatnonzero(none < math.log(level))
     low, high = np.zeros(len(left)), np.full(len(left), np.inf)
     at = np.maximum(np.round(_cornish_fisher(mean[left], odds[left], level)), 1)
@@ -332,10 +332,10 @@ def _searched(
                 guess = at + np.log((1 - share) / (1 - level)) * (1 - share) / weight
         middle = np.where(np.isinf(high), 2 * at + 1, np.floor((low + high) / 2))
         with np.errstate(invalid="ignore"):
-            # Every fourth step halves, whatever the method says.
+            # Every fourth step bisects.
             is_within = (guess > low) & (guess < high) & (guess < 4 * at + 4) & (step % 4 < 3)
         at = np.where(is_within, np.clip(np.round(guess), low + 1, high - 1), middle)
-        # Neighbours of which rounding says that none is the one.
+        # Neighbouring bounds whose rounded shares show no quantile.
         is_close = ~is_found & (high - low <= 1)
         found[left[is_close]] = high[is_close]
         keep = ~(is_found | is_close)
@@ -365,7 +365,7 @@ def _log_gamma(values: Floats) -> Floats:
 
 def _incomplete_beta(a: Floats, b: Floats, x: Floats) -> Floats:
     """The regularised incomplete beta function (DLMF 8.17.22), by its continued fraction."""
-    # Where the fraction converges fast, and the other side elsewhere.
+    # The fraction converges fast on one side; the other side is the complement.
     other = x > (a + 1) / (a + b + 2)
     with np.errstate(divide="ignore"):
         powers = a * np.log(x) + b * np.log1p(-x)
@@ -376,12 +376,12 @@ def _incomplete_beta(a: Floats, b: Floats, x: Floats) -> Floats:
 
 
 def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
-    """That of DLMF 8.17.22, by Lentz's method, as Thompson and Barnett (1986) have it."""
+    """The continued fraction of DLMF 8.17.22, by Lentz's method (Thompson and Barnett, 1986)."""
     least = 1e-300
     whole, places = np.ones(len(a)), np.arange(len(a))
     ratio, inverse = np.ones(len(a)), _apart(1 - (a + b) * x / (a + 1), least) ** -1
     found = inverse.copy()
-    # A few times the rounding error of a step: with less, some would never end.
+    # A few times the rounding error of a step. A smaller one may never be reached.
     error = np.minimum(1e-13 + 1e-16 * np.maximum(a, b), 1e-9)
     for step in range(1, _STEPS):
         even = step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step))
@@ -404,5 +404,5 @@ def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
 
 
 def _apart(values: Floats, least: float) -> Floats:
-    """No value nearer to 0 than the least."""
+    """Replace values that are nearer to 0 than `least`."""
     return np.where(np.abs(values) < least, least, values)

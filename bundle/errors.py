@@ -2,8 +2,8 @@
 
 
 class BundleError(ValueError):
-    """A bundle, or a name that should lead to one, does not keep the contract."""
+    """A bundle, its name or its version breaks the contract."""
 
 
 class NoRoomError(BundleError):
-    """There is no room for a copy of a bundle; later there may be."""
+    """The disk has no room for a copy of a bundle; a later attempt may succeed."""

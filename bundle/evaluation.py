@@ -1,4 +1,4 @@
-"""How good a model was in its test split: errors by step and channel, and its quantiles."""
+"""Evaluation of a model in the test split: errors by step and channel, shares below quantiles."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Evaluation:
     Attributes:
         forecasters: `[forecasters]`, fields of a `TestResult`: `onnx` and the baselines.
         mse: `[forecasters, horizon, targets]`, in standardised units.
-        mae: Likewise.
-        levels: `[levels]` of quantiles, increasing; none of a model without any.
-        below: `[levels, targets]`, the share of what came that was below each, over all steps of
-            the horizon.
-        up_to: Likewise, at or below it: more where many values are equal, such as zeros at night.
-        counts: `[horizon, targets]`, how many values the means of errors are of, those that were
-            missing left out; not written.
+        mae: Mean absolute errors, in the same shape and units.
+        levels: `[levels]` of quantiles, increasing; empty for a model without quantiles.
+        below: `[levels, targets]`, the share of actual values below each quantile, over all steps
+            of the horizon.
+        up_to: `[levels, targets]`, the share at or below each. It is larger where many values are
+            equal, such as zeros at night.
+        counts: `[horizon, targets]`, the number of known values behind each mean error; not
+            written to the file.
     """
 
     forecasters: tuple[str, ...]
@@ -42,15 +43,14 @@ class Evaluation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every mean is of some value."""
+        """Whether every mean has at least one value."""
         return all(np.isfinite(part).all() for part in (self.mse, self.mae, self.below, self.up_to))
 
     @property
     def reached(self) -> Floats:
-        """`[levels, targets]`, the share nearest to each level that equal values leave to it.
+        """`[levels, targets]`, the share nearest to each level, between `below` and `up_to`.
 
-        A quantile is right where it is the level itself: where no more lies below it, and no less
-        at or below it.
+        A quantile is right where this is the level itself.
         """
         return np.clip(self.levels[:, None], self.below, self.up_to)
 
@@ -76,13 +76,13 @@ def read(folder: Path, manifest: Manifest) -> Evaluation | None:
 
     Args:
         folder: The bundle.
-        manifest: Its manifest, which says what the file must hold.
+        manifest: Its manifest, which defines the contents of the file.
 
     Returns:
         None if the manifest lists no such file.
 
     Raises:
-        BundleError: the file cannot be read, or it does not hold what the manifest says.
+        BundleError: the file cannot be read, or does not match the manifest.
     """
     if EVALUATION not in manifest.files:
         return None

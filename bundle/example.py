@@ -1,4 +1,4 @@
-"""One real window that a bundle carries, with what followed: something to try its model with."""
+"""The example of a bundle: one window of real data and the values that followed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Example:
     Attributes:
         history: `[rows, channels]` float64, in the user's units; at least the context.
         timestamps: `[rows]` ISO 8601 times of the history.
-        actual: `[horizon, targets]` float64: what followed; NaN where that is not known.
-        series: Which series of a panel it is of; empty where there is but one.
+        actual: `[horizon, targets]` float64, the values that followed; NaN where missing.
+        series: Name of the series in a panel; empty for a single series.
     """
 
     history: NDArray[np.float64]
@@ -53,14 +53,14 @@ def read(
 
     Args:
         folder: The bundle.
-        manifest: Its manifest, which says what the file must hold.
+        manifest: Its manifest, which defines the contents of the file.
         content: Reads a file of the bundle by its name; from the folder by default.
 
     Returns:
         None if the manifest lists no such file.
 
     Raises:
-        BundleError: the file cannot be read, or it does not hold what the manifest says.
+        BundleError: the file cannot be read, or does not match the manifest.
     """
     if EXAMPLE not in manifest.files:
         return None

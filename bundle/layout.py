@@ -1,4 +1,4 @@
-"""Where things lie: `<repository>/<model>/<version>/<file>`."""
+"""Layout of a repository: `<repository>/<model>/<version>/<file>`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBES = "probes.npz"
 CALIBRATION = "calibration.npz"
 EXAMPLE = "example.npz"
 EVALUATION = "evaluation.npz"
-# What every bundle has, beside the manifest.
+# Files of every bundle, besides the manifest.
 FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -38,10 +38,10 @@ def check_name(name: str) -> str:
 
 
 def check_version(version: str) -> str:
-    """Return a version, a whole number from 1 (as the Open Inference Protocol's servers have it).
+    """Return a version, a whole number from 1, as servers of the Open Inference Protocol use.
 
     Raises:
-        BundleError: the version is no such number.
+        BundleError: the version is not such a number.
     """
     if not VERSION.fullmatch(version):
         raise BundleError(f"version {version[:40]!r}: expected a whole number from 1")
@@ -52,7 +52,7 @@ def model_names(repository: Path) -> list[str]:
     """Names of the models a repository holds, sorted.
 
     Raises:
-        BundleError: the repository is no folder.
+        BundleError: the repository is not a folder.
     """
     if not repository.is_dir():
         raise BundleError(f"{repository}: no such folder")
@@ -78,7 +78,7 @@ def versions(repository: Path, name: str) -> list[str]:
 
 
 def newest(folder: Path) -> Path:
-    """A bundle's folder: the one that is given, or the newest version in a model's."""
+    """The folder of a bundle: the given one, or the newest version in a model's folder."""
     folder = folder.resolve()
     if NAME.fullmatch(folder.name) and (found := versions(folder.parent, folder.name)):
         return folder / found[-1]

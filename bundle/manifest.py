@@ -1,4 +1,4 @@
-"""The manifest: everything serving needs to know about a model, as `manifest.json`."""
+"""The manifest: everything that a server needs to know about a model, as `manifest.json`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ CalibrationMethod = Literal["scaled_split_conformal", "scaled_rolling_refits"]
 
 
 class Scaler(Part):
-    """Per-channel standardisation; the graph applies it, this is for the reader.
+    """Standardisation of each channel. The graph applies it; this copy is for the reader.
 
     Attributes:
-        mean: What is subtracted from each channel.
-        std: What the rest is divided by.
-        level: Mean of each channel in the training rows, where it is known and `mean` is another.
-        deviation: Their standard deviation, likewise; 0 of a channel that is constant in them.
+        mean: Number that is subtracted from each channel.
+        std: Number that the difference is divided by.
+        level: Mean of each channel in the training rows, if it is known and differs from `mean`.
+        deviation: Standard deviation of each channel in the training rows, if `level` is given; 0
+            for a constant channel.
     """
 
     mean: tuple[float, ...]
@@ -60,19 +61,19 @@ class Scaler(Part):
 
     @classmethod
     def identity(cls, channels: int) -> Self:
-        """That of values which stay as they are."""
+        """The standardisation that leaves values unchanged."""
         return cls(mean=(0.0,) * channels, std=(1.0,) * channels)
 
     @property
     def is_identity(self) -> bool:
-        """Whether values stay as they are."""
+        """Whether it leaves values unchanged."""
         return not any(self.mean) and set(self.std) == {1.0}
 
     @property
     def training(self) -> Self:
-        """Mean and standard deviation of the training rows; that of a constant channel is 1.
+        """Mean and standard deviation of the training rows; 1 for a constant channel.
 
-        The identity where a model reads values as they are and nothing tells more of them.
+        Without `level` and `deviation`, this scaler itself.
         """
         if self.level is None or self.deviation is None:
             return self
@@ -80,11 +81,11 @@ class Scaler(Part):
 
     @property
     def constant(self) -> tuple[bool, ...]:
-        """Which channels are known to be constant in the training rows."""
+        """Whether each channel is known to be constant in the training rows."""
         return tuple(each == 0 for each in self.deviation or self.std)
 
     def beside(self, other: Self) -> Self:
-        """The same, with the mean and the standard deviation of the training rows of another."""
+        """This scaler with `level` and `deviation` from the training rows of another scaler."""
         known = other.training
         if other.deviation is None and (known.mean, known.std) == (self.mean, self.std):
             return self
@@ -93,7 +94,7 @@ class Scaler(Part):
         )
 
     def of(self, columns: Sequence[int] | None) -> Self:
-        """That of some of the channels, by their places; of all if None."""
+        """The scaler of the channels at these places; all channels if None."""
         if columns is None:
             return self
         every = self.model_dump()
@@ -114,15 +115,15 @@ class Accuracy(Part):
 
 
 class TestResult(Part):
-    """Accuracy on the test split, next to forecasts that need no model.
+    """Accuracy on the test split, next to the baselines.
 
     Attributes:
         windows: Number of test windows.
-        model: The model, run by torch.
-        onnx: The exported graph, run by onnxruntime on the same windows.
-        last_value: Repeating the last value of the history.
-        seasonal_naive: Repeating the last season of the history.
-        season: Steps in that season.
+        model: Accuracy of the model in torch.
+        onnx: Accuracy of the exported graph in onnxruntime, on the same windows.
+        last_value: Accuracy of repeating the last value of the history.
+        seasonal_naive: Accuracy of repeating the last season of the history.
+        season: Number of steps in a season.
         overlaps: Whether training rows of one series lie after test rows of another.
     """
 
@@ -141,12 +142,12 @@ class Check(Part):
     """One comparison of the exported graph with torch.
 
     Attributes:
-        name: What was compared.
-        windows: How many windows were compared.
-        excluded: How many more were left out as ill-conditioned: rounding alone decides what a
+        name: Name of the check.
+        windows: Number of windows compared.
+        excluded: Number of ill-conditioned windows left out: rounding alone decides what a
             mechanism chooses there, such as the lags that it keeps.
         max_error: Largest error over the windows, by `foretell.bundle.measure`.
-        median_error: Its median over the windows.
+        median_error: Median error over the windows.
         tolerance: The largest error that passes.
     """
 
@@ -164,16 +165,16 @@ class Check(Part):
 
 
 class Verification(Part):
-    """The comparisons made at export; a bundle is written only when all of them passed.
+    """The comparisons made at export. A bundle is written only if all of them pass.
 
     Attributes:
-        reference: What the graphs were compared with.
-        provider: The execution provider that ran them.
-        emulates: The half precision it emulated, in float32 with every result rounded; None where
-            it ran the graphs as they are.
-        checks: What was compared.
-        deviations: Largest error of the forecasts of each target on natural windows, in its
-            standard deviations in training; empty of bundles that do not tell.
+        reference: The program that the graphs were compared with.
+        provider: The execution provider that ran the graphs.
+        emulates: The half precision that the provider emulated, in float32 with every result
+            rounded; None if it ran the graphs unchanged.
+        checks: The comparisons.
+        deviations: Largest forecast error of each target on natural windows, in standard deviations
+            of its training rows; empty in bundles that do not record it.
     """
 
     reference: str
@@ -189,15 +190,15 @@ class Verification(Part):
 
 
 class Coverage(Part):
-    """How often an interval held what came, over windows of the test split.
+    """How often actual values of the test split lay in an interval.
 
     Attributes:
-        level: The share it was to hold, 0.8 for the one from quantile 0.1 to quantile 0.9.
+        level: The nominal share, such as 0.8 between the quantiles 0.1 and 0.9.
         first_step: The first step ahead that counts, from 1.
-        last_step: The last one.
+        last_step: The last step ahead that counts.
         windows: Number of test windows.
-        coverage: The share it held, over windows, steps and channels.
-        width: Its mean width, in standard deviations of the training rows.
+        coverage: The share of values in the interval, over windows, steps and channels.
+        width: Mean width of the interval, in standard deviations of the training rows.
     """
 
     level: Annotated[float, Field(gt=0, lt=1)]
@@ -212,16 +213,15 @@ class CalibrationReport(Part):
     """How the quantiles were calibrated, and how well they did in the test split.
 
     Attributes:
-        method: Order statistics of errors with their sign, each divided by the standard deviation
-            of its window's history: of the model in the validation split or, where that is too
-            short, of refits on earlier rows in the rows that followed.
-        floor: The least that counts as such a deviation, in standard deviations of the training
-            rows.
-        steps: Most steps ahead that have quantiles.
-        windows: Windows behind each pass over the horizon; the second one and those
-            after it are rolled forward on the model's own forecasts.
-        disjoint: How many of each pass share no step of their forecasts.
-        coverage: For each pass and level; empty without a test split.
+        method: Order statistics of signed errors, each divided by the standard deviation of its
+            window's history. The errors are the model's in the validation split. Where that is too
+            short, they are those of refits on earlier rows, in the rows that followed.
+        floor: The smallest deviation of a history, in standard deviations of the training rows.
+        steps: Number of steps ahead that have quantiles.
+        windows: Number of windows behind each pass over the horizon. From the second pass on, the
+            model continues its own forecasts.
+        disjoint: Number of windows of each pass whose forecasts do not overlap.
+        coverage: Coverage for each pass and level; empty without a test split.
     """
 
     method: CalibrationMethod = "scaled_split_conformal"
@@ -237,42 +237,41 @@ class Manifest(Part):
 
     Attributes:
         format: Version of this format.
-        name: The name it is served under.
-        version: Its version, a whole number.
-        created_at: When it was exported.
-        architecture: Which of the model families it is, for the reader.
-        config: The architecture's configuration, as its checkpoint has it.
+        name: Name of the model, in URLs too.
+        version: Version of the model, a whole number.
+        created_at: Time of the export.
+        architecture: Name of the architecture, for the reader.
+        config: Configuration of the architecture, from the checkpoint.
         parameters: Number of trained parameters.
-        precision: Of the large matrix products; everything else is float32.
-        devices: Which have a kernel for every operator of the graphs.
-        rewrites: Modules that were exported in a faster form, by the name of their class.
-        plain: Other modules with weights, exported as they are.
+        precision: Precision of the large matrix products; everything else is float32.
+        devices: Devices that have a kernel for every operator of the graphs.
+        rewrites: Class names of modules that were exported in a faster form.
+        plain: Class names of other modules with weights, exported unchanged.
         channels: Names of the channels, in the order of the last axis of `history`.
-        targets: Names of the channels it forecasts, in the order of the last axis of `forecast`,
-            which is theirs among `channels`; all of them where a manifest does not say.
-        context: Steps of history the model reads.
-        horizon: Steps it forecasts in one pass.
+        targets: Names of the forecast channels, in the order of the last axis of `forecast` and of
+            `channels`; all channels by default.
+        context: Number of history steps that the model reads.
+        horizon: Number of steps that the model forecasts in one pass.
         frequency: Spacing of the steps, a pandas alias.
-        calendar: Calendar features it reads, or None.
-        observed_steps: Steps at the end of `history` of which each channel must have a value, where
-            all others may be missing, NaN, which the graphs take for not observed; None where none
-            may be missing.
-        scaler: Its standardisation.
-        bounds: Limits of channels, by name, that no forecast goes beyond.
-        distribution: What it forecasts of each step besides the mean, as the graphs' output
-            `distribution` `[batch, horizon, targets, parameters]`; None for a model of values.
-        attention: What `explain.onnx` returns besides the forecast.
+        calendar: Calendar features that the model reads, or None.
+        observed_steps: Number of steps at the end of `history` in which each channel must have a
+            value. Other values may be missing (NaN), and the graphs treat them as not observed.
+            None if no value may be missing.
+        scaler: Standardisation of the channels.
+        bounds: Limits of the forecasts, by channel.
+        distribution: Distribution in the graphs' output `distribution`
+            `[batch, horizon, targets, parameters]`; None for a model of values.
+        attention: Attention stages, whose outputs `explain.onnx` returns besides the forecast.
         margin_bound: The graphs' `margin` below which rounding may decide what a mechanism
             chooses, such as the lags that it keeps; None for models without such a choice.
         test: Accuracy on the test split, if it was measured.
-        calibration: Of its quantiles, whose offsets are a file of their own; None for a model
-            without any.
-        calibration_missing: Why it has none, for the reader.
+        calibration: Calibration of the quantiles, whose offsets are in a file; None without one.
+        calibration_missing: Reason why there is no calibration, for the reader.
         verification: The comparisons with torch.
         probe_tolerance: Largest error when the server replays the probes.
         opset: ONNX opset of both graphs.
         libraries: Versions of the libraries that wrote the bundle.
-        files: sha256 by name of every other file.
+        files: sha256 of every other file, by name.
     """
 
     format: Literal[2] = 2
@@ -356,7 +355,7 @@ class Manifest(Part):
         return self
 
     def __copy__(self) -> Self:
-        """A copy, also for `model_copy`: what is cached is made anew, of the copy's fields."""
+        """A copy without cached properties, also for `model_copy`."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -364,22 +363,22 @@ class Manifest(Part):
 
     @cached_property
     def columns(self) -> list[int] | None:
-        """The places of the targets among the channels; None where they are all of them."""
+        """Places of the targets among the channels; None if all channels are targets."""
         if self.targets == self.channels:
             return None
         return [self.channels.index(name) for name in self.targets]
 
     def needed_steps(self, missing: Missing) -> int:
-        """How many steps at the end of a history each channel must have a value in.
+        """The number of steps at the end of a history in which each channel must have a value.
 
         Args:
-            missing: What becomes of those that are missing.
+            missing: Treatment of missing values.
         """
         return (missing == "mask" and self.observed_steps) or self.context
 
     @property
     def target_scaler(self) -> Scaler:
-        """The standardisation of what is forecast."""
+        """Standardisation of the targets."""
         return self.scaler.of(self.columns)
 
     @cached_property
@@ -409,7 +408,7 @@ def read(folder: Path) -> Manifest:
     """Read a bundle's manifest.
 
     Raises:
-        BundleError: there is none, or it does not keep the contract; the message names the field.
+        BundleError: it is missing or breaks the contract; the message names the field.
     """
     path = folder / MANIFEST
     try:
@@ -421,14 +420,14 @@ def read(folder: Path) -> Manifest:
 
 
 def parse(text: bytes, place: str) -> Manifest:
-    """A manifest of its JSON.
+    """Parse a manifest.
 
     Args:
-        text: The JSON.
-        place: Where it is from, for the message.
+        text: JSON of the manifest.
+        place: Path or name of the source, for messages.
 
     Raises:
-        BundleError: it does not keep the contract; the message names the field.
+        BundleError: it breaks the contract; the message names the field.
     """
     try:
         return Manifest.model_validate_json(text)

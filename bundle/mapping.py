@@ -1,4 +1,4 @@
-"""A file that is mapped and not open: Python's `mmap` holds a descriptor of it besides."""
+"""A mapped file without an open descriptor; Python's `mmap` keeps one open."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapping:
-    """The content of a file, until this and all views of it are gone.
+    """The content of a file, until this object and all its views are gone.
 
     Args:
-        descriptor: Of the file, which is not empty; it may be closed afterwards.
+        descriptor: Descriptor of a file that is not empty; the caller may close it afterwards.
 
     Raises:
-        OSError: it cannot be mapped.
+        OSError: the file cannot be mapped.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -44,9 +44,9 @@ class Mapping:
         return {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": data}
 
     def view(self) -> memoryview:
-        """The content, where it lies."""
+        """A view of the content, without a copy."""
         return np.asarray(self).data
 
     def rest(self) -> None:
-        """Have what was read no longer count as memory of this process."""
+        """Release the pages that were read, so that they do not count as this process's memory."""
         _advise(self._address, self._size, MADV_DONTNEED)

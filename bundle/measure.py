@@ -1,4 +1,4 @@
-"""The one measure by which forecasts are compared: at export, on `verify` and at load."""
+"""The measure that compares forecasts at export, in `verify` and when a server loads a bundle."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from foretell.bundle.manifest import Precision, Scaler, Verification
 
 Floats = NDArray[np.floating]
 
-# Standard deviations of the training rows, by which forecasts of a graph and its model may differ
-# without a word: a relative error within the tolerance is as much where the level is large.
+# Difference between graph and model that needs no warning, in standard deviations of the training
+# rows. Where the level of a channel is large, a small relative error can exceed it.
 LARGEST_DEVIATION = 1e-3
 
 
 def deviations(
     scaler: Scaler, history: Floats, targets: Sequence[int] | None
 ) -> NDArray[np.float64]:
-    """What errors of forecasts count relative to, where these are smaller: `[targets]`.
+    """The scale `[targets]` of errors of forecasts that are smaller than it.
 
-    The standard deviations of the training rows, or where nothing tells them those of the windows
-    that are compared. A channel that is constant in both has none; its level stands for it.
+    These are standard deviations of the training rows, or of the compared windows where the scaler
+    has none. A channel that is constant in both counts with its level.
 
     Args:
-        scaler: Of all channels.
+        scaler: Scaler of all channels.
         history: `[batch, context, channels]`, the windows; NaN where a value is missing.
         targets: Places of the channels that are forecast; all of them if None.
     """
@@ -47,14 +47,14 @@ def deviations(
 def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[np.float64]:
     """Largest error of each window, relative to the size of its channel.
 
-    An error counts relative to the largest expected value of its window and channel, or to the
-    channel's standard deviation in training where that is larger: a channel that happens to be
-    near zero is not held to a precision below its own noise.
+    The size is the largest expected value of the window and channel, or the channel's standard
+    deviation in training if that is larger. So a channel near zero is not held to a precision below
+    its own noise.
 
     Args:
         actual: `[batch, horizon, channels]` in the user's units.
-        expected: The same shape.
-        scale: `[channels]`, their `deviations`.
+        expected: `[batch, horizon, channels]`, the reference.
+        scale: `[channels]`, from `deviations`.
 
     Returns:
         `[batch]`; infinite where a value is not finite.
@@ -69,7 +69,7 @@ def relative_error(actual: Floats, expected: Floats, scale: Floats) -> NDArray[n
 def deviation_warning(
     verification: Verification, targets: Sequence[str], precision: Precision
 ) -> str | None:
-    """Names the targets of which graph and model differ by much of what they deviate, if any do."""
+    """A warning that names the targets where graph and model differ too much, if any do."""
     found = [
         f"{name} by {error:.1g}"
         for name, error in zip(targets, verification.deviations, strict=False)

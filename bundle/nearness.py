@@ -1,4 +1,4 @@
-"""What to say of names: which of those that are known was probably meant, and which there are."""
+"""Suggestions for unknown names: the nearest known name, or a list of known names."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-# Of names that are alike; one wrong letter in four leaves so much.
+# Least similarity of two names: one wrong letter in four.
 _ALIKE = 0.75
-# Of a name that is compared.
+# Most letters of a name that are compared.
 _LONGEST = 60
-# Of those that a message lists.
+# Most names that a message lists.
 _LISTED = 20
-# Of those that are compared, on either side of a name's place in each order.
+# Number of names compared on either side of a name's place in each order.
 _AROUND = 4
 
 
 class Index:
-    """Names of which the nearest to another one is found without comparing all.
+    """Names, with a search for the nearest one that does not compare all.
 
-    A name that is misspelt in one place begins or ends as it should, so it sorts next to the right
-    one, by its letters or by its letters backwards.
+    A name with one misspelling begins or ends correctly. So it sorts next to the right name, either
+    by its letters or by its letters backwards.
 
     Args:
-        names: In any order.
+        names: Names in any order.
 
     Attributes:
-        names: In alphabetical order.
+        names: Names in alphabetical order.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ class Index:
         self._orders = [(known, sorted(known)) for known in (self._forward, self._backward)]
 
     def nearest(self, name: str, alike: float = _ALIKE) -> str | None:
-        """As `nearest`, in a time that hardly grows with the number of names."""
+        """As the function `nearest`; the time hardly grows with the number of names."""
         key, around = _key(name), []
         for given, (known, order) in zip((key, key[::-1]), self._orders, strict=True):
             place = bisect_left(order, given)
@@ -45,17 +45,17 @@ class Index:
 
 
 def _key(name: str) -> str:
-    # As `plain` in what names are likely to differ in, and quicker.
+    # A faster approximation of `plain`.
     return name[:_LONGEST].lower().replace("_", "").replace("-", "").replace(".", "")
 
 
 def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | None:
-    """The known name that was probably meant by one that is misspelt, cut short or styled anew.
+    """The known name that a misspelt, shortened or differently styled name probably means.
 
     Args:
-        name: What came.
-        known: The names that there are.
-        alike: How much of two names has to be the same, of 1.
+        name: The unknown name.
+        known: Known names.
+        alike: Least similarity of two names, from 0 to 1.
     """
     given, known_as = plain(name), {plain(each): each for each in known}
     if given in known_as:
@@ -66,13 +66,13 @@ def nearest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str | Non
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """What to say of a name that is not known: which was meant, or which there are."""
+    """The end of a message about an unknown name: the nearest name, or the known names."""
     near = nearest(name, known)
     return f"did you mean {near!r}?" if near else f"there are {listed(known)}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a message, the first of them where they are many."""
+    """Names for a message; of many, the first ones."""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return ", ".join(name or "''" for name in names[:_LISTED]) + more
 

@@ -1,4 +1,4 @@
-"""How bundles come into a repository: whole or not at all, and never in place of another one."""
+"""Atomic placement of bundles in a repository, without replacing existing ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from foretell.bundle.manifest import Manifest
 
 
 def check_free(target: Path) -> None:
-    """Make sure that a version is not there yet.
+    """Check that a version does not exist yet.
 
     Raises:
-        BundleError: it is.
+        BundleError: it exists.
     """
     if target.exists():
         raise BundleError(f"{target}: exists already; bundles are never changed")
@@ -29,14 +29,14 @@ def check_free(target: Path) -> None:
 def appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder to fill with files, which becomes `target` at the end; an error leaves nothing.
 
-    What it holds is on disk before it appears.
+    All files are synced to disk before `target` appears.
 
     Args:
-        target: Where.
-        replace: Put it in the place of what is there.
+        target: Path of the finished folder.
+        replace: Replace an existing folder.
 
     Raises:
-        BundleError: `target` is there, or has come meanwhile.
+        BundleError: `target` existed before, or another writer made it meanwhile.
     """
     if not replace:
         check_free(target)
@@ -60,7 +60,7 @@ def appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _hidden(target: Path) -> Path:
-    """Beside it; the leading dot keeps it out of listings."""
+    """A folder beside `target`; the leading dot keeps it out of listings."""
     return target.with_name(f".{target.name}.{uuid4().hex[:8]}")
 
 
@@ -93,11 +93,11 @@ def _sync(path: Path) -> None:
 
 
 def misplacement(folder: Path, about: Manifest) -> str:
-    """Why a server takes no bundle from a folder that is not named after it, or nothing.
+    """Why a server refuses a bundle from this folder; empty if the names match.
 
     Args:
-        folder: The bundle's.
-        about: Its manifest.
+        folder: Folder of the bundle.
+        about: Manifest of the bundle.
     """
     if (about.name, about.version) == (folder.parent.name, folder.name):
         return ""
@@ -110,16 +110,16 @@ def misplacement(folder: Path, about: Manifest) -> str:
 def publish(
     bundle: Path, repository: Path, *, name: str | None = None, version: str | None = None
 ) -> Path:
-    """Copy a bundle, wherever it lies, into a repository; it appears whole or not at all.
+    """Copy a bundle into a repository; it appears whole or not at all.
 
     Args:
-        bundle: Its folder.
+        bundle: Folder of the bundle.
         repository: Folder of bundles; made if it does not exist.
-        name: The model's name there; its own by default.
+        name: Name of the model there; its own by default.
         version: A whole number; the one after the newest by default.
 
     Returns:
-        Its new folder, `<repository>/<name>/<version>`.
+        The new folder, `<repository>/<name>/<version>`.
 
     Raises:
         BundleError: the bundle is damaged, name or version are not allowed, or the version exists.
@@ -138,6 +138,6 @@ def publish(
 
 
 def manifest_as(bundle: Path, name: str, version: str) -> str:
-    """A bundle's manifest under another name and version; the rest as written, of any format."""
+    """A bundle's manifest with another name and version; other fields stay as written."""
     fields = json.loads((bundle / layout.MANIFEST).read_bytes())
     return json.dumps({**fields, "name": name, "version": version}, indent=2) + "\n"

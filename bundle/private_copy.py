@@ -1,4 +1,4 @@
-"""A bundle's files as they were when their sums were compared, whatever becomes of the folder."""
+"""A private copy of a bundle's files, which later changes of its folder do not reach."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 class PrivateCopy:
     """The files of a bundle, copied once and compared with their sums while they are copied.
 
-    A file that changes meanwhile is refused, and one that changes later is of no consequence. The
-    copy is a file without a name in the folder for temporary files (`TMPDIR`): nothing is left of
-    it once the process has ended, however that ends. It is mapped and not open: a process may hold
-    more of them than files. Where that folder cannot be written, or is in memory itself, the copy
-    is memory of this process.
+    A file that changes during the copy is refused; a later change has no effect. The copy is a file
+    without a name in the folder for temporary files (`TMPDIR`), so it disappears with the process.
+    It is mapped and not open, so that copies do not count as open files. If that folder cannot be
+    written or is in memory, the copy is memory of this process.
 
     Args:
         folder: The bundle.
@@ -64,7 +63,7 @@ class PrivateCopy:
         return self.view(name).tobytes()
 
     def view(self, name: str) -> memoryview:
-        """The content of a file, where it lies; not to be changed.
+        """A read-only view of the content of a file, without a copy.
 
         Raises:
             ValueError: the copy is closed.
@@ -76,12 +75,12 @@ class PrivateCopy:
         return whole[self._places[name]]
 
     def rest(self) -> None:
-        """Have what was read of a copy on disk no longer count as memory of this process."""
+        """Release the pages that were read of a copy on disk, which count as memory."""
         if isinstance(self._content, Mapping):
             self._content.rest()
 
     def close(self) -> None:
-        """Give back what it holds, at the latest when the last view of it is gone."""
+        """Release the copy once its last view is gone."""
         self._content = None
 
     def _fill(self, folder: Path, sums: dict[str, str], target: FileIO | mmap) -> None:
@@ -90,7 +89,7 @@ class PrivateCopy:
             place, digest = self._places[name], sha256()
             left = place.stop - place.start
             with (folder / name).open("rb", buffering=0) as source:
-                # What was added to the file since its size was read has no place.
+                # The buffer ends at the size read before, even if the file grew since.
                 while count := source.readinto(chunk[: min(left, _CHUNK)]):
                     digest.update(chunk[:count])
                     _write(target, chunk[:count], folder)
@@ -100,7 +99,7 @@ class PrivateCopy:
 
 def _target(size: int) -> FileIO | mmap:
     try:
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - whoever fills it closes it
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the caller closes it
     except OSError:
         return mmap(-1, size)
     if _is_in_memory(file):
@@ -110,7 +109,7 @@ def _target(size: int) -> FileIO | mmap:
 
 
 def _is_in_memory(file: FileIO) -> bool:
-    """Whether a file lies in a file system that is memory."""
+    """Whether a file lies in tmpfs."""
     device = os.fstat(file.fileno()).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -127,5 +126,5 @@ def _write(target: FileIO | mmap, content: memoryview, folder: Path) -> None:
         except OSError as error:
             raise NoRoomError(
                 f"{folder}: cannot be copied to {tempfile.gettempdir()}: {error.strerror}; free "
-                "some room there, or name another folder by TMPDIR"
+                "some room there, or set TMPDIR to another folder"
             ) from error

@@ -1,4 +1,4 @@
-"""What a model is worth: its errors against those of forecasts that need no model."""
+"""The verdict on a model: its errors against the baselines'."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_name
 
-# Standard deviations: as little as that is no error, whatever is less, as of a constant series.
+# An error below this, in standard deviations, counts as none, such as for a constant series.
 _NO_ERROR = 1e-3
 
 
 def baseline_names(frequency: Frequency) -> dict[str, str]:
-    """What each baseline repeats, such as `the last day`, by its field of a `TestResult`."""
+    """The values that each baseline repeats, such as `the last day`, by field of `TestResult`."""
     return {
         "last_value": "the last value",
         "seasonal_naive": f"the last {season_name(frequency)}",
@@ -29,11 +29,11 @@ def is_worth_nothing(result: TestResult) -> bool:
 
 
 def verdict(result: TestResult, frequency: Frequency) -> str:
-    """One line that says how a model does against the baselines, in both errors.
+    """One line that compares a model with the baselines, in both errors.
 
     Args:
-        result: Its errors and theirs, over the same windows.
-        frequency: Of its steps; it names the season.
+        result: Errors of the model and the baselines, over the same windows.
+        frequency: Frequency of the steps, which names the season.
     """
     measured = {
         f"repeating {name}": getattr(result, field)
@@ -43,7 +43,7 @@ def verdict(result: TestResult, frequency: Frequency) -> str:
 
 
 def compare(model: Accuracy, others: Mapping[str, Accuracy]) -> str:
-    """That line, of a model and others by their names."""
+    """One line that compares a model with others, given by their names."""
     return " and ".join(
         f"{_judgement(*_better(model, one))} than {name} (MSE {model.mse:.3g} against "
         f"{one.mse:.3g}, MAE {model.mae:.3g} against {one.mae:.3g})"
@@ -56,7 +56,7 @@ def _served(result: TestResult) -> Accuracy:
 
 
 def _better(model: Accuracy, baseline: Accuracy) -> tuple[bool, bool]:
-    """In squared and in absolute error; an error that is not a number is no better."""
+    """Whether the model is better in squared and in absolute error; NaN is not better."""
     return model.mse < baseline.mse, model.mae < baseline.mae
 
 

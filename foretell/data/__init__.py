@@ -1,1 +1,1 @@
-"""From a table, in a file or a frame, to series, their splits and scalers."""
+"""Reading of tables from files and frames; series, their splits and scalers."""

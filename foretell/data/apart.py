@@ -1,4 +1,4 @@
-"""Rows of one time: of several series, of several times of a day, or of another time."""
+"""Rows with equal times: several series, a missing time of the day, or another time column."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from foretell.data.moments import looks_like_timestamp, read_timestamps
 from foretell.data.numbers import is_text, read_numbers
 from foretell.data.parts import are_dates, beside, find_parts, is_part
 
-# Rows of which one in so many has the time of another are those of several series.
+# If more than one row in four repeats the time of another, the table has several series.
 _REPEATED = 4
-# Columns of which any two may tell series apart.
+# Most columns that are tried as names of series.
 _NAMES = 8
-# Cells that tell whether a column holds times.
+# Number of cells that show whether a column holds times.
 _TELLING = 1000
-# Whole numbers that name series are there at most of the times between their first and last.
+# Whole numbers that name series occur at this share of the times from their first to their last.
 _THERE = 0.5
 
 
 def flag(option: str, names: Sequence[str]) -> str:
-    """An option that names columns, as a shell takes it."""
+    """An option with column names, quoted for a shell."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
     return f"--{option} {shlex.quote(line.getvalue())}"
 
 
 def holds_times(cells: pd.Series, *, named: bool) -> bool:
-    """Whether the first cell is a time, or a number in a column whose name says so."""
+    """Whether a column holds times.
+
+    Args:
+        cells: The column.
+        named: Whether its name is one of a time column; then digits count as times.
+    """
     if pd.api.types.is_datetime64_any_dtype(cells) or isinstance(cells.dtype, pd.PeriodDtype):
         return True
     there = cells.dropna()
@@ -49,17 +54,17 @@ def holds_times(cells: pd.Series, *, named: bool) -> bool:
     if named:
         return not read_timestamps(there.iloc[:1]).wrong
     # Epochs, and dates of digits.
-    called = str(cells.name).lower().replace("_", " ")
-    says = any(word in called for word in ("time", "date", "epoch", "unix", "stamp"))
+    name = str(cells.name).lower().replace("_", " ")
+    suggests = any(word in name for word in ("time", "date", "epoch", "unix", "stamp"))
     return (
-        (says or called in ("ts", "at"))
+        (suggests or name in ("ts", "at"))
         and bool(there.min() >= 1e6)
         and not read_timestamps(there.iloc[:_TELLING]).wrong
     )
 
 
 def has_clock(cells: pd.Series) -> bool:
-    """Whether times are more than dates."""
+    """Whether a column of times has times of the day."""
     try:
         walls = read_timestamps(cells.dropna().iloc[:_TELLING]).walls
     except DataError:
@@ -68,24 +73,24 @@ def has_clock(cells: pd.Series) -> bool:
 
 
 def repeats(frame: pd.DataFrame, names: Sequence[str]) -> bool:
-    """Whether many rows have in some columns what others have."""
+    """Whether many rows repeat others in these columns."""
     return are_many(frame.duplicated(list(names)).to_numpy(), frame)
 
 
 def are_many(repeated: NDArray[np.bool_], frame: pd.DataFrame) -> bool:
-    """Whether rows that repeat others are too many for mistakes; rows that are equal are one."""
+    """Whether too many rows repeat others for a mistake; fully equal rows count as one."""
     if repeated.sum() * _REPEATED > len(frame):
         repeated = repeated & ~frame.duplicated().to_numpy()
     return bool(repeated.sum() * _REPEATED > len(frame))
 
 
 def clocks_of(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
-    """Columns that hold times of the day, those that may be something else last."""
+    """Columns that hold times of the day, the doubtful ones last."""
     names = [name for name in frame.columns if name not in taken]
     found = [name for name in names if is_clock(frame[name])]
     sure = [name for name in found if is_sure(frame, name)]
     numbers = _numbers_of(frame, names)
-    # The only numbers of a table are its channel.
+    # The only column of numbers is the channel.
     return sure + [
         name
         for name in found
@@ -94,14 +99,14 @@ def clocks_of(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
 
 
 def is_sure(frame: pd.DataFrame, name: str) -> bool:
-    """Whether a column of times of the day can hardly be something else."""
+    """Whether the form or the name of a column shows that it holds times of the day."""
     return is_written_so(frame[name]) or is_called_so(name)
 
 
 def names_apart(
     frame: pd.DataFrame, times: Sequence[str], ids: Sequence[str], *, of_texts: bool = False
 ) -> tuple[str, ...] | None:
-    """The one or two columns that tell rows of the same time apart, with those that are known."""
+    """`ids` and one or two more columns, which distinguish rows of the same time; None without."""
     others = [name for name in frame.columns if name not in (*times, *ids)]
     numbers = _numbers_of(frame, others)
     names = [
@@ -135,32 +140,32 @@ def _numbers_of(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 
 def _are_numbered(cells: pd.Series) -> bool:
-    """Whether all texts have digits, as times of the day have in forms that are not known."""
+    """Whether all texts have digits, like times of the day in unknown forms."""
     return is_text(cells) and bool(cells.dropna().map(str).str.contains(r"\d").all())
 
 
 def _are_there(frame: pd.DataFrame, times: Sequence[str], ids: Sequence[str]) -> bool:
-    """Whether series have rows at most times between their first and last, as values hardly do."""
+    """Whether series have rows at most times from their first to their last, unlike values."""
     places = frame.groupby(list(times), dropna=False).ngroup()
     ranges = places.groupby([frame[name] for name in ids], dropna=False).agg(["min", "max"])
     return len(frame) >= _THERE * float((ranges["max"] - ranges["min"] + 1).sum())
 
 
 def tell_apart(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str:
-    """What tells rows of the same time and series apart, or what to do instead."""
+    """A remedy for rows of the same time and series: columns that distinguish them, or others."""
     found = names_apart(frame, times, ids, of_texts=True)
-    told = None
+    remedy = None
     for find in (_other_parts, _other_times, _clock):
-        told = told or (None if found else find(frame, times, ids))
-    if told is not None:
-        return told
+        remedy = remedy or (None if found else find(frame, times, ids))
+    if remedy is not None:
+        return remedy
     found = found or names_apart(frame, times, ids)
     if found is not None:
-        told = " and ".join(map(repr, found))
-        return f"several series, told apart by {told}: {flag('id-column', found)}"
+        names = " and ".join(map(repr, found))
+        return f"several series, told apart by {names}: {flag('id-column', found)}"
     return (
-        "no one or two columns tell their series apart; --id-column takes those that do, and rows "
-        "of the same series are to be added up or averaged first, such as by "
+        "no one or two columns tell their series apart; --id-column takes those that do; add up or "
+        "average rows of the same series first, such as by "
         f"frame.groupby({[*ids, *times]!r}).mean(numeric_only=True) of pandas"
     )
 
@@ -174,14 +179,15 @@ def _other_times(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ..
 
 
 def _other_parts(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str | None:
-    """The columns that are one time together with those that are read."""
+    """Further columns that form one time together with `times`."""
     others = [name for name in frame.columns if name not in (*times, *ids)]
     found = tuple(find_parts(frame, [*times, *others]).values())
     if set(times) < set(found):
-        told = _told(frame, found, ids, f"parts of the times are in columns {listed(found)}")
-        return told or _clock(frame, found, ids)
+        remedy = _options(frame, found, ids, f"parts of the times are in columns {listed(found)}")
+        return remedy or _clock(frame, found, ids)
     more = beside(others, times[-1]) if len(times) == 2 else ()
-    return _told(frame, (*times, *more), ids, "minutes are beside the hours") if more else None
+    place = "the minutes are in a column of their own"
+    return _options(frame, (*times, *more), ids, place) if more else None
 
 
 def _clock(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str | None:
@@ -192,28 +198,28 @@ def _clock(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) ->
     for name in clocks_of(frame, (*times, *ids)):
         for more in ((), beside(others, name)):
             place = f"times of the day are in column {name!r}"
-            told = _told(frame, (*times, name, *more), ids, place)
-            if told is not None:
+            remedy = _options(frame, (*times, name, *more), ids, place)
+            if remedy is not None:
                 if not is_sure(frame, name):
-                    told += f" (where {name!r} names series, it is an id column instead)"
-                return told
+                    remedy += f" (if {name!r} names series, use --id-column instead)"
+                return remedy
     for name in others:
         if is_called_so(name) and _are_numbered(frame[name]) and not is_clock(frame[name]):
             return f"column {name!r} may hold times of the day: write them as 13:00"
     return None
 
 
-def _told(
+def _options(
     frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...], place: str
 ) -> str | None:
-    """How to read times of some columns, if those and names tell all rows apart."""
+    """The options that read `times`, if these and names of series distinguish all rows."""
     names = names_apart(frame, times, ids) if repeats(frame, [*times, *ids]) else ids
     if names is None:
         return None
-    told = f"{place}: {flag('time-column', times)}"
-    return told if names == ids else f"{told} {flag('id-column', names)}"
+    remedy = f"{place}: {flag('time-column', times)}"
+    return remedy if names == ids else f"{remedy} {flag('id-column', names)}"
 
 
 def count_repeated(frame: pd.DataFrame, names: Sequence[str]) -> int:
-    """How many rows have in some columns what an earlier one has."""
+    """The number of rows that repeat an earlier one in these columns."""
     return int(np.count_nonzero(frame.duplicated(list(names))))

@@ -1,4 +1,4 @@
-"""Tables as they come, not yet understood; frames."""
+"""Tables before their columns are interpreted, and frames as such tables."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Cells:
     """A table with a name for every column.
 
     Attributes:
-        frame: Its rows; of a text, columns without a number in all rows are as they were written.
-        decimal: The decimal mark of its texts.
-        problems: Where to say what is wrong.
-        read: The Python that reads it as a frame of pandas.
-        notes: What was made of it.
+        frame: Rows of the table. Columns of a text file that do not hold numbers alone stay texts.
+        decimal: Decimal mark of the texts.
+        problems: Collector of the problems.
+        read: Python code that reads the table as a frame of pandas.
+        notes: Notes for the reader on how the table was read.
     """
 
     frame: pd.DataFrame
@@ -45,16 +45,16 @@ def of_frame(
     decimal: Mark | None = None,
     name: str = "the frame",
 ) -> Cells:
-    """The table that a frame is.
+    """The table of a frame.
 
     Args:
-        given: Of pandas, or of any library that gives its frames as Arrow streams.
-        decimal: The decimal mark of its texts; found if not given.
-        name: What messages call it.
+        given: A frame of pandas, or of a library with Arrow streams.
+        decimal: Decimal mark of the texts; found if not given.
+        name: Name of the frame in messages.
 
     Raises:
-        DataError: it has two columns of one name, or numbers that can be read in two ways.
-        TypeError: it is no frame.
+        DataError: two columns have the same name, or numbers can be read in two ways.
+        TypeError: it is not a frame.
     """
     if isinstance(given, pd.DataFrame):
         frame = given
@@ -75,23 +75,23 @@ def of_frame(
 
 
 def from_arrow(given: ArrowFrame) -> pd.DataFrame:
-    """A frame of pandas, whose own types (periods, intervals) are what they were.
+    """A frame of pandas; its periods and intervals are restored.
 
     Raises:
         pyarrow.ArrowException: a column has a type that pandas cannot hold.
     """
     import pyarrow as pa
 
-    # Registers them.
+    # Registers the types of periods and intervals.
     import_module("pandas.core.arrays.arrow.extension_types")
-    # Of a table that was read before they were registered, too.
+    # Also applies the types to a table that was read before they were registered.
     table = pa.RecordBatchReader.from_stream(given).read_all()
     frame: pd.DataFrame = table.to_pandas()
     return frame
 
 
 def _of_stream(given: ArrowFrame, name: str) -> pd.DataFrame:
-    """A frame of pandas of another one, whose columns are of types that pandas has."""
+    """Convert a frame to pandas; refuse columns of types that pandas lacks."""
     import pyarrow as pa
 
     try:
@@ -112,7 +112,7 @@ def _of_stream(given: ArrowFrame, name: str) -> pd.DataFrame:
 
 
 def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Its index as columns; one that a column repeats is left out."""
+    """Turn the index into columns, without levels that a column repeats."""
     # Numbers without a name count the rows.
     if frame.index.name is None and pd.api.types.is_integer_dtype(frame.index):
         return frame.reset_index(drop=True)
@@ -122,7 +122,7 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
         level = frame.index.names[place]
         if not _are_equal(frame.index.get_level_values(place), frame[level]):
             raise DataError(
-                f"{name}: a level of the index and a column are called {level!r}, and differ; "
+                f"{name}: a level of the index and a column are both called {level!r} and differ; "
                 "rename one, or leave the index out, such as by frame.reset_index(drop=True)"
             )
         if frame.index.nlevels == 1:
@@ -132,7 +132,7 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _are_equal(level: pd.Index, column: pd.Series) -> bool:
-    """Whether a level of an index holds what a column does, or the times that its texts are."""
+    """Whether a level of an index equals a column, or the times in a column of texts."""
     if level.equals(pd.Index(column)):
         return True
     if not isinstance(level, pd.DatetimeIndex):
@@ -142,7 +142,7 @@ def _are_equal(level: pd.Index, column: pd.Series) -> bool:
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """A column without Arrow's types, the starts of its intervals, and texts of all else."""
+    """A column with Arrow types, intervals and nested cells replaced by plain ones."""
     if isinstance(column.dtype, pd.ArrowDtype):
         import pyarrow as pa
 
@@ -178,12 +178,12 @@ def choose_mark(file: str, columns: list[pd.Series], *, has_points: bool = False
     """The decimal mark of columns of texts.
 
     Args:
-        file: What messages call it.
-        columns: Those that may hold numbers.
+        file: Name of the file in messages.
+        columns: Columns that may hold numbers.
         has_points: Whether other columns were written with points.
 
     Raises:
-        DataError: both can be meant, and differ.
+        DataError: both marks fit and give different numbers.
     """
     found = find_mark(columns)
     if found is not None:
@@ -191,11 +191,11 @@ def choose_mark(file: str, columns: list[pd.Series], *, has_points: bool = False
     both = _both_ways(columns)
     if has_points or both is None:
         return "."
-    raise DataError(f"{file}: {both}; --decimal . or --decimal , says which it is")
+    raise DataError(f"{file}: {both}; choose with --decimal . or --decimal ,")
 
 
 def _both_ways(columns: list[pd.Series]) -> str | None:
-    """A number that two readings differ in; None where they differ in what is a number."""
+    """A message on a number that the two marks read differently; None if there is no such one."""
     for cells in columns:
         found = [read_numbers(cells, mark).values for mark in MARKS]
         differs = np.flatnonzero(~((found[0] == found[1]) | np.isnan(found[0] + found[1])))

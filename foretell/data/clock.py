@@ -1,4 +1,4 @@
-"""Times of the day in a column of their own, in the forms people write them."""
+"""Columns of times of the day, in common forms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIME = (
 )
 # Before a number.
 _HOUR = re.compile(r"^(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?=\d{1,3}$)", re.IGNORECASE)
-# What follows four digits: 1300 UTC.
+# A suffix of four digits: 1300 UTC.
 _ZONED = re.compile(rf"^(\d{{4}}) ?(?:UTC|GMT|Z|{SAID})$", re.IGNORECASE)
 _NOON = {"noon": 12, "midnight": 0}
 _DASH = " ?(?:-|\u2013|\u2014|to|/) ?"
@@ -32,24 +32,24 @@ _CALLED = re.compile(
     re.IGNORECASE,
 )
 _DAY = 24 * 60 * 60 * 1_000_000
-# Cells that are looked at before all of a long column are.
+# Number of cells of a long column that are tried first.
 _SAMPLE = 1000
-# How many parts of a day may be counted.
+# Numbers of parts of a day that a column may count.
 _PARTS = (24, 48, 96)
 
 
 def read_clock(cells: pd.Series) -> Spans | None:
-    """The time since midnight of each cell, NaT where one is missing or no time of the day.
+    """The time since midnight of each cell; NaT where it is missing or not a time of the day.
 
-    Whole numbers are hours, digits (`1830`), or count 48 or 96 parts of a day: from 0 by where each
-    begins, from 1 by where it ends, as 1 to 24 are hours of which the last is the next midnight.
-    Where a clock changes, a day has one hour more. An interval (`00:00-01:00`) is where it begins.
+    Whole numbers are hours, digits (`1830`), or counts of 48 or 96 parts of a day. Counts from 0
+    mean the start of a part, counts from 1 its end, so that hour 24 is the next midnight. A day may
+    have one hour more, where a clock changes. An interval (`00:00-01:00`) means its start.
 
     Args:
         cells: The column.
 
     Returns:
-        `[rows]` timedelta64[us]; None if no cell is one.
+        `[rows]` timedelta64[us]; None if no cell is a time of the day.
     """
     if pd.api.types.is_bool_dtype(cells) or pd.api.types.is_datetime64_any_dtype(cells):
         return None
@@ -66,12 +66,12 @@ def read_clock(cells: pd.Series) -> Spans | None:
     if found is None or np.isnat(found).all():
         return None
     spans[:-1][there] = found
-    # Those that are missing have code -1.
+    # Missing cells have code -1.
     return spans[codes]
 
 
 def part_counted(cells: pd.Series) -> np.timedelta64 | None:
-    """How long the parts of a day are that a column counts; None if it holds anything else."""
+    """The length of the parts of a day that a column counts; None if it holds anything else."""
     texts = _texts_of(cells.dropna().drop_duplicates())
     texts = texts[~texts.isin(MISSING)]
     numbers = _numbers_of(texts, may_have_points=not is_text(cells))
@@ -88,7 +88,7 @@ def _texts_of(known: pd.Series) -> pd.Series:
 
 
 def _numbers_of(texts: pd.Series, *, may_have_points: bool) -> NDArray[np.float64] | None:
-    """Texts as numbers, if all are."""
+    """Texts as numbers, if all are numbers."""
     if not may_have_points and not texts.str.fullmatch(r"\d+").all():
         return None
     return pd.to_numeric(texts).to_numpy(np.float64)
@@ -116,17 +116,17 @@ def _of_numbers(values: NDArray[np.float64]) -> Spans | None:
 
 
 def _parts_of(numbers: NDArray[np.float64]) -> int | None:
-    """How many parts of a usual day distinct numbers count, if they do."""
+    """The number of parts of a day that distinct numbers count, if they do."""
     most = numbers.max()
     for parts in _PARTS:
-        # An hour more, on a day on which a clock changes: of all others there are all.
+        # One hour more, on a day when a clock changes; then all other numbers must occur.
         if most <= parts or (most <= parts * 25 // 24 and len(np.unique(numbers)) >= parts):
             return parts
     return None
 
 
 def _of_fractions(values: NDArray[np.float64]) -> Spans | None:
-    """Hours with minutes (18.15, 18.3) or parts of an hour (18.25, 18.5) after the point."""
+    """Read hours with minutes (18.15, 18.3) or fractions (18.25, 18.5) after the point."""
     parts = np.round(values % 1 * 100).astype(np.int64)
     if values.max() > 24 or np.abs(values % 1 * 100 - parts).max() > 1e-6:
         return None
@@ -161,7 +161,7 @@ def _of_text(text: str) -> np.timedelta64 | None:
 
 
 def is_clock(cells: pd.Series) -> bool:
-    """Whether a column holds times of the day, and nothing else."""
+    """Whether a column holds times of the day alone."""
     known = cells.dropna().drop_duplicates()
     if len(known) > _SAMPLE and not is_clock(known.iloc[:_SAMPLE]):
         return False
@@ -170,19 +170,19 @@ def is_clock(cells: pd.Series) -> bool:
 
 
 def is_called_so(name: str) -> bool:
-    """Whether the name of a column says that it holds times of the day."""
+    """Whether the name of a column means times of the day."""
     return _CALLED.search(name.replace("_", " ")) is not None
 
 
 def is_written_so(cells: pd.Series) -> bool:
-    """Whether times of the day are written in a form that numbers do not have."""
+    """Whether times of the day are written in a form that is not a number."""
     if not is_text(cells) or pd.api.types.is_datetime64_any_dtype(cells):
         return False
     return not cells.dropna().map(str).astype("str").str.strip().str.fullmatch(r"\d+").all()
 
 
 def counts_a_day(cells: pd.Series) -> bool:
-    """Whether whole numbers are all that count the hours, or 48 or 96 parts, of a day."""
+    """Whether whole numbers cover all hours, or all 48 or 96 parts, of a day."""
     if is_text(cells) or (spans := read_clock(cells)) is None or np.isnat(spans).any():
         return False
     counts = cells.value_counts()

@@ -1,4 +1,4 @@
-"""The channels of a table, and which series each of its rows is of."""
+"""The channels of a table, and the series of each row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from foretell.timeaxis.timestamps import Timestamps
 def choose_channels(
     cells: Cells, roles: Roles, wanted: Sequence[str] | None, walls: Timestamps
 ) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]:
-    """The channels, their values and which of them are missing.
+    """The channels and their values.
 
     Args:
         cells: The table.
-        roles: Its columns that are no channels.
+        roles: Columns of times and names of series.
         wanted: The channels, in this order; all columns of numbers if not given.
         walls: `[rows]`, the times.
 
     Returns:
-        Names; `[rows, channels]` values, NaN where one is missing or wrong; where it is missing.
+        Names of the channels; `[rows, channels]` values, NaN where one is missing or wrong;
+        `[rows, channels]`, whether a value is missing.
 
     Raises:
-        DataError: a channel is not there, or there is none.
+        DataError: a wanted channel does not exist, or no column holds numbers.
     """
     taken = {*roles.times, *roles.ids}
     others = [name for name in cells.frame.columns if name not in taken]
@@ -58,17 +59,17 @@ def choose_channels(
         else:
             cells.problems.add(f"columns that {kind} are no channels: {listed(these)}")
     if not chosen:
-        told = "; ".join(
+        reasons = "; ".join(
             f"columns that {kind}: {listed(these)}" for kind, these in left_out.items()
         )
-        raise DataError(f"no column of numbers; {told or 'there are no others'}")
+        raise DataError(f"no column of numbers; {reasons or 'there are no other columns'}")
     values = np.column_stack([numbers.values for numbers in chosen.values()])
     missing = np.column_stack([numbers.missing for numbers in chosen.values()])
     return tuple(chosen), values, missing
 
 
 def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> Numbers | str:
-    """A channel, or why a column is none."""
+    """The numbers of a column, or why it is not a channel."""
     column = cells.frame[name]
     if not named and tells_again(column, walls):
         return "are parts of a time"
@@ -95,7 +96,7 @@ def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> 
 
 
 def read_ids(cells: Cells, ids: tuple[str, ...]) -> tuple[NDArray[np.int64], list[str]]:
-    """Which series each row is of, and the names of the series in order of appearance."""
+    """The number of each row's series, and the names of the series in order of appearance."""
     if not ids:
         return np.zeros(len(cells.frame), np.int64), [""]
     columns = [cells.frame[name].map(str, na_action="ignore").astype(object) for name in ids]
@@ -104,7 +105,7 @@ def read_ids(cells: Cells, ids: tuple[str, ...]) -> tuple[NDArray[np.int64], lis
         rows = cells.frame.index[missing].to_numpy()
         cells.problems.add("no name of a series; write one, or take the row out", rows, ids[0])
     if len(columns) > 1:
-        # So that a name with the mark in it and two names are not the same.
+        # Otherwise a name that contains the separator could equal two names.
         columns = [names.map(_escaped, na_action="ignore").astype(object) for names in columns]
     names = columns[0]
     for more in columns[1:]:

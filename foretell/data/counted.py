@@ -1,4 +1,4 @@
-"""Parts of a day that are counted from its beginning, where a clock makes it longer or shorter."""
+"""Counted parts of a day, where clock changes make days longer or shorter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foretell.timeaxis.timestamps import Offsets, Timestamps
 from foretell.timeaxis.zones import offsets_at, offsets_of
 
-# All clocks have changed by then.
+# Clock changes happen before this time of the day.
 _CHANGED = np.timedelta64(4, "h")
 _DAY, _NOTHING = np.timedelta64(1, "D"), np.timedelta64(0, "us")
 
@@ -20,9 +20,9 @@ class Counted(NamedTuple):
     """Times of counted parts of days.
 
     Attributes:
-        walls: `[rows]`, what a clock shows.
-        offsets: `[rows]`, its UTC offsets; None where each day has 24 hours.
-        wrong: What is wrong, and in which rows.
+        walls: `[rows]`, wall-clock times.
+        offsets: `[rows]`, UTC offsets; None where each day has 24 hours.
+        wrong: Messages on what is wrong, with their rows.
     """
 
     walls: Timestamps
@@ -33,27 +33,27 @@ class Counted(NamedTuple):
 def times_of_counts(
     days: Timestamps, spans: NDArray[np.timedelta64], part: np.timedelta64, zone: ZoneInfo | None
 ) -> Counted:
-    """When counted parts of days are.
+    """The times of counted parts of days.
 
     Args:
         days: `[rows]`, midnights.
-        spans: `[rows]`, what was counted since.
-        part: How long what is counted by one is.
-        zone: Whose clock it is, if it is known.
+        spans: `[rows]`, the counted time since midnight.
+        part: Length of a part.
+        zone: Time zone of the clock, if it is known.
     """
     plain = Counted(days + spans, None, [])
     there = ~np.isnat(plain.walls)
     if not there.any():
         return plain
     first = spans[there].min()
-    # What is counted from 0 is told by where it begins.
+    # Counts from 0 name the start of a part.
     ends = spans[there] + (part if first == _NOTHING else _NOTHING)
     if zone is None:
-        told = (
-            "more is counted than 24 hours; where a local clock changes, --time-zone says whose it "
-            "is, such as --time-zone Europe/Berlin"
+        message = (
+            "more is counted than 24 hours; if a local clock changes, name its zone, such as by "
+            "--time-zone Europe/Berlin"
         )
-        return _without(plain, there, ends > _DAY, told)
+        return _without(plain, there, ends > _DAY, message)
     begins, nexts = (
         midnight - offsets_of(midnight, zone) for midnight in (days[there], days[there] + _DAY)
     )
@@ -66,16 +66,16 @@ def times_of_counts(
     moments = begins + spans[there]
     offsets[there] = offsets_at(moments, zone)
     walls[there] = moments + offsets[there]
-    told = f"more is counted than the day has by the clock of {zone.key}; correct it or --time-zone"
-    return _without(Counted(walls, offsets, []), there, begins + ends > nexts, told)
+    message = f"more is counted than the day has in {zone.key}; correct it or --time-zone"
+    return _without(Counted(walls, offsets, []), there, begins + ends > nexts, message)
 
 
 def _are_counted(
     days: Timestamps, spans: NDArray[np.timedelta64], first: np.timedelta64, part: np.timedelta64
 ) -> bool:
-    """Whether short days have all parts in order, none left out as those that a clock skips.
+    """Whether short days count all parts in order, without leaving out those that a clock skips.
 
-    What begins later than the day, or ends before the clock changes, tells nothing.
+    A day that starts late or ends before the clock changes does not count.
     """
     if first not in (_NOTHING, part):
         return False
@@ -87,12 +87,12 @@ def _are_counted(
 
 
 def _without(
-    found: Counted, there: NDArray[np.bool_], wrong: NDArray[np.bool_], told: str
+    found: Counted, there: NDArray[np.bool_], wrong: NDArray[np.bool_], message: str
 ) -> Counted:
-    """Without a time for some of the rows that are there."""
+    """Remove the times of wrong rows among those that have one."""
     rows = np.flatnonzero(there)[wrong]
     if not len(rows):
         return found
     walls = found.walls.copy()
     walls[rows] = "NaT"
-    return found._replace(walls=walls, wrong=[(told, rows)])
+    return found._replace(walls=walls, wrong=[(message, rows)])

@@ -1,4 +1,4 @@
-"""Which calendar features training rows have seen enough of."""
+"""Calendar features that the training rows cover."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from foretell.data.panel import Panel
 from foretell.data.splits import Span
 from foretell.timeaxis.calendar import Calendar, Feature
 
-# Time that rows have to cover. A feature of which a training saw few cycles tells it where among
-# its rows a window lies, and says nothing of later ones: the day of the month needs (nearly) a
-# year of months, that of the year two years, the day of the week four weeks.
+# Time that rows must cover. A feature with few cycles in training only identifies the training
+# row and does not generalise. So the day of the month needs nearly a year of months, the day of the
+# year two years and the day of the week four weeks.
 _NEEDED: dict[Feature, timedelta] = {
     "second": timedelta(minutes=2),
     "minute": timedelta(hours=2),
@@ -29,10 +29,10 @@ _NEEDED: dict[Feature, timedelta] = {
 
 
 def covered(panel: Panel, spans: Iterable[Span]) -> timedelta:
-    """Time that the rows of a panel cover; what several series cover counts once."""
+    """The time that rows of a panel cover; overlaps of series count once."""
     times = [panel.tables[span.table].timestamps[[span.start, span.end - 1]] for span in spans]
     starts, ends = np.array(sorted(times, key=lambda pair: pair[0])).T
-    # Of what began earlier; so nothing counts twice.
+    # Latest end of the spans that began earlier, so that no time counts twice.
     reached = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
     fresh = ends - np.maximum(starts, reached)
     total: timedelta = np.maximum(fresh, np.timedelta64(0)).sum().astype("m8[us]").item()
@@ -40,6 +40,6 @@ def covered(panel: Panel, spans: Iterable[Span]) -> timedelta:
 
 
 def learnable(calendar: Calendar, time: timedelta) -> Calendar | None:
-    """The features that rows covering so much time teach a model; None if there are none."""
+    """The features that rows covering `time` can teach a model; None without any."""
     features = tuple(name for name in calendar.features if time >= _NEEDED[name])
     return replace(calendar, features=features) if features else None

@@ -1,5 +1,5 @@
-"""Errors of the data a model learns from."""
+"""Errors of training data."""
 
 
 class DataError(ValueError):
-    """A table that cannot be read, split or cut into windows; the message names the place."""
+    """A table cannot be read, split or cut into windows; the message names the place."""

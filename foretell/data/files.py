@@ -1,4 +1,4 @@
-"""Files that hold tables, whichever their format."""
+"""Files of tables, in any format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretell.data.packed import read_bytes
 from foretell.data.roles import IDS
 from foretell.data.texts import read_text
 
-# By a file's first bytes.
+# First bytes of the files.
 _PARQUET, _FEATHER = b"PAR1", b"ARROW1"
 _STREAMS = (".arrow", ".arrows", ".ipc")
 
@@ -22,16 +22,16 @@ _STREAMS = (".arrow", ".arrows", ".ipc")
 def read_file(
     path: Path, decimal: Mark | None, texts: frozenset[str], named: Sequence[str] = ()
 ) -> Cells:
-    """Read a file, whichever its format.
+    """Read a file in any format.
 
     Args:
         path: The file.
-        decimal: The decimal mark of its texts; found if not given.
-        texts: Columns, in lower case, whose cells are names and no numbers.
-        named: Columns that it has to have; of a text this is known before its rows are read.
+        decimal: Decimal mark of the texts; found if not given.
+        texts: Columns, in lower case, that hold names and not numbers.
+        named: Columns that the file must have. A text file is checked before its rows are read.
 
     Raises:
-        DataError: it is no table, or a text without one of these columns.
+        DataError: it is not a table, or a text file lacks one of these columns.
     """
     content = read_bytes(path)
     is_stream = path.suffix.lower() in _STREAMS
@@ -45,14 +45,14 @@ def read_file(
 
 
 def read_table(path: str, decimal: Mark | None = None) -> pd.DataFrame:
-    """The table of a file, whichever its format, for who makes another one of it.
+    """The table of a file in any format, for code that reshapes it.
 
     Args:
         path: The file.
-        decimal: The decimal mark of its texts; found if not given.
+        decimal: Decimal mark of the texts; found if not given.
 
     Raises:
-        DataError: it is no table.
+        DataError: it is not a table.
     """
     cells = read_file(Path(path), decimal, frozenset(IDS))
     for name in cells.frame:

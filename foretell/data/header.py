@@ -1,4 +1,4 @@
-"""Where a text's table begins: its separator, and the names of its columns."""
+"""The start of the table in a text file: its separator and the names of its columns."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from foretell.data.roles import TIMES
 
 SEPARATORS = ",;\t|"
 COMMENT = "#"
-# Records with something in them, among which the names of the columns are looked for.
+# Number of records, without blank ones, that may hold the names of the columns.
 _HEAD = 20
-# Lines of a record; more are those of a quote that is never closed.
+# Most lines of a record; more mean a quote that is never closed.
 _MOST_LINES = 50
-# Columns of which the cells tell names from data.
+# Number of columns whose cells distinguish names from data.
 _TELLING = 50
 
 
 class Record(NamedTuple):
-    """A row of a text, which has several lines where a quoted cell has.
+    """A row of a text file; a quoted cell may span several lines.
 
     Attributes:
-        line: Its first line, from 0.
-        start: Where it begins in the text.
-        end: Where the next begins.
-        cells: What it holds.
+        line: Number of the first line, from 0.
+        start: Position of the row in the text.
+        end: Position of the next row.
+        cells: Cells of the row.
     """
 
     line: int
@@ -48,16 +48,16 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a table before its rows are read.
+    """The facts about a table that are known before its rows are read.
 
     Attributes:
-        separator: Of cells.
-        names: Of the columns; empty for those without one.
-        line: That of the names, from 0.
-        first: The first line of data, from 0.
-        start: Where the data begins in the text.
-        notes: What was passed over.
-        comments: Lines above that begin with `#`.
+        separator: Separator of the cells.
+        names: Names of the columns; empty for columns without a name.
+        line: Line of the names, from 0.
+        first: First line of data, from 0.
+        start: Position of the data in the text.
+        notes: Notes on skipped lines.
+        comments: Number of lines above the data that begin with `#`.
     """
 
     separator: str
@@ -70,7 +70,7 @@ class Header:
 
 
 def records(text: str, separator: str, start: int = 0) -> Iterator[Record]:
-    """The rows of a text from a place on; a line with a quote that is not closed is one itself."""
+    """The rows of a text from a position on; a line with an unclosed quote is one row."""
     number, at = 0, start
     while at < len(text):
         ends = [at]
@@ -87,7 +87,7 @@ def records(text: str, separator: str, start: int = 0) -> Iterator[Record]:
 
 
 def _lines(text: str, ends: list[int]) -> Iterator[str]:
-    """The lines of a record, whose ends are added to those that are known."""
+    """Yield the lines of a record and append their ends to `ends`."""
     while (at := ends[-1]) < len(text):
         if len(ends) > _MOST_LINES:
             raise csv.Error
@@ -98,9 +98,9 @@ def _lines(text: str, ends: list[int]) -> Iterator[str]:
 def find_header(path: Path, text: str) -> Header:
     """Find the names of the columns.
 
-    They are in the first record, or below those that are no part of the table: in the first that
-    has as many cells as most of the records after it, more than a title alone in them, and no
-    numbers. Records that begin with `#` above it are comments, but for the last before data.
+    They are in the first record, or below records that do not belong to the table. In that case
+    they are in the first record that has as many cells as most later ones, more than a title, and
+    no numbers. Records above it that begin with `#` are comments, except the last one before data.
 
     Raises:
         DataError: the text is empty.
@@ -108,7 +108,7 @@ def find_header(path: Path, text: str) -> Header:
     heads = {separator: _head(text, separator) for separator in SEPARATORS}
 
     def fit(separator: str) -> tuple[int, int]:
-        """How many records have as many cells as most have, and how many cells that are."""
+        """The number of records with the most frequent width, and that width."""
         widths = [len(record.cells) for record in heads[separator][1]]
         width = max(widths, key=widths.count, default=0)
         return (widths.count(width), width) if width > 1 else (0, 1)
@@ -135,23 +135,25 @@ def find_header(path: Path, text: str) -> Header:
         below = found[at:]
         header = marked[0]._replace(cells=[name, *marked[0].cells[1:]])
         if len(marked) > 1:
-            notes.append(f"of {len(marked)} lines with {COMMENT} that may be the columns' names, ")
-            notes[-1] += f"line {header.line + 1} is"
+            notes.append(
+                f"{len(marked)} lines with {COMMENT} may be the columns' names; line "
+                f"{header.line + 1} is read"
+            )
     else:
         if len(found[0].cells) > width or holds_data(found[at].cells):
             at = 0
             above = list(comments)
         header, below = found[at], found[at + 1 :]
     if any(not record.cells[0].startswith(COMMENT) for record in above):
-        notes.append(f"the columns' names are in line {header.line + 1}; above is no table")
+        notes.append(f"the columns' names are in line {header.line + 1}; lines above are skipped")
     names = header.cells
     more = _more_names(names, below)
     if more:
         names = _joined(names, [record.cells for record in more])
         lines = [str(record.line + 1) for record in more]
-        told = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
-        notes.append(f"{told} below the columns' names: no data, and passed over")
-    # Lines between the names and the rows are passed over.
+        place = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
+        notes.append(f"{place} below the columns' names: no data, and passed over")
+    # Lines between the names and the rows are skipped.
     end = max([*above[-1:], header, *more], key=lambda record: record.line)
     first = end.line + text.count("\n", end.start, end.end)
     passed = sum(record.cells[0].startswith(COMMENT) for record in above)
@@ -161,7 +163,7 @@ def find_header(path: Path, text: str) -> Header:
 
 
 def _head(text: str, separator: str) -> tuple[list[Record], list[Record]]:
-    """Records before the first that does not begin with `#`, and from it on, none of them blank."""
+    """Records above the first one without `#`, and records from it on; blank ones are left out."""
     filled = (
         record._replace(cells=[cell.strip() for cell in record.cells])
         for record in records(text, separator)
@@ -172,17 +174,17 @@ def _head(text: str, separator: str) -> tuple[list[Record], list[Record]]:
         if not record.cells[0].startswith(COMMENT):
             return comments, [record, *islice(filled, _HEAD - 1)]
         comments.append(record)
-    # A table of which all rows begin so.
+    # All rows of the table begin with `#`.
     return [], comments[:_HEAD]
 
 
 def _marked_names(above: Sequence[Record], first: Record, width: int) -> list[Record]:
-    """Lines that begin with `#` and may be the names of the columns of data, the likeliest first.
+    """Lines that begin with `#` and may be the names of the columns, the likeliest first.
 
     Args:
         above: Lines before the data.
-        first: The first that is not among them; where it has no values, the names are there.
-        width: How many columns there are.
+        first: The line after them; if it has no values, it holds the names itself.
+        width: Number of columns.
     """
     if not any(values := _are_values(first.cells)):
         return []
@@ -195,7 +197,7 @@ def _marked_names(above: Sequence[Record], first: Record, width: int) -> list[Re
     ]
 
     def fit(record: Record) -> tuple[bool, bool, int]:
-        """Whether a value is called as times are, all names differ, and how late it stands."""
+        """Whether a name means times, whether all names differ, and the line."""
         names = [cell.removeprefix(COMMENT).strip().lower() for cell in record.cells]
         is_time = any(name in TIMES and known for name, known in zip(names, values, strict=False))
         return is_time, len({*names} - {""}) == width, record.line
@@ -204,7 +206,7 @@ def _marked_names(above: Sequence[Record], first: Record, width: int) -> list[Re
 
 
 def _more_names(names: Sequence[str], below: Sequence[Record]) -> list[Record]:
-    """Records under the names that hold no value, where most others have values: units, tickers."""
+    """Records without values directly below the names, such as units or tickers."""
     below = [each for each in below if not is_comment(each, len(names))]
     if not below or any(_are_numbers(below[0].cells)):
         return []
@@ -225,7 +227,7 @@ def _more_names(names: Sequence[str], below: Sequence[Record]) -> list[Record]:
 
 
 def _joined(names: Sequence[str], more: list[list[str]]) -> list[str]:
-    """The names; with what stands below where two are the same."""
+    """The names; where two are equal, joined with the cells below."""
     last = more[-1]
     joined = list(names)
     if not any(last[1:]) and _is_name_of_times(last[0], names[0]):
@@ -238,12 +240,12 @@ def _joined(names: Sequence[str], more: list[list[str]]) -> list[str]:
 
 
 def _is_name_of_times(name: str, above: str) -> bool:
-    """Whether what stands alone below a name is the column's, as of a frame of several levels."""
+    """Whether a single cell below a name is the real name, as in a frame of several levels."""
     return not above or (name.lower() in TIMES and above.lower() not in TIMES)
 
 
 def is_comment(record: Record, width: int) -> bool:
-    """Whether a line below the names of so many columns begins with `#` and is no row."""
+    """Whether a line below the names is a comment: it begins with `#` and is not `width` cells."""
     return record.cells[0].startswith(COMMENT) and len(record.cells) != width
 
 
@@ -266,7 +268,7 @@ def _are_there(numbers: Numbers) -> NDArray[np.bool_]:
 
 
 def holds_data(names: Sequence[str]) -> bool:
-    """Whether all but one are numbers, in place of names."""
+    """Whether all names, or all but one, are numbers."""
     given = pd.Series([name for name in names if name], dtype="str")
     count = np.count_nonzero(_are_there(read_numbers(given, ".")))
     return len(given) > 1 and bool(count >= len(given) - 1)

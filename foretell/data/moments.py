@@ -1,4 +1,4 @@
-"""Columns of timestamps, in the forms people write them."""
+"""Columns of timestamps, in common forms."""
 
 from __future__ import annotations
 
@@ -58,39 +58,39 @@ _QUARTER = r"(\d{4})[ -]?Q([1-4])"
 _QUARTER_FIRST = r"Q([1-4])[ -/]?(\d{4})"
 _WEEK = r"(\d{4})-?W(\d\d)"
 _DAY_OF_YEAR = r"(\d{4})-(\d{3})"
-# Of a format, so many cells tell which it may be.
+# Number of cells that select the candidate formats.
 _TELLING = 5
 _NO_TIMESTAMP = "no timestamp; take the row out"
 _EPOCHS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-# Those from 1973 to about 5100 differ by their size.
+# The size of an epoch shows its unit, from 1973 to about 5100.
 _EPOCH_SIZES = ((1e8, 1e11, "s"), (1e11, 1e14, "ms"), (1e14, 1e17, "us"), (1e17, 1e20, "ns"))
-# Digits of a time. Those of hours, minutes and seconds could be epochs of other centuries, which
-# hardly are real dates all of them.
+# Dates and times of digits. Digits with hours could also be epochs of other centuries, but these
+# are hardly ever valid dates in all rows.
 _DIGITS = (
     *((1000, 3000, "%Y"), (1e5, 3e5, "%Y%m"), (1e7, 3e7, "%Y%m%d"), (1.8e9, 2.2e9, "%Y%m%d%H")),
     *((1.8e11, 2.2e11, "%Y%m%d%H%M"), (1.8e13, 2.2e13, "%Y%m%d%H%M%S")),
 )
-# Numbers that integers hold.
+# Largest number that int64 holds, roughly.
 _LARGEST = 9e18
-# Numbers that are times are no less.
+# Smallest number that can be a time.
 _EPOCH = 1e5
-# Cells that are looked at before all of a long column are.
+# Number of cells of a long column that are tried first.
 _SAMPLE = 1000
-# What is written beside a time is of the same month.
+# A second column of times lies within a month of the first.
 _NEAR = np.timedelta64(31, "D")
 _PLAIN_YEARS = (1700, 2200)
 
 
 @dataclass
 class Moments:
-    """What a column of timestamps says.
+    """The times of a column of timestamps.
 
     Attributes:
-        walls: `[time]` datetime64[us], wall-clock times; NaT where a cell is none.
-        offsets: `[time]`, the UTC offsets they were written with, if they were.
-        zone: The name of the time zone that the column has, if it has one.
-        wrong: What is wrong, and in which rows.
-        notes: What was made of them.
+        walls: `[time]` datetime64[us], wall-clock times; NaT where a cell is not a time.
+        offsets: `[time]`, the UTC offsets, if the times were written with some.
+        zone: Name of the column's time zone, if it has one.
+        wrong: Messages on what is wrong, with their rows.
+        notes: Notes for the reader on how the times were read.
     """
 
     walls: Timestamps
@@ -100,7 +100,7 @@ class Moments:
     notes: list[str] = field(default_factory=list)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> Moments:
-        """Those of some of the rows."""
+        """The times of the kept rows."""
         places = np.cumsum(kept) - 1
         wrong = [(text, places[rows[kept[rows]]]) for text, rows in self.wrong]
         return Moments(
@@ -113,7 +113,7 @@ class Moments:
     def counted(
         self, spans: NDArray[np.timedelta64], part: np.timedelta64, zone: ZoneInfo | None
     ) -> Moments:
-        """Those of parts that were counted through these days, by `times_of_counts`."""
+        """The times of parts that were counted through these days, by `times_of_counts`."""
         found = times_of_counts(self.walls, spans, part, zone)
         return replace(
             self, walls=found.walls, offsets=found.offsets, wrong=[*self.wrong, *found.wrong]
@@ -121,17 +121,17 @@ class Moments:
 
 
 def looks_like_timestamp(cell: str) -> bool:
-    """Whether a cell can be read as a timestamp and is not just a number."""
+    """Whether a cell can be read as a timestamp and is not a plain number."""
     if not any(mark.isdigit() for mark in cell) or cell.strip().replace(".", "", 1).isdigit():
         return False
     try:
         return not read_timestamps(pd.Series([cell], dtype="str")).wrong
-    except DataError:  # a date, if one of two readings
+    except DataError:  # a date with two readings
         return True
 
 
 def are_times_near(cells: pd.Series, walls: Timestamps) -> bool:
-    """Whether numbers are epochs, digits or parts of years of about the times of their rows."""
+    """Whether numbers are epochs, digits or fractional years near the times of their rows."""
     if not pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
         return False
     there = ~np.isnat(walls) & cells.notna().to_numpy()
@@ -154,11 +154,11 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
 
     Args:
         cells: The column.
-        date_format: Its form as `strptime` has it, or the unit of an epoch: `s`, `ms`, `us` or
-            `ns`; found if not given.
+        date_format: Format for `strptime`, or the unit of an epoch: `s`, `ms`, `us` or `ns`;
+            found if not given.
 
     Raises:
-        DataError: day and month of the whole column can be told apart in no cell.
+        DataError: no cell shows the order of day and month.
     """
     if isinstance(cells.dtype, pd.PeriodDtype):
         cells = cells.dt.to_timestamp()
@@ -168,7 +168,7 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
         return _checked(Moments(walls, offsets, str(cells.dtype.tz)), _NO_TIMESTAMP)
     if pd.api.types.is_datetime64_dtype(cells):
         return _checked(Moments(cells.to_numpy("M8[us]")), _NO_TIMESTAMP)
-    # Series of a long table share their times: each is read once.
+    # Series of a long table share their times, so each distinct time is read once.
     codes, distinct = pd.factorize(cells, use_na_sentinel=False)
     moments = _read_distinct(pd.Series(distinct, name=cells.name), date_format)
     back = [(text, np.flatnonzero(np.isin(codes, rows))) for text, rows in moments.wrong]
@@ -177,7 +177,7 @@ def read_timestamps(cells: pd.Series, date_format: str | None = None) -> Moments
 
 
 def _read_distinct(cells: pd.Series, date_format: str | None) -> Moments:
-    """Cells that differ; what is missing is among the wrong ones."""
+    """Read distinct cells; missing ones are reported as wrong."""
     texts = cells.map(str).astype("str").str.strip()
     missing = (cells.isna() | texts.isin(MISSING)).to_numpy()
     moments = Moments(_none(len(cells)))
@@ -211,7 +211,7 @@ def _read_present(cells: pd.Series, texts: pd.Series, date_format: str | None) -
     as_given = _read_as(texts, date_format)
     if not as_given.wrong:
         return as_given
-    # The format may be that of the texts made plain.
+    # The format may fit the texts once they are made plain.
     plain = _read_plain(texts, date_format)
     return plain if _count(plain) < _count(as_given) else as_given
 
@@ -242,12 +242,12 @@ def _read_forms(texts: pd.Series) -> Moments:
 
 
 def _whole(cells: pd.Series, texts: pd.Series, date_format: str) -> pd.Series:
-    """The texts of numbers as they were written: without `.0`, with zeros at the beginning."""
+    """The texts of numbers as they were written, without `.0` and with leading zeros."""
     if is_text(cells):
         return texts
     texts = texts.str.removesuffix(".0")
     if date_format and re.fullmatch(r"(?:%[a-zA-Z])+", date_format):
-        # Numbers have lost the zeros that dates of digits begin with.
+        # Numbers have lost the leading zeros of dates of digits.
         try:
             width = len(datetime(2000, 12, 31).strftime(date_format))
         except ValueError:
@@ -262,7 +262,7 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: st
         texts = pd.Series(values.astype(np.int64).astype(str))
         for low, high, form in _DIGITS:
             if form == "%Y" and "year" not in name.lower():
-                # Of other numbers, those that count rows are more likely than years long past.
+                # In a column with another name, small numbers rather count rows than years.
                 low, high = _PLAIN_YEARS
             if ((values >= low) & (values < high)).all():
                 found = _read_plain(texts, form) if "%H" in form else _read_as(texts, form)
@@ -272,7 +272,7 @@ def _read_numeric(values: NDArray[np.float64], date_format: str | None, name: st
 
 
 def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moments:
-    """Seconds or parts of them since 1970; each by its size where the unit is not given."""
+    """Read epochs: time since 1970 in the given unit, or each in the unit that its size shows."""
     moments = Moments(_none(len(values)))
     scales = np.full(len(values), np.nan if date_format is None else _EPOCHS[date_format])
     found = []
@@ -284,7 +284,7 @@ def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moment
         elif fits.any() and _EPOCHS[unit] < scales[0]:
             text = (
                 f"{values[fits][0]:.0f} is no number of {date_format} but, by its size, of {unit}; "
-                "leave the format out, and each is read by its size"
+                "leave the format out to read each number by its size"
             )
             moments.wrong.append((text, np.flatnonzero(fits)))
     if moments.wrong:
@@ -293,7 +293,7 @@ def _read_epochs(values: NDArray[np.float64], date_format: str | None) -> Moment
     if is_none.any():
         text = (
             f"numbers such as {values[is_none][0]:g} are no timestamps; --date-format "
-            "says what they are (%Y, s, ms, us, ns), --time-column where the timestamps are"
+            "sets their form (%Y, s, ms, us, ns), --time-column another column"
         )
         return _checked(moments, text)
     ticks = np.round(values * scales).astype(np.int64)
@@ -319,7 +319,7 @@ def _read_iso(parts: pd.DataFrame) -> Moments:
     odd = ~np.isnat(walls) & np.isnat(offsets)
     wrong = []
     if odd.any():
-        text = "it has no UTC offset, and others have; give all of them one, or none"
+        text = "it has no UTC offset, but others have; give all of them one, or none"
         wrong.append((text, np.flatnonzero(odd)))
         offsets = np.where(odd, np.timedelta64(0, "us"), offsets)
     return Moments(walls, offsets, wrong=wrong)
@@ -344,7 +344,7 @@ def _quarters(years: pd.Series, quarters: pd.Series) -> Moments:
 
 
 def _weeks(parts: pd.DataFrame) -> Moments:
-    """ISO weeks, by their Mondays."""
+    """The Mondays of ISO weeks."""
     days = parts[0] + parts[1] + "1"
     return Moments(pd.to_datetime(days, format="%G%V%u", errors="coerce").to_numpy("M8[us]"))
 
@@ -363,7 +363,7 @@ def _read_dates(texts: pd.Series) -> Moments:
         return found
     formats = [form for form in _FORMATS if _fits(texts.iloc[:_TELLING].tolist(), form)]
     if not formats:
-        text = "no timestamp; --date-format says what it is, such as %d.%m.%Y"
+        text = "no timestamp; --date-format says its form, such as %d.%m.%Y"
         return _checked(Moments(_none(len(texts))), text, texts)
     readings = [(form, _read_as(texts, form)) for form in formats]
     fewest = min(_count(moments) for _, moments in readings)
@@ -395,7 +395,7 @@ def _count(moments: Moments) -> int:
 
 
 def _read_as(texts: pd.Series, form: str) -> Moments:
-    """By one format; with `%z` each time has its own offset."""
+    """Read texts in one format; with `%z` each time has its own offset."""
     problem = f"no timestamp of the form {form}; --date-format takes another"
     if "%z" not in form:
         try:
@@ -415,9 +415,9 @@ def _none(count: int) -> Timestamps:
 
 
 def _checked(moments: Moments, problem: str, texts: pd.Series | None = None) -> Moments:
-    """The moments, and that rows without one are wrong; of texts the first such is named."""
-    told = [rows for _, rows in moments.wrong]
-    rows = np.setdiff1d(np.flatnonzero(np.isnat(moments.walls)), np.concatenate([*told, []]))
+    """Report rows without a time as wrong; the message quotes the first of their texts."""
+    known = [rows for _, rows in moments.wrong]
+    rows = np.setdiff1d(np.flatnonzero(np.isnat(moments.walls)), np.concatenate([*known, []]))
     if len(rows):
         cell = "" if texts is None else f"{texts.iloc[rows[0]][:60]!r}: "
         moments.wrong.append((cell + problem, rows))

@@ -24,7 +24,7 @@ _ENGLISH = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct"
 _ACCENTS = str.maketrans("áäàâéèêíóôöúûüç", "aaaaeeeiooouuuc")
 _WORD = re.compile(r"[^\W\d_]{3,10}\.?")
 _ENGLISH_ONE = f"(?:{'|'.join(_ENGLISH)})"
-# What is written between day, month and year.
+# Texts between day, month and year.
 _BETWEEN = re.compile(
     rf"(?i)(?<=\d)(?:st|nd|rd|th|er|º)?(?:[. ]+(?:of |de |del )?)(?={_ENGLISH_ONE})"
     rf"|(?<=[ ./-](?:{'|'.join(_ENGLISH)}))(?:[. ]+(?:de |del )?)(?=\d)"
@@ -33,7 +33,7 @@ _BETWEEN = re.compile(
 
 
 def _beginnings() -> dict[str, int]:
-    """Months by three letters or more of their names, where those tell them apart."""
+    """Months by unambiguous beginnings of their names, of three letters or more."""
     found: dict[str, set[int]] = {}
     for i, names in enumerate(_NAMES):
         for name in names.split():
@@ -46,18 +46,18 @@ _MONTHS = _beginnings()
 
 
 def month_of(name: str) -> int | None:
-    """The number of a month, by its name or how that is abbreviated."""
+    """The number of a month, by its name or an abbreviation."""
     return _MONTHS.get(name.strip().rstrip(".").lower().translate(_ACCENTS))
 
 
 def is_english(texts: pd.Series) -> bool:
-    """Whether the only words of all texts are months as `in_english` writes them."""
+    """Whether the only words of all texts are months in the form of `in_english`."""
     words = texts.str.extract(r"([^\W\d_]{3,})(.*)")
     return bool(words[0].isin(_ENGLISH).all() and not words[1].str.contains(r"^\.|of|de").any())
 
 
 def in_english(text: str) -> str:
-    """A date whose month is named, as in 1 Jan 2024."""
+    """A date with the name of its month in English, such as 1 Jan 2024."""
     named = [word for word in _WORD.findall(text) if month_of(word) is not None]
     if len(named) != 1:
         return text

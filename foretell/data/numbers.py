@@ -1,4 +1,4 @@
-"""Columns of numbers, in the ways people write them."""
+"""Columns of numbers, in common forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Mark = Literal[".", ","]
 MARKS: tuple[Mark, Mark] = (".", ",")
 
-# Cells that are no name of a series either.
+# Cells that mean a missing number or a missing name of a series.
 NAMELESS = frozenset(
     ("", "#N/A", "#NA", "-", "--", "<NA>", "?", "N/A", "NAN", "NONE", "NULL", "NaN", "None", "-NaN")
 ) | frozenset(("-nan", "n/a", "na", "nan", "none", "null"))
@@ -29,7 +29,7 @@ _GROUPED = {
     ".": rf"[+-]?[1-9]\d{{0,2}}(?:[,{_SPACES}]\d{{3}})+(?:\.\d*)?",
     ",": rf"[+-]?[1-9]\d{{0,2}}(?:[.{_SPACES}]\d{{3}})+(?:,\d*)?",
 }
-# Cells that differ; so many tell whether a column holds numbers at all.
+# Number of distinct cells that show whether a column holds numbers at all.
 _TELLING = 1000
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -38,9 +38,9 @@ class Numbers(NamedTuple):
     """A column as numbers.
 
     Attributes:
-        values: `[rows]`, NaN where one is missing or wrong.
-        wrong: `[rows]`, whether a cell is no finite number that float32 has.
-        missing: `[rows]`, whether there is none.
+        values: `[rows]`, NaN where a cell is missing or wrong.
+        wrong: `[rows]`, whether a cell is not a finite number within the range of float32.
+        missing: `[rows]`, whether a cell is missing.
     """
 
     values: NDArray[np.float64]
@@ -49,19 +49,19 @@ class Numbers(NamedTuple):
 
     @property
     def mostly(self) -> bool:
-        """Whether at least half of the cells that are there are numbers."""
+        """Whether at least half of the cells that are not missing are numbers."""
         return bool(2 * np.count_nonzero(self.wrong) <= np.count_nonzero(~self.missing))
 
 
 def is_text(cells: pd.Series) -> bool:
-    """Whether a column holds texts, or anything else that is no number."""
+    """Whether a column holds texts or other cells that are not numbers."""
     return not (pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells))
 
 
 def read_numbers(cells: pd.Series, decimal: Mark) -> Numbers:
     """Read a column.
 
-    True and false are 1 and 0; digits may be in groups of three.
+    True and false become 1 and 0; digits may be in groups of three.
 
     Args:
         cells: The column.
@@ -92,17 +92,17 @@ def _read_texts(texts: pd.Series, decimal: Mark) -> NDArray[np.float64]:
     group_marks = "[" + ("," if decimal == "." else ".") + _SPACES + "]"
     plain = plain.where(~grouped, plain.str.replace(group_marks, "", regex=True))
     if decimal == ",":
-        # A point that is left is none of theirs.
+        # A remaining point does not separate thousands, so the cell is not a number.
         plain = plain.str.replace(".", "?", regex=False).str.replace(",", ".", regex=False)
     values: NDArray[np.float64] = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64)
     return values
 
 
 def find_mark(columns: list[pd.Series]) -> Mark | None:
-    """The decimal mark by which more texts of columns are numbers; None if both fit.
+    """The decimal mark with which more texts are numbers; None if both fit and differ.
 
     Args:
-        columns: Those that may hold numbers.
+        columns: Columns that may hold numbers.
     """
     wrong = {".": 0, ",": 0}
     differ = False

@@ -1,4 +1,4 @@
-"""Files that are compressed, or hold the table within an archive."""
+"""Files that are compressed, and archives of one file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foretell.data.errors import DataError
 
-# By a file's first bytes.
+# First bytes of the files.
 _PACKED: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x1f\x8b": gzip.decompress,
     b"BZh": bz2.decompress,
@@ -33,20 +33,20 @@ _NO_TABLE = {
     b"Obj\x01": "Avro",
     b"%PDF": "a PDF",
 }
-# The mark of a tar archive, and where it stands.
+# The mark of a tar archive, and its position.
 _TAR, _TAR_AT = b"ustar", 257
 _REMEDY = "save it as CSV or Parquet"
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked where it is compressed or an archive of one file.
+    """The content of a file; compressed files and archives of one file are unpacked.
 
     Raises:
-        DataError: it cannot be read, or is known to hold no table.
+        DataError: the file cannot be read, or its format holds no table.
     """
     try:
         content = path.read_bytes()
-        # A table may be compressed within an archive, and an archive be compressed.
+        # An archive may be compressed, and so may the table in it.
         for _ in range(3):
             unpack = next((_PACKED[mark] for mark in _PACKED if content.startswith(mark)), None)
             if unpack is not None:
@@ -92,12 +92,12 @@ def _untar(path: Path, content: bytes) -> bytes:
         name = _only(path, [each.name for each in archive.getmembers() if each.isfile()])
         file = archive.extractfile(name)
         if file is None:
-            raise DataError(f"{path}: {name} within it is no file; {_REMEDY}")
+            raise DataError(f"{path}: {name} in the archive is not a file; {_REMEDY}")
         return file.read()
 
 
 def _only(path: Path, names: list[str]) -> str:
-    """The one file of an archive that is none of a Mac's own."""
+    """The only file of an archive, without those that macOS adds."""
     found = [
         name
         for name in names
@@ -107,6 +107,6 @@ def _only(path: Path, names: list[str]) -> str:
         held = ", ".join(found[:4]) or "none"
         raise DataError(
             f"{path}: no zip file of one table, or other archive of one, but of {len(found)} files "
-            f"({held}); extract the one that is meant"
+            f"({held}); extract the one to read"
         )
     return found[0]

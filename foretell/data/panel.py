@@ -1,4 +1,4 @@
-"""Several series of the same channels and frequency, which one model learns from."""
+"""Series with the same channels and frequency, for one model to learn from."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a panel was read from, and how.
+    """The file of a panel and how it was read.
 
     Attributes:
         path: The file.
-        reading: How, with what was found in it.
+        reading: The options, including those found in the file.
     """
 
     path: Path
@@ -40,12 +40,12 @@ class Panel:
     """At least one series, each of one or more tables.
 
     Attributes:
-        tables: Those of a series in the order of time; a window lies within one.
-        source: The file they were read from, if any.
-        notes: What was made of what was read, for the reader.
+        tables: Tables, those of a series in the order of time; a window lies within one table.
+        source: The file that the tables were read from, if any.
+        notes: Notes for the reader on how the data was read.
 
     Raises:
-        DataError: there is no table, or their channels or frequencies differ.
+        DataError: there is no table, or channels or frequencies differ.
     """
 
     tables: tuple[Table, ...]
@@ -74,7 +74,7 @@ class Panel:
 
     @cached_property
     def series(self) -> dict[str, list[int]]:
-        """The places of each series' tables in `tables`, by its name."""
+        """Places in `tables` of each series' tables, by name of the series."""
         found: dict[str, list[int]] = {}
         for place, table in enumerate(self.tables):
             found.setdefault(table.series, []).append(place)
@@ -82,15 +82,15 @@ class Panel:
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """How many rows each series has, over its tables, by its name."""
+        """Number of rows of each series, over its tables, by name of the series."""
         return {name: sum(len(self.tables[i]) for i in own) for name, own in self.series.items()}
 
     def __len__(self) -> int:
-        """Rows of all tables."""
+        """Number of rows of all tables."""
         return sum(map(len, self.tables))
 
     def time_of(self, row: int) -> str:
-        """The time of one of all rows, and its series, for messages."""
+        """The time and the series of a row, counted over all tables, for messages."""
         for table in self.tables:
             if row < len(table):
                 of = f" of series {table.series!r}" if table.series else ""
@@ -99,7 +99,7 @@ class Panel:
         raise IndexError(f"row {row} of {len(self)}")
 
     def select(self, channels: Sequence[str]) -> Panel:
-        """Some of the channels, in this order."""
+        """The panel of some channels, in this order."""
         columns = [self.channels.index(name) for name in channels]
         tables = (
             replace(
@@ -113,7 +113,7 @@ class Panel:
         return Panel(tuple(tables), self.source, self.notes)
 
     def fingerprint(self) -> str:
-        """sha256 over all that a model learns of: rows, names, frequency, what was filled."""
+        """sha256 over everything that a model learns from: rows, names, frequency, filled cells."""
         digest = hashlib.sha256(repr((self.channels, str(self.frequency))).encode())
         for table in self.tables:
             digest.update(repr((table.series, len(table))).encode())
@@ -127,15 +127,15 @@ class Panel:
 def check_bounds(
     bounds: Mapping[str, Bound], channels: Sequence[str], panel: Panel | None = None
 ) -> None:
-    """Refuse bounds of channels that are not forecast, and data that lie beyond them.
+    """Refuse bounds of channels that are not forecast, and bounds that data exceed.
 
     Args:
-        bounds: By the names of channels.
-        channels: Those that the model forecasts.
-        panel: What it is trained or verified on, if that is known; it has these channels.
+        bounds: Bounds by name of the channel.
+        channels: Channels that the model forecasts.
+        panel: Data of the training or verification, if known, with these channels.
 
     Raises:
-        DataError: names the channel, how many rows lie beyond its bound, and the first of them.
+        DataError: names the channel, the number of rows beyond its bound, and the first of them.
     """
     for name, bound in bounds.items():
         if name not in channels:

@@ -1,4 +1,4 @@
-"""Times that stand in several columns: parts of a date, or a date and a time of the day."""
+"""Times in several columns: parts of a date, or a date and a time of the day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.data.numbers import is_text, read_numbers
 from foretell.data.written import OFFSET
 from foretell.timeaxis.timestamps import Timestamps
 
-# What parts are called, in lower case; the first name of each is the part's.
+# Names of columns for each part, in lower case; the first name identifies the part.
 _NAMES = (
     (
         "year",
@@ -44,7 +44,7 @@ _NAMES = (
     ("second", "seconds", "sec", "ss"),
 )
 PARTS = tuple(names[0] for names in _NAMES)
-# Those that tell a part in any table.
+# Names that mean a part in any table.
 _PLAIN = {"year", "quarter", "month", "day", "hour", "minute", "second"}
 _PART = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 _AN_HOUR = np.timedelta64(_PART["hour"], "us")
@@ -66,12 +66,12 @@ _PERIODS = {12: "month", 4: "quarter"}
 
 
 def find_parts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """The columns that are parts of a date, by the parts; none if they tell none together."""
+    """The columns of each part of a date; empty if they do not make a date together."""
     found: dict[str, str] = {}
     for name in names:
         called = _called(name)
         for part, *others in _NAMES:
-            # Minutes stand after hours; min may be the least.
+            # `min` may mean minimum, so minutes and seconds need a column of hours before.
             may_be = part not in ("minute", "second") or "hour" in found
             is_so = called == part or (called in others and may_be)
             if is_so and part not in found and _holds(frame[name], part):
@@ -89,24 +89,24 @@ def find_parts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
 
 
 def are_dates(parts: dict[str, str]) -> bool:
-    """Whether parts tell a day, and no time of it."""
+    """Whether parts make a day without a time."""
     return "hour" not in parts and bool(parts.keys() & {"day", "day of year"})
 
 
 def is_part(cells: pd.Series) -> bool:
-    """Whether a column is called as a part of a time is, and holds such."""
+    """Whether a column has the name and the cells of a part of a time."""
     called = _called(str(cells.name))
     return any(called in names and len(called) > 1 and _holds(cells, names[0]) for names in _NAMES)
 
 
 def part_called(name: str) -> str | None:
-    """The part of a time that a column is called as."""
+    """The part of a time that the name of a column means."""
     called = _called(name)
     return next((names[0] for names in _NAMES if called in names and len(called) > 1), None)
 
 
 def beside(names: Sequence[str], clock: str) -> tuple[str, ...]:
-    """The columns of minutes and seconds that belong to one of hours."""
+    """The columns of minutes and seconds that belong to a column of hours."""
     found: list[str] = []
     for part in _NAMES[-2:]:
         more = [name for name in names if _called(name) in part and name not in (clock, *found)]
@@ -117,7 +117,7 @@ def beside(names: Sequence[str], clock: str) -> tuple[str, ...]:
 
 
 def tells_again(cells: pd.Series, walls: Timestamps) -> bool:
-    """Whether a column is a part of the times of its rows, as it says."""
+    """Whether a column only repeats a part of the times of its rows."""
     called = _called(str(cells.name))
     if called in _PLAIN:
         return True
@@ -149,7 +149,7 @@ def _called(name: str) -> str:
 
 
 def _numbers(cells: pd.Series, part: str) -> NDArray[np.float64]:
-    """The numbers of parts, which may have letters or be names of months; NaN where one is none."""
+    """The numbers in cells such as 5, M05, Q1 or May; NaN where there is no number."""
     if not is_text(cells) or part in ("year", "day", "day of year"):
         return read_numbers(cells, ".").values
     texts = cells.map(str, na_action="ignore").astype("str").str.strip()
@@ -161,7 +161,7 @@ def _numbers(cells: pd.Series, part: str) -> NDArray[np.float64]:
 
 
 def _holds(cells: pd.Series, part: str) -> bool:
-    """Whether at least half of the cells may be such a part."""
+    """Whether at least half of the cells may be this part."""
     if pd.api.types.is_datetime64_any_dtype(cells) or isinstance(cells.dtype, pd.PeriodDtype):
         return False
     there = cells.dropna()
@@ -172,7 +172,7 @@ def _holds(cells: pd.Series, part: str) -> bool:
 
 
 def _period(cells: pd.Series) -> str | None:
-    """What a column counts through the years, by its letter or how far it counts."""
+    """The part that a column named period counts, by its letter or its largest number."""
     there = cells.dropna().drop_duplicates()
     if is_text(cells):
         letters = set(there.map(str).str[:1].str.upper())
@@ -183,15 +183,15 @@ def _period(cells: pd.Series) -> str | None:
 def assemble(
     columns: pd.DataFrame, date_format: str | None = None, zone: ZoneInfo | None = None
 ) -> Moments:
-    """One time of several columns: parts of a date, or a date, and a time of the day.
+    """One time from several columns: parts of a date, or a date and a time of the day.
 
     Args:
         columns: The columns.
-        date_format: The form of the dates, or of date and time with a space between them.
-        zone: Whose clock it is, which tells of how many hours a day is that are counted.
+        date_format: Format of the dates, or of date and time with a space between them.
+        zone: Time zone of the clock, for the length of days whose hours are counted.
 
     Raises:
-        DataError: they are neither.
+        DataError: the columns are neither.
     """
     names = [str(name) for name in columns.columns]
     parts = find_parts(columns, names)
@@ -261,17 +261,17 @@ def _of_parts(columns: pd.DataFrame, parts: dict[str, str], zone: ZoneInfo | Non
     moments.walls[moments.walls >= _NO_YEAR] = "NaT"
     wrong = np.flatnonzero(np.isnat(moments.walls))
     if len(wrong):
-        told = f"no time of {', '.join(parts.values())}; correct it, or take the row out"
-        moments.wrong.append((told, wrong))
+        message = f"no time of {', '.join(parts.values())}; correct it, or take the row out"
+        moments.wrong.append((message, wrong))
     return moments
 
 
 def _days(numbers: dict[str, NDArray[np.float64]], count: int) -> Timestamps:
-    """The days that years and their parts tell; NaT where there is none."""
+    """The days of years and their parts; NaT where a day does not exist."""
     one = np.ones(count)
     years = numbers["year"]
     if (years[~np.isnan(years)] < 100).all():
-        # Two digits are read as in POSIX.
+        # Years of two digits, as in POSIX.
         years = years + np.where(years < 69, 2000, 1900)
     walls = np.full(count, "NaT", "M8[us]")
     known = (years >= 1) & (years <= 9999)

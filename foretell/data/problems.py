@@ -1,4 +1,4 @@
-"""All that is wrong with a file, in one message."""
+"""All problems of a file in one message."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Rows = Sequence[int] | NDArray[np.integer]
 
 
 class Problems:
-    """Collects what is wrong, to be told at once.
+    """Collects problems and raises them together.
 
     Args:
-        name: Of the file.
-        word: What a row is called: `line` or `row`.
-        first: What the first row is called.
+        name: Name of the file.
+        word: Word for a row, `line` or `row`.
+        first: Number of the first row in messages.
 
     Attributes:
-        name: Of the file.
-        found: What was added.
+        name: Name of the file.
+        found: Problems found so far.
     """
 
     def __init__(self, name: str, word: str, first: int) -> None:
@@ -35,15 +35,15 @@ class Problems:
         self.found: list[str] = []
 
     def of_the_same_file(self) -> Problems:
-        """A list of its own, without any."""
+        """An empty collection for the same file."""
         return Problems(self.name, self._word, self._first)
 
     def add(self, message: str, rows: Rows = (), column: str | None = None) -> None:
-        """Add one.
+        """Add a problem.
 
         Args:
-            message: What is wrong there, and the remedy.
-            rows: Where, in the order of the file; the first few are named.
+            message: Message with the remedy.
+            rows: Rows in the order of the file; the message names the first few.
             column: Name of the column.
         """
         place = []
@@ -57,10 +57,10 @@ class Problems:
         self.found.append(": ".join([", ".join(place), message] if place else [message]))
 
     def check(self) -> None:
-        """Stop where there are any.
+        """Raise the problems, if there are any.
 
         Raises:
-            DataError: names them.
+            DataError: lists the problems.
         """
         if len(self.found) == 1:
             raise DataError(f"{self.name}: {self.found[0]}")

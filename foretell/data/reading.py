@@ -1,4 +1,4 @@
-"""How the data of a model is read, and reading it."""
+"""Reading of data, and its options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from foretell.timeaxis.zones import find_zone
 
 
 def split_names(text: str) -> list[str]:
-    """Names that are separated by commas; one with a comma in it stands in double quotes."""
+    """Names separated by commas; double quotes protect a comma in a name."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [""])]
 
 
@@ -45,48 +45,48 @@ Names = Annotated[
 
 
 class Reading(Part):
-    """How a table is read; what is not given is found in it."""
+    """Options for reading a table; most are found in it if not given."""
 
     time_column: Names | None = Field(
         default=None,
         validation_alias=AliasChoices("time_column", "timestamp_column"),
-        description="Column of the timestamps, or columns that are one together, such as "
-        "year,quarter; found if not given.",
+        description="Column of the timestamps, or several that form one, such as year,quarter; "
+        "found if not given.",
     )
     id_column: Names | None = Field(
         default=None,
-        description="Column with the name of the series that a row is of, or several; found by "
-        "its usual names.",
+        description="Column with the name of each row's series, or several; found by usual names "
+        "if not given.",
     )
     channels: Names | None = Field(
         default=None,
-        description="Columns to read, separated by commas; all of numbers if not given.",
+        description="Columns to read, separated by commas; all columns of numbers if not given.",
     )
     frequency: str | None = Field(
         default=None, description="Spacing of the rows, such as h or 15min; found if not given."
     )
     date_format: str | None = Field(
         default=None,
-        description="Form of the timestamps, such as %d.%m.%Y, or s, ms, us, ns since 1970; found "
-        "if not given.",
+        description="Format of the timestamps, such as %d.%m.%Y, or s, ms, us, ns since 1970; "
+        "found if not given.",
     )
     time_zone: str | None = Field(
         default=None,
-        description="Whose clock the timestamps are about, where it changes: Europe/Berlin.",
+        description="Time zone of timestamps from a clock that changes, such as Europe/Berlin.",
     )
     decimal: Mark | None = Field(
-        default=None, description="Decimal mark of the numbers in a text; found if not given."
+        default=None, description="Decimal mark of numbers in text files; found if not given."
     )
     missing: Filling = Field(
         default="error",
-        description="What becomes of missing rows and values: refused, or filled in by a line or "
-        "the value before.",
+        description="Treatment of missing rows and values: refuse them, fill them by linear "
+        "interpolation, or repeat the value before.",
     )
     max_gap: int = Field(
         default=12,
         validation_alias=AliasChoices("max_gap", "longest_gap"),
         ge=1,
-        description="Steps in a row that are filled in; longer holes split a series.",
+        description="Most missing steps in a row that are filled; longer gaps split a series.",
     )
 
     @field_validator("frequency")
@@ -111,14 +111,14 @@ def read(
 
     Args:
         path: The file.
-        reading: How.
-        needed: Columns that it has to have besides those that `reading` names.
-        last: How many times at the end of each series are read; all if not given. What is wrong
-            with rows before them is a note.
+        reading: Options.
+        needed: Columns that the file must have, besides those that `reading` names.
+        last: Number of times read at the end of each series; all if not given. Problems of earlier
+            rows become notes.
 
     Raises:
-        DataError: it does not hold regular time series; the message names file, rows (of a text by
-            line, the first is 1) and columns, and all that is wrong.
+        DataError: it does not hold regular time series. The message lists all problems with file,
+            rows (lines of a text file, from 1) and columns.
     """
     reading = reading or Reading()
     ids = reading.id_column or ()
@@ -133,10 +133,10 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
 
     Args:
         frame: The frame; an index of times or names is read as a column.
-        reading: How.
+        reading: Options.
 
     Raises:
-        DataError: it does not hold regular time series; rows count from 0.
+        DataError: it does not hold regular time series; the message counts rows from 0.
     """
     reading = reading or Reading()
     return _panel(of_frame(frame, reading.decimal), reading, None)
@@ -161,7 +161,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     cells.problems.check()
     if not tables:
         raise DataError(
-            f"{path or 'the frame'}: no stretch of rows in which every channel has values"
+            f"{path or 'the frame'}: no consecutive rows in which every channel has values"
         )
     if path is None:
         return Panel(tuple(tables), notes=tuple(cells.notes))
@@ -200,8 +200,8 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
     places = pd.DataFrame({"series": series, "time": moments.walls - offsets})
     repeated = places.duplicated() & places["time"].notna()
     if are_many(repeated.to_numpy(), frame):
-        told = tell_apart(frame, roles.times, roles.ids)
-        raise DataError(f"column {time_column!r} repeats its times: {told}")
+        remedy = tell_apart(frame, roles.times, roles.ids)
+        raise DataError(f"column {time_column!r} repeats its times: {remedy}")
     channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)
 
@@ -209,7 +209,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
 def _cut(
     cells: Cells, moments: Moments, roles: Roles, channels: tuple[str, ...] | None, last: int
 ) -> Moments:
-    """Leave out all rows but those of the last times of their series; notes tell what was wrong."""
+    """Keep only rows of the last times of each series; problems of other rows become notes."""
     kept = _at_the_end(moments, cells.frame, roles.ids, last)
     earlier = Cells(cells.frame[~kept], cells.decimal, cells.problems.of_the_same_file())
     labels = cells.frame.index.to_numpy(np.int64)
@@ -229,7 +229,7 @@ def _cut(
 def _at_the_end(
     moments: Moments, frame: pd.DataFrame, ids: tuple[str, ...], last: int
 ) -> NDArray[np.bool_]:
-    """Which rows stay; one without a time is as late as its neighbour."""
+    """Whether each row is kept; a row without a time takes its neighbour's."""
     offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
     times = pd.Series(moments.walls - offsets)
     series = (
@@ -243,7 +243,7 @@ def _at_the_end(
 
 
 def _zone(name: str | None) -> ZoneInfo | None:
-    """The zone of a clock that changes; a fixed offset is none."""
+    """The time zone of a name; None for a fixed offset."""
     try:
         return None if name is None else find_zone(name)
     except TimestampError:

@@ -1,4 +1,4 @@
-"""Times that are nearly regular, and what to do about those that are not."""
+"""Nearly regular times, which are moved to their steps, and remedies for irregular ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell.timeaxis.timestamps import Timestamps
 from foretell.timeaxis.zones import find_zone, offsets_at
 
 _SECOND, _HOUR, _DAY = (MICROSECONDS_IN[unit] for unit in (Unit.SECOND, Unit.HOUR, Unit.DAY))
-# Spacings that clocks and devices keep.
+# Usual spacings of clocks and devices, in microseconds.
 _USUAL = np.array(
     [
         *(1000 * ms for ms in (1, 2, 5, 10, 20, 25, 40, 50, 100, 200, 250, 500)),
@@ -24,27 +24,27 @@ _USUAL = np.array(
         *(_HOUR * hours for hours in (1, 2, 3, 4, 6, 8, 12, 24)),
     ]
 )
-# Of a step, and of all steps: what a device may be late.
+# Largest delay of a device, as a share of the step and in absolute terms.
 _TOLERANCE, _LATEST = 0.05, 600 * _SECOND
-# Of a step, where most times are off it and the steps are known.
+# Share of a step that is tolerated where most times are off it.
 _JITTER = 0.2
-# Of a month.
+# Shortest and longest month, in days.
 _DAYS = (28, 31)
-# Steps that are filled in for each row at most.
+# Most steps per row, beyond which filling is not proposed.
 _FILLED = 40
-# Zones to name first among those with the same clock.
+# Zones that messages prefer among those with the same clock.
 _ZONES = (
     *("Europe/London", "Europe/Berlin", "Europe/Athens", "America/New_York", "America/Chicago"),
     *("America/Denver", "America/Los_Angeles", "America/Sao_Paulo", "Asia/Tokyo", "Asia/Shanghai"),
     *("Asia/Kolkata", "Australia/Sydney"),
 )
-# Series that tell the spacing of all.
+# Number of series that show the spacing.
 _SERIES = 500
-# Moments that tell whether a clock may be that of a zone.
+# Number of times that select candidate zones.
 _TELLING = 20
-# So many rows, or hundredths of all, that are off the steps are mistakes.
+# Up to this number of rows, or this percentage, rows off the steps are mistakes.
 _FEW = 2
-# Of a usual distance, one that is no part of a pattern.
+# A distance of more usual steps than this is a hole and not part of a pattern.
 _HOLE = 4
 
 
@@ -54,16 +54,16 @@ def made_regular(
     frequency: Frequency | None,
     zone: ZoneInfo | None,
 ) -> Moments:
-    """Times that are seconds off their steps moved there; days of a zone's clock read as UTC.
+    """Move times that are slightly off their steps; read midnights of a zone in UTC as such.
 
     Args:
-        moments: `[rows]`.
-        series: `[rows]`, the number of the series that each is of.
-        frequency: Their spacing; found if not given.
-        zone: Whose clock they are about, if it is known.
+        moments: Times of the rows.
+        series: `[rows]`, the number of each row's series.
+        frequency: Spacing of the rows; found if not given.
+        zone: Time zone of the clock, if it is known.
 
     Raises:
-        DataError: most times are off steps that only a given frequency would move them to.
+        DataError: times are so far off their steps that they only move if a frequency is given.
     """
     there = ~np.isnat(moments.walls)
     if not there.any():
@@ -73,7 +73,7 @@ def made_regular(
         if local is not None and _keeps(local, _DAY) and not _keeps(moments.walls[there], _DAY):
             offsets = np.zeros(len(there), "m8[us]")
             hour = str(local[0])[11:16]
-            note = f"times are read as UTC, in which they are {hour} by the clock of {zone.key}"
+            note = f"times are read as UTC; in {zone.key} they are at {hour}"
             return Moments(moments.walls, offsets, None, moments.wrong, [note])
     offsets = np.zeros(len(there), "m8[us]") if moments.offsets is None else moments.offsets
     times = (moments.walls - offsets).astype(np.int64)
@@ -112,7 +112,7 @@ def _step(
     series: NDArray[np.int64],
     frequency: Frequency | None,
 ) -> int | None:
-    """The length of equal steps that times are near, if they are not on them."""
+    """The length of equal steps that times are near but not on; None if they are on steps."""
     if frequency is not None:
         unit = MICROSECONDS_IN.get(frequency.unit)
         length = None if unit is None else unit * frequency.multiple
@@ -129,7 +129,7 @@ def _step(
 def _apart(
     times: NDArray[np.int64], series: NDArray[np.int64], there: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """How far times are apart in their series."""
+    """The distances of neighbouring times in their series."""
     apart = [
         np.diff(np.unique(times[there & (series == number)]))
         for number in np.unique(series[there])[:_SERIES]
@@ -146,10 +146,10 @@ def _is_frequency(step: int) -> bool:
 
 
 def _nearest(times: NDArray[np.int64], step: int, tolerance: float) -> NDArray[np.int64] | None:
-    """The steps that times are near; None if one is not, or two are of one step."""
+    """The step nearest to each time; None if one is too far, or two times share a step."""
     angles = times % step / step * 2 * np.pi
     middle = np.angle(np.exp(1j * angles).mean()) / (2 * np.pi) * step
-    # The clock of a device is a little off one that shows whole minutes.
+    # Steps start at whole minutes or seconds, if the mean deviation is small.
     phase = next(
         (
             round(middle / unit) * unit
@@ -171,14 +171,14 @@ def remedy(
     zone: ZoneInfo | None,
     off: NDArray[np.intp],
 ) -> str:
-    """What to do where times lie between two steps.
+    """The remedy for times between two steps.
 
     Args:
-        moments: `[rows]`, all of the table.
-        series: `[rows]`, the number of the series that each is of.
-        frequency: Their spacing, which some do not keep.
-        zone: Whose clock they are about, if it is known.
-        off: The rows that do not keep it.
+        moments: Times of all rows.
+        series: `[rows]`, the number of each row's series.
+        frequency: Spacing of the rows.
+        zone: Time zone of the clock, if it is known.
+        off: Rows that are off the steps.
     """
     there = ~np.isnat(moments.walls)
     offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
@@ -197,27 +197,27 @@ def remedy(
     if not len(apart):
         return "correct it"
     step, middle = int(np.gcd.reduce(apart)), np.median(apart)
-    # Holes stay.
+    # Holes would not be filled.
     near = apart[apart <= _HOLE * middle]
-    told = ""
+    advice = ""
     if _DAYS[0] * _DAY <= middle <= _DAYS[1] * _DAY:
-        told = "where each row is of a month, write 2024-01 in place of 2024-01-15; "
+        advice = "if each row is a month, write 2024-01 in place of 2024-01-15; "
     if near.sum() > _FILLED * step * len(near):
         return (
-            f"{told}correct it, or bring the rows to regular steps first, such as by "
+            f"{advice}correct it, or bring the rows to regular steps first, such as by "
             "frame.resample('h').mean() of pandas"
         )
     gap = int(near.max()) // step - 1
     longest = f" --max-gap {gap}" if gap > 1 else ""
     share = 1 - step * len(near) / near.sum()
     return (
-        f"{told}correct it, or have steps on which all rows lie, and those between them filled, "
-        f"which are {share:.0%} of all: --frequency {_named(step)} --missing interpolate{longest}"
+        f"{advice}correct it, or choose steps on which all rows lie and fill the missing ones, "
+        f"{share:.0%} of all: --frequency {_named(step)} --missing interpolate{longest}"
     )
 
 
 def _clock(utc: Timestamps, frequency: Frequency, zone: ZoneInfo | None) -> str | None:
-    """What to do where times keep a frequency by a clock that changes, and not in UTC."""
+    """The remedy for times that are regular in a local clock, but not in UTC; None otherwise."""
     length = _DAY
     if frequency.sub_daily:
         length = int(np.diff(frequency.steps_from(utc[0], 2))[0].astype(np.int64))
@@ -231,26 +231,26 @@ def _clock(utc: Timestamps, frequency: Frequency, zone: ZoneInfo | None) -> str 
     if frequency.sub_daily:
         return (
             f"they keep it by the clock of {name}: write what it shows, without an offset, and "
-            "leave --time-zone out, such as by pd.to_datetime(frame['date'], utc=True)"
+            "drop --time-zone, such as by pd.to_datetime(frame['date'], utc=True)"
             f".dt.tz_convert('{name}').dt.tz_localize(None) of pandas"
         )
-    return f"they keep it in UTC by a clock such as that of --time-zone {name}"
+    return f"they keep it in a local clock, such as --time-zone {name}"
 
 
 def _zone_of(utc: Timestamps, length: int) -> str | None:
-    """A zone by whose clock all moments are steps of a day; where there is one, from midnight on.
+    """A zone in whose clock all times are steps apart, if possible steps from midnight.
 
     Args:
-        utc: `[time]`.
-        length: Of a step.
+        utc: `[time]`, times in UTC.
+        length: Length of a step.
     """
     phases = utc.astype(np.int64) % length
     off = np.flatnonzero(phases != phases[0])
-    # An hour more or less is a step of an hour, too.
+    # A clock change of one hour is itself a whole step of an hour.
     if length <= _HOUR or not len(off):
         return None
     every = np.arange(0, len(utc), max(len(utc) // _TELLING, 1))
-    # A few of them tell nearly all zones that are none.
+    # A few times rule out nearly all wrong zones.
     some = utc[[*every, off[0], off[-1]]].tolist()
     found: str | None = None
     for name in (*_ZONES, *sorted(name for name in available_timezones() if "/" in name)):
@@ -271,12 +271,12 @@ def _zone_of(utc: Timestamps, length: int) -> str | None:
 
 
 def _keeps(walls: Timestamps, length: int) -> bool:
-    """Whether all times are some steps of one length from each other."""
+    """Whether all distances are whole steps."""
     return bool((np.diff(walls).astype(np.int64) % length == 0).all())
 
 
 def _local(utc: Timestamps, zone: ZoneInfo) -> Timestamps | None:
-    """What a clock shows; None beyond the years that it knows."""
+    """Wall-clock times; None beyond the supported years."""
     try:
         return utc + offsets_at(utc, zone)
     except TimestampError:

@@ -1,4 +1,4 @@
-"""Which columns of a table hold times, and which the names of series."""
+"""The columns of a table that hold times, and those that hold names of series."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ TIMES = (
     *("period", "month", "quarter", "week", "year", "epoch"),
 )
 IDS = ("unique_id", "series_id", "item_id", "ts_id", "series", "symbol", "ticker", "id")
-# What an index is called, if anything.
+# Names of an index column.
 _INDEX = ("index", "id", "no", "no.", "nr", "row", "instant", "step")
-# Numbers that are times are no less.
+# Smallest number that can be a time, and number of cells that are tried.
 _EPOCH, _TELLING = 1e5, 1000
-# What a column of times of the day is called, and not much else.
+# Names that mean a column of times of the day and hardly anything else.
 _CLOCKS = (
     *(
         "time",
@@ -59,8 +59,8 @@ class Roles(NamedTuple):
     """Names of columns.
 
     Attributes:
-        times: Those that tell when a row is.
-        ids: Those that tell which series it is of.
+        times: Columns that make the time of a row.
+        ids: Columns that name the series of a row.
     """
 
     times: tuple[str, ...]
@@ -73,16 +73,16 @@ def find_roles(
     ids: tuple[str, ...] | None,
     channels: tuple[str, ...] | None,
 ) -> Roles:
-    """Find the columns of times and of names; drop an index that is none of them.
+    """Find the columns of times and of names, and drop a column that only counts rows.
 
     Args:
-        cells: The table; loses the index.
-        times: Those named; found if not given.
-        ids: Likewise.
-        channels: Columns that are no index.
+        cells: The table, which is changed.
+        times: Columns of times; found if not given.
+        ids: Columns of names of series; found if not given.
+        channels: Columns that are kept, even if they count rows.
 
     Raises:
-        DataError: a column is not there, or nothing holds times.
+        DataError: a column does not exist, or no column holds times.
     """
     names = list(cells.frame.columns)
     for name in (*(times or ()), *(ids or ())):
@@ -102,7 +102,7 @@ def _find_times(cells: Cells, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     parts = find_parts(frame, [name for name in names if name not in (ids or ())])
     plain = [lower[name] for name in TIMES if name in lower and name not in _PARTS]
     dates = [name for name in plain if holds_times(frame[name], named=True)]
-    # A time of the day is no date.
+    # A time of the day is not a date.
     if len(dates) > 1:
         dates = [name for name in dates if not is_clock(frame[name])] or dates
     others = (name for name in names if name in lower.values() and name not in dates)
@@ -112,27 +112,27 @@ def _find_times(cells: Cells, ids: tuple[str, ...] | None) -> tuple[str, ...]:
         return _choose_times(cells, candidates, _find_ids(frame, ()) if ids is None else ids)
     named = [lower[name] for name in TIMES if name in lower]
     named += [name for name in lower.values() if part_called(name) == "year"]
-    # Numbers that count weeks or periods are no times.
+    # Numbers that count weeks or periods are not times.
     named = [name for name in named if name.lower() not in _COUNTED or is_text(frame[name])]
     if named:
         return (named[0],)
     likely = [name for name in lower.values() if _may_hold_times(frame[name])]
     if likely:
-        told = f"{likely[0]!r} may hold them: {flag('time-column', likely[:1])}"
+        remedy = f"{likely[0]!r} may hold them: {flag('time-column', likely[:1])}"
     else:
-        told = (
-            "--time-column names it; where the table has no times, give it some, such as by "
+        remedy = (
+            "--time-column names it; if the table has no times, add some, such as by "
             "frame.insert(0, 'ds', pd.date_range('2024-01-01', periods=len(frame), freq='h')) of "
             "pandas"
         )
     raise DataError(
-        f"no timestamp column: none is called {', '.join(TIMES[:5])} and none holds dates; {told}; "
-        f"there are {listed(names)}"
+        f"no timestamp column: none is called {', '.join(TIMES[:5])} and none holds dates; "
+        f"{remedy}; there are {listed(names)}"
     )
 
 
 def _may_hold_times(cells: pd.Series) -> bool:
-    """Whether whole numbers are epochs or dates of digits, whatever their column is called."""
+    """Whether whole numbers are epochs or dates of digits, whatever the name of the column."""
     numbers = cells.dropna()
     if not pd.api.types.is_numeric_dtype(cells) or not len(numbers) or numbers.min() < _EPOCH:
         return False
@@ -142,7 +142,7 @@ def _may_hold_times(cells: pd.Series) -> bool:
 def _choose_times(
     cells: Cells, candidates: list[tuple[str, ...]], ids: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The first of several times that do not repeat, or do in series of several names."""
+    """The first candidate whose times do not repeat, or repeat only across series."""
     first: tuple[str, ...] = ()
     for dates in candidates:
         names = tuple(each for each in ids if each not in dates)
@@ -153,10 +153,9 @@ def _choose_times(
             or names_apart(cells.frame, times, names) is not None
         ):
             if times != first:
-                told = (
+                cells.notes.append(
                     f"column {first[0]!r} repeats its times; those of {', '.join(dates)!r} are read"
                 )
-                cells.notes.append(told)
             return times
     return first
 
@@ -164,7 +163,7 @@ def _choose_times(
 def _find_clock(
     frame: pd.DataFrame, dates: tuple[str, ...], ids: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The column of the times of the day, where those of the dates have none."""
+    """The column of times of the day, if the dates have none."""
     is_date = (
         are_dates(find_parts(frame, dates)) if len(dates) > 1 else not has_clock(frame[dates[0]])
     )
@@ -175,7 +174,7 @@ def _find_clock(
     count = count_repeated(frame, [*ids, *dates])
     for after in names[at + 1 : at + 2]:
         first = frame[after].dropna().iloc[:1]
-        # Of daily rows it may be any other time: when the sun rises, how long a run took.
+        # In daily rows it may be any other time, such as the sunrise or a duration.
         is_theirs = count or after.lower() in _CLOCKS or frame[after].nunique() == 1
         if is_theirs and is_written_so(first) and is_clock(first):
             return (after,)
@@ -191,7 +190,7 @@ def _find_clock(
 
 
 def _drop_index(cells: Cells, taken: set[str]) -> None:
-    """An index that was written next to the columns says nothing."""
+    """Drop an index that was written as a column, and name a column without a name."""
     for name in cells.frame.columns:
         nameless = not name or name.startswith("Unnamed: ")
         called = name or "unnamed"
@@ -206,7 +205,7 @@ def _drop_index(cells: Cells, taken: set[str]) -> None:
 
 
 def _counts(numbers: NDArray[np.float64], *, nameless: bool) -> bool:
-    """Whether numbers count rows; of a column without a name, those of a part or backwards too."""
+    """Whether numbers count rows; without a name, from any number and backwards too."""
     steps = np.diff(numbers)
     if nameless and len(steps):
         return bool((steps == steps[0]).all() and abs(steps[0]) == 1)

@@ -1,4 +1,4 @@
-"""Per-channel standardisation."""
+"""Standardisation of each channel."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
 
-# Of a mean, in standard deviations: float32 keeps seven digits, this offset takes four of them.
+# Largest mean, in standard deviations: float32 keeps seven digits, and this mean takes four.
 LARGEST_OFFSET = 1e4
 
 
 def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
-    """Mean and population standard deviation of each channel; a constant channel's is 1.
+    """Mean and population standard deviation of each channel; 1 for a constant channel.
 
     Args:
         panel: The data.
-        train: Its training rows, all of which count the same.
+        train: The training rows, all with the same weight.
     """
     values = np.concatenate(
         [panel.tables[table].history(start, end) for table, start, end in train]
@@ -41,15 +41,15 @@ def fit(panel: Panel, train: Iterable[Span]) -> Scaler:
 def typical_share(
     panel: Panel, train: Iterable[Span], scaler: Scaler, targets: Sequence[int] | None = None
 ) -> float:
-    """How much the median series varies by itself, in standard deviations of all training rows.
+    """The standard deviation of the median series, in standard deviations of all training rows.
 
-    1 for a single series. Of several targets the smallest counts; constant series do not.
+    It is 1 for a single series, and the smallest over several targets. Constant series are ignored.
 
     Args:
         panel: The data.
-        train: Its training rows.
-        scaler: Of all of them.
-        targets: Places of the channels that count; all of them if None.
+        train: The training rows.
+        scaler: Scaler of all training rows.
+        targets: Places of the channels that count; all channels if None.
     """
     if len(panel.series) == 1:
         return 1.0
@@ -66,7 +66,7 @@ def typical_share(
 
 
 def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
-    """Names the channels whose offset takes too many of the digits that float32 has, if any do."""
+    """A warning that names channels whose mean takes too many digits of float32, if any do."""
     known = scaler.training
     lossy = [
         name
@@ -79,12 +79,12 @@ def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
         return None
     return (
         f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
-        "deviation. A served model reads float32, which loses what such a channel does; take "
-        "the offset out of the data"
+        "deviation. A served model reads float32, which loses small changes of such a channel; "
+        "subtract the mean from the data"
     )
 
 
 def standardise(values: NDArray[np.float64], scaler: Scaler) -> NDArray[np.float32]:
-    """`[time, channels]` in the user's units to standardised units."""
+    """Convert `[time, channels]` from the user's units to standardised units."""
     standardised = (values - np.array(scaler.mean)) / np.array(scaler.std)
     return np.asarray(standardised, np.float32)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from foretell.data.panel import Panel
 
-# A correlation that chance alone hardly gives, and by how much a longer period has to be better.
+# Least correlation, which chance hardly gives, and the least gain of a longer period.
 _LEAST, _BETTER = 0.2, 0.02
-# Of the longest tables so many, and of each so many rows, tell enough.
+# Number of longest tables, and of their last rows, that are analysed.
 _TABLES, _ROWS = 10, 20_000
 _MOST = 3
 
@@ -20,8 +20,8 @@ class Season(NamedTuple):
     """A period of a series.
 
     Attributes:
-        steps: Its length.
-        correlation: Of the series with itself so many steps before.
+        steps: Length of the period.
+        correlation: Correlation of the series with itself one period before.
     """
 
     steps: int
@@ -31,8 +31,8 @@ class Season(NamedTuple):
 def find_seasons(panel: Panel) -> list[Season]:
     """The strongest periods, shortest first; a longer one is stronger than all before it.
 
-    They are peaks of the autocorrelation without the linear trend, a mean over channels and the
-    longest series; before each it falls lower.
+    They are peaks of the autocorrelation after removal of the linear trend, averaged over channels
+    and the longest series. The autocorrelation falls lower before each peak.
     """
     tables = sorted(panel.tables, key=len)[-_TABLES:]
     lags = min(len(tables[-1]), _ROWS) // 3
@@ -41,7 +41,7 @@ def find_seasons(panel: Panel) -> list[Season]:
     if not found:
         return []
     mean = np.mean(found, axis=0)
-    # What chance alone makes an autocorrelation rise by.
+    # The rise of an autocorrelation that chance explains.
     rise = max(2 / np.sqrt(len(tables[-1])), _BETTER)
     seasons: list[Season] = []
     for lag in range(2, lags):
@@ -54,7 +54,7 @@ def find_seasons(panel: Panel) -> list[Season]:
 
 
 def _autocorrelation(values: NDArray[np.float64], lags: int) -> NDArray[np.float64] | None:
-    """`[lags + 1]`, a mean over channels; None of a table that is too short or constant."""
+    """`[lags + 1]`, a mean over channels; None for a table that is too short or constant."""
     rows = len(values)
     if rows < 3 * lags or lags < 2:
         return None
@@ -66,7 +66,7 @@ def _autocorrelation(values: NDArray[np.float64], lags: int) -> NDArray[np.float
         return None
     spectrum = np.abs(np.fft.rfft(rest, 2 * rows, axis=0)) ** 2
     products = np.fft.irfft(spectrum, axis=0)[: lags + 1]
-    # A lag of k has k products fewer.
+    # A lag of k has k fewer products.
     fewer = rows / (rows - np.arange(lags + 1))
     mean: NDArray[np.float64] = (products / products[0]).mean(axis=1) * fewer
     return mean

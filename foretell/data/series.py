@@ -1,4 +1,4 @@
-"""From rows as they come to regular series."""
+"""Regular series from rows in any order."""
 
 from __future__ import annotations
 
@@ -24,29 +24,27 @@ from foretell.timeaxis.regularity import infer, origin
 from foretell.timeaxis.timestamps import Offsets, Timestamps, shown
 from foretell.timeaxis.zones import moments_of, offsets_at
 
-_CLOCK_CHANGE = (
-    "; where a local clock changes, --time-zone says whose it is, such as --time-zone Europe/Berlin"
-)
+_CLOCK_CHANGE = "; if a local clock changes, name its zone, such as --time-zone Europe/Berlin"
 _NOT_THAT_CLOCK = "; correct it, or leave --time-zone out where the clock never changes"
-# Of a channel's values; more that are missing are worth a note.
+# Share of missing values of a channel above which a note names it.
 _MANY = 0.2
 _HOUR = np.timedelta64(1, "h")
-# Steps of a stretch without holes, its values, and where those were missing, if any were.
+# Steps of a part without holes, its values, and whether each was missing (None if none was).
 _Piece = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
 
 
 class Rows(NamedTuple):
-    """A table, understood.
+    """The rows of a table, with their columns interpreted.
 
     Attributes:
-        labels: `[rows]`, what the problems call them.
-        moments: Their times.
-        series: `[rows]`, the number of the series that each is of.
-        names: Of the series.
-        values: `[rows, channels]`, NaN where one is missing or wrong.
-        missing: `[rows, channels]`, where one is missing.
-        channels: Their names.
-        time_column: What the column of times is called.
+        labels: `[rows]`, numbers of the rows in messages.
+        moments: Times of the rows.
+        series: `[rows]`, the number of each row's series.
+        names: Names of the series.
+        values: `[rows, channels]`, NaN where a value is missing or wrong.
+        missing: `[rows, channels]`, whether a value is missing.
+        channels: Names of the channels.
+        time_column: Name of the column of times.
     """
 
     labels: NDArray[np.int64]
@@ -61,13 +59,13 @@ class Rows(NamedTuple):
 
 @dataclass
 class Clock:
-    """What the steps of the series are, and what a clock shows at them.
+    """The steps of the series and their clock.
 
     Attributes:
-        frequency: Their spacing.
-        zone: Whose clock it is, if that is known.
-        in_utc: Whether steps are moments in UTC: equal stretches of time by a clock that changes.
-        offset: The UTC offset that all times were written with, if they were.
+        frequency: Spacing of the steps.
+        zone: Time zone of the clock, if it is known.
+        in_utc: Whether steps are equal in UTC, while the local clock changes.
+        offset: The UTC offset of all times, if they were written with one.
     """
 
     frequency: Frequency
@@ -78,13 +76,13 @@ class Clock:
 
 @dataclass
 class Assembly:
-    """Makes tables of rows.
+    """Makes regular tables from rows.
 
     Attributes:
-        missing: What becomes of missing rows and values.
-        max_gap: Steps that may be filled in a row.
-        problems: Where to say what is wrong.
-        notes: Where to say what was made of it.
+        missing: Treatment of missing rows and values.
+        max_gap: Most consecutive steps that are filled.
+        problems: Collector of the problems.
+        notes: Notes for the reader on how the data was read, to be extended.
     """
 
     missing: Filling
@@ -92,26 +90,26 @@ class Assembly:
     problems: Problems
     notes: list[str]
     _done: Counter[str] = field(default_factory=Counter)
-    # Rows between two steps without any value.
+    # Rows between two steps that have no value.
     _passed_over: list[NDArray[np.intp]] = field(default_factory=list)
 
     def tables(self, rows: Rows, frequency: Frequency | None, zone: ZoneInfo | None) -> list[Table]:
-        """Regular series without holes, those of one series in the order of time.
+        """Regular tables without holes, those of a series in the order of time.
 
         Args:
             rows: The rows.
-            frequency: Their spacing; the one most of the longest series has, if not given.
-            zone: Whose clock the times are about, if it is known.
+            frequency: Spacing of the rows; the usual one of the longest series if not given.
+            zone: Time zone of the clock, if it is known.
 
         Raises:
-            DataError: the times follow no frequency. What is wrong with rows is with the problems.
+            DataError: the times have no frequency. Problems of rows are added to `problems`.
         """
         order = np.argsort(rows.series, kind="stable")
         starts = np.searchsorted(rows.series[order], np.arange(len(rows.names)))
         there = ~np.isnat(rows.moments.walls)
         if not there.any() or not rows.names:
             return []
-        # What comes first is of no series.
+        # The first part is empty, or rows without a series.
         parts = [part[there[part]] for part in np.split(order, starts)[1:]]
         parts = [self._ascending(rows.moments.walls, part) for part in parts]
         longest = max(parts, key=len)
@@ -128,7 +126,7 @@ class Assembly:
         return tables
 
     def _ascending(self, walls: Timestamps, part: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The rows of a series, turned round where the newest comes first."""
+        """The rows of a series; reversed if the newest comes first."""
         steps = np.diff(walls[part])
         backward = np.count_nonzero(steps < np.timedelta64(0))
         if backward > np.count_nonzero(steps > np.timedelta64(0)):
@@ -160,7 +158,7 @@ class Assembly:
             local = walls[longest] if zone is None else moments + offsets_at(moments, zone)
             return Clock(frequency or infer(np.unique(local)), zone)
         except (FrequencyError, TimestampError) as error:
-            hint = "" if frequency else "; --frequency says which spacing it has"
+            hint = "" if frequency else "; --frequency sets the spacing"
             raise DataError(f"column {rows.time_column!r}: {error}{hint}") from None
 
     def _steps(self, rows: Rows, part: NDArray[np.intp], clock: Clock) -> Timestamps:
@@ -199,7 +197,7 @@ class Assembly:
         start = known[origin(clock.frequency, known)]
         places, is_step = clock.frequency.steps_of(steps, start)
         if 2 * np.count_nonzero(is_step) < len(steps):
-            # The first row may be the one that is wrong.
+            # The first row may be wrong.
             other = clock.frequency.steps_of(steps, known[len(known) // 2])
             if np.count_nonzero(other[1]) > np.count_nonzero(is_step):
                 start, (places, is_step) = known[len(known) // 2], other
@@ -280,7 +278,7 @@ class Assembly:
         )
 
     def _pieces(self, places: NDArray[np.int64], values: NDArray[np.float64]) -> Iterator[_Piece]:
-        """Stretches without holes: steps, values with their gaps filled, and where those were."""
+        """Parts without holes: steps, filled values, and whether each value was missing."""
         far = np.flatnonzero(np.diff(places) > self.max_gap + 1) + 1
         pieces = 0
         for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
@@ -293,13 +291,13 @@ class Assembly:
                 self._done["lost"] -= int(np.isin(own, steps[first:end]).sum())
                 empty = np.isnan(full[first:end])
                 self._done["filled"] += int(empty.sum())
-                # Rows before the first one have values to carry on.
+                # Values of rows before the first are carried forward.
                 whole = filled(full[start:end], self.missing)[first - start :]
                 yield steps[first:end], whole, empty if empty.any() else None
         self._done["split"] += max(pieces - 1, 0)
 
     def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-        """Start and end of rows between holes, and from which on each channel has a value."""
+        """Start, first complete row and end of the rows between holes."""
         hole = np.zeros(len(empty), np.bool_)
         for column in np.flatnonzero(empty.any(axis=0)):
             for start, end in _runs(empty[:, column]):
@@ -309,7 +307,7 @@ class Assembly:
             known = ~empty[start:end]
             first = start
             if self.missing == "ffill":
-                # It has nothing to carry on before the first value.
+                # There is no value to carry forward before the first one.
                 first += int(known.argmax(axis=0).max())
             if known.any(axis=0).all() and first < end:
                 yield start, first, end
@@ -333,7 +331,7 @@ class Assembly:
             offsets = offsets_at(steps, clock.zone)
             walls = steps + offsets
         elif rows.moments.offsets is not None and offset is None and clock.zone is None:
-            # A row that is filled in has the offset of the one before it.
+            # A filled row has the offset of the row before it.
             before = np.searchsorted(places, own, side="right") - 1
             offsets = rows.moments.offsets[part[before]]
             walls = steps + offsets if clock.in_utc else steps
@@ -342,7 +340,7 @@ class Assembly:
         return Table(walls, values, rows.channels, clock.frequency, offsets, name, empty)
 
     def _tell_missing(self, rows: Rows) -> None:
-        """Name the values that are missing: as problems, or the channels that miss many."""
+        """Report missing values as problems, or note channels that miss many."""
         missing = rows.missing.copy()
         for passed in self._passed_over:
             missing[passed] = False
@@ -385,6 +383,6 @@ class Assembly:
 
 
 def _runs(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Start and end of each stretch that is set."""
+    """Start and end of each run of set flags."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

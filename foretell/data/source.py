@@ -1,4 +1,4 @@
-"""Where the data of a model came from, so that it can be read again."""
+"""The source of a model's data, so that it can be read again."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from foretell.timeaxis.frequency import Frequency
 
 
 class DataSource(Part):
-    """The file a model learnt from.
+    """The file that a model learnt from.
 
     Attributes:
-        path: The file, absolute; written from `~` on where it lies in a home folder, whose name is
-            nobody else's business.
-        sha256: Its sum.
-        reading: How it was read.
+        path: Absolute path of the file. In a home folder it is written with `~`, which hides the
+            name of the user.
+        sha256: sha256 of the file.
+        reading: Options that it was read with.
         rows: Number of rows.
         series: Number of series.
-        splits: What each row was for.
+        splits: Splits of the rows.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class DataSource(Part):
 
     @classmethod
     def of(cls, panel: Panel, splits: Splits) -> Self | None:
-        """The file of a panel; None if it was not read from one."""
+        """The source of a panel; None if it was not read from a file."""
         if panel.source is None:
             return None
         return cls(
@@ -63,7 +63,7 @@ class DataSource(Part):
 
     @classmethod
     def recorded(cls, fields: Mapping[str, Any] | None) -> Self | None:
-        """The file that a checkpoint names; None if it names none.
+        """The source in a checkpoint; None without one.
 
         Args:
             fields: The `data` of a `CheckpointInfo`.
@@ -85,10 +85,10 @@ class DataSource(Part):
         Args:
             channels: Columns to read, in this order.
             frequency: Spacing of the rows.
-            copy: Where the file is now, if not where it was.
+            copy: Path of the file, if it was moved.
 
         Raises:
-            DataError: the file is gone or has changed.
+            DataError: the file is missing or has changed.
         """
         path = copy or self.path
         if not path.is_file():

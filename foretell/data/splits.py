@@ -1,4 +1,4 @@
-"""Which rows a model learns from, is chosen by and is tested on."""
+"""Splits of the rows into training, validation and test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Span(NamedTuple):
     end: int
 
     def windows(self, context: int, horizon: int) -> int:
-        """How many windows they hold."""
+        """Number of windows in the rows."""
         return max(0, self.end - self.start - context - horizon + 1)
 
 
@@ -33,17 +33,17 @@ Spans = tuple[Span, ...]
 
 
 class Split(NamedTuple):
-    """The rows of a panel by what they are for.
+    """The rows of a panel by split.
 
     Validation and test begin `context` rows early: their first target follows the last row of the
     part before, as in the published experiments.
 
     Attributes:
-        train: To learn from.
-        validation: To be stopped and calibrated by.
-        test: To be measured on.
-        trained_on_only: Series without a window to be tested on. Where each is cut by its own rows,
-            all of them are in `train`.
+        train: Rows for training.
+        validation: Rows for early stopping and calibration.
+        test: Rows for the test.
+        trained_on_only: Series without a test window. Where each series is cut by its own rows,
+            all of their rows are in `train`.
         left_out: Series without any window.
     """
 
@@ -55,14 +55,14 @@ class Split(NamedTuple):
 
 
 class Splits(Part):
-    """Where every series of a panel is cut: by shares of its rows, at rows of it, or at a date.
+    """The cuts of every series of a panel: by shares of its rows, at fixed rows, or at a date.
 
     Attributes:
-        fractions: Of a series' rows, for train, validation and test; the last two are at least one
-            horizon.
+        fractions: Shares of a series' rows for train, validation and test. The last two get at
+            least one horizon.
         ends: The row after the last of each part.
-        cut_at: When the test rows of all series begin, by the clock of the data. The rows before it
-            are cut at one date as well, by the first two of the fractions.
+        cut_at: Start of the test rows of all series, in the data's clock. The rows before it are
+            cut at one date too, by the first two fractions.
     """
 
     fractions: tuple[float, float, float] | None = None
@@ -74,12 +74,12 @@ class Splits(Part):
         if (self.fractions is None) == (self.ends is None):
             raise ValueError("expected either fractions or ends")
         if self.cut_at is not None and self.fractions is None:
-            raise ValueError("a date needs fractions for the rows before it")
+            raise ValueError("cut_at needs fractions for the rows before it")
         return self
 
     @classmethod
     def by_fraction(cls, train: float = 0.7, validation: float = 0.1, test: float = 0.2) -> Self:
-        """The published split of data sets without one of their own.
+        """Splits by shares of rows; by default those of published experiments.
 
         Raises:
             DataError: a fraction is not positive, or they do not add up to 1.
@@ -102,26 +102,26 @@ class Splits(Part):
         return cls(ends=(8640 * 4, 11520 * 4, 14400 * 4))
 
     def ends_of(self, rows: int, horizon: int) -> tuple[int, int, int]:
-        """The row after the last of each part, of a series of so many rows.
+        """The row after the last of each part, for a series of `rows` rows.
 
         Raises:
-            DataError: the series has not so many rows.
+            DataError: the series has too few rows.
         """
         if self.fractions is not None:
             train, _, test = self.fractions
-            # Validation gets what rounding leaves.
+            # Validation gets the rows that rounding leaves.
             validation_end = rows - max(int(rows * test), horizon)
             return min(int(rows * train), validation_end - horizon), validation_end, rows
-        assert self.ends is not None  # noqa: S101 - what the validator makes sure of
+        assert self.ends is not None  # noqa: S101 - the validator checks it
         if self.ends[2] > rows:
             raise DataError(f"test split: it ends at row {self.ends[2]}, the data has {rows} rows")
         return self.ends
 
     def _dates(self, panel: Panel, horizon: int) -> tuple[np.datetime64, np.datetime64] | None:
-        """When validation and test rows begin, where those of all series do at once.
+        """The start of validation and test rows, where it is the same for all series.
 
         Raises:
-            DataError: no row lies before the date, or none from it on.
+            DataError: no row lies before the date, or no row from it on.
         """
         if self.cut_at is None or self.fractions is None:
             return None
@@ -148,7 +148,7 @@ class Splits(Part):
             horizon: Steps of forecast.
 
         Raises:
-            DataError: a part has no window at all; the message names it.
+            DataError: a part has no window; the message names the part.
         """
         parts: tuple[list[Span], list[Span], list[Span]] = ([], [], [])
         short: dict[bool, list[str]] = {True: [], False: []}
@@ -185,7 +185,7 @@ class Splits(Part):
 
 
 def rows_before(panel: Panel, tables: Iterable[int], date: np.datetime64) -> int:
-    """How many rows of some tables are earlier than a date."""
+    """Number of rows of some tables before a date."""
     return sum(int((panel.tables[table].timestamps < date).sum()) for table in tables)
 
 
@@ -194,7 +194,7 @@ def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iter
 
     Args:
         panel: The data.
-        tables: Those of the series, in order.
+        tables: Tables of the series, in order.
         first: The first row.
         last: The row after the last one.
     """
@@ -208,7 +208,7 @@ def spans_of(panel: Panel, tables: Iterable[int], first: int, last: int) -> Iter
 
 
 def spans_before(panel: Panel, spans: Iterable[Span], date: np.datetime64) -> Iterator[Span]:
-    """Those of some rows that are earlier than a date."""
+    """The parts of some rows before a date."""
     for table, start, end in spans:
         last = min(end, rows_before(panel, [table], date))
         if start < last:
@@ -216,21 +216,20 @@ def spans_before(panel: Panel, spans: Iterable[Span], date: np.datetime64) -> It
 
 
 def count_windows(spans: Iterable[Span], context: int, horizon: int) -> int:
-    """How many windows some rows hold."""
+    """Number of windows in some rows."""
     return sum(span.windows(context, horizon) for span in spans)
 
 
 def overlap(panel: Panel, split: Split, context: int) -> np.datetime64 | None:
-    """A date at which test rows of one series begin before training rows of another end.
+    """Find test rows of one series that begin before training rows of another series end.
 
     Args:
         panel: The data.
-        split: What its rows are for.
+        split: Split of its rows.
         context: Steps of history, which test rows begin with.
 
     Returns:
-        The date before which most rows lie that are trained on or validated by; None where no
-        training row lies after a test row.
+        The median start of the test rows; None if no training row lies after a test row.
     """
 
     def times(spans: Spans, first: int) -> list[tuple[np.datetime64, np.datetime64]]:

@@ -15,17 +15,18 @@ from foretell.timeaxis.timestamps import Offsets, Timestamps
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A time series without gaps, or the rows of one between two of its holes.
+    """A time series without gaps, or its rows between two holes.
 
     Attributes:
-        timestamps: `[time]` datetime64[us], wall-clock time.
+        timestamps: `[time]` datetime64[us], wall-clock times.
         values: `[time, channels]` float64, finite, in the user's units.
         channels: Names of the channels.
         frequency: Spacing of the timestamps.
-        utc_offset: Offset the timestamps were written with, if any; `[time]` where it changes.
-        series: Which series of its panel it is of; empty where a file has one without a name.
-        filled: `[time, channels]`, where a value was missing and was filled in, from the rows
-            around it; None where none was.
+        utc_offset: UTC offset that the timestamps were written with; `[time]` if it changes, None
+            without one.
+        series: Name of the series in its panel; empty for a single series without a name.
+        filled: `[time, channels]`, whether a value was missing and was filled from rows around it;
+            None if no value was missing.
     """
 
     timestamps: Timestamps
@@ -40,14 +41,14 @@ class Table:
         return len(self.timestamps)
 
     def known(self, start: int = 0, end: int | None = None) -> NDArray[np.float64]:
-        """Rows with NaN where a value was filled in."""
+        """Rows with NaN for values that were filled in."""
         values = self.values[start:end]
         if self.filled is None:
             return values
         return np.where(self.filled[start:end], np.nan, values)
 
     def history(self, start: int, end: int) -> NDArray[np.float64]:
-        """Rows before an origin, filled from what is known before it alone."""
+        """Rows before an origin, with gaps filled from values before it alone."""
         if self.filled is None or start >= end:
             return self.values[start:end]
         last = latest(~self.filled[:end])[-1]

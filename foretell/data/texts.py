@@ -1,4 +1,4 @@
-"""Tables of separated values."""
+"""Text files of separated values."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def read_text(
     texts: frozenset[str],
     named: Sequence[str],
 ) -> Cells:
-    """Read a text.
+    """Read a text file.
 
     Args:
         path: The file.
-        content: Its bytes.
-        decimal: Its decimal mark; found if not given.
-        texts: Columns, in lower case, whose cells are names and no numbers.
-        named: Columns that it has to have.
+        content: Bytes of the file.
+        decimal: Decimal mark; found if not given.
+        texts: Columns, in lower case, that hold names and not numbers.
+        named: Columns that the file must have.
 
     Raises:
-        DataError: it is no table, or one without one of these columns.
+        DataError: it is not a table, or lacks one of these columns.
     """
     text = _decode(path, content)
     if _NO_TABLE.match(text):
@@ -71,20 +71,20 @@ def read_text(
             f"{path}: {place}no names of columns but data; add a line with a name for each column"
         )
     for name in named:
-        # A column without a name is called so later.
+        # A column without a name gets this name later.
         if name not in (*names, "unnamed"):
             raise DataError(f"{path}: {place}no column {name!r}; {suggestion(name, names)}")
     names = [name or f" {i}" for i, name in enumerate(names)]
     problems = Problems(str(path), "line", header.first + 1)
     cells = Cells(pd.DataFrame(), decimal or ".", problems, notes=header.notes)
     content, comments = _without_comments(text, header)
-    # As large as the file.
+    # Free the memory; the text is as large as the file.
     del text
     if comments:
         cells.notes.append(
-            f"{comments:,} lines that begin with # are passed over"
+            f"{comments:,} lines that begin with # are skipped"
             if comments > 1
-            else "a line that begins with # is passed over"
+            else "a line that begins with # is skipped"
         )
     cells.frame = _parse(path, content, header, names, cells.decimal, texts)
     if decimal is None:
@@ -98,7 +98,7 @@ def read_text(
 def _find_mark(
     path: Path, content: bytes, header: Header, frame: pd.DataFrame, texts: frozenset[str]
 ) -> Mark:
-    """The decimal mark, by columns of texts and, beside semicolons, what may be thousands."""
+    """The decimal mark, from columns of texts, and from possible thousands beside semicolons."""
     names = list(frame.columns)
     columns = [frame[name] for name in names if is_text(frame[name])]
     floats = {name for name in names if frame[name].dtype == "float64"}
@@ -114,14 +114,14 @@ def _find_mark(
 
 
 def _may_be_thousands(numbers: pd.Series) -> bool:
-    """Whether fractions could all be thousands, as 1.5 of 1.500 could."""
+    """Whether all fractions could be thousands, such as 1.5 from 1.500."""
     fractions = numbers[numbers % 1 > 0].abs()
     is_short = (fractions * 1000 - (fractions * 1000).round()).abs() < 1e-6
     return bool(fractions.between(1, 1000).all() and is_short.all())
 
 
 def _are_above_times(text: str, header: Header) -> bool:
-    """Whether a column of times has a name, so that the others' numbers are names too."""
+    """Whether the first column is times below a name; then numbers beside it are names too."""
     first = next(records(text, header.separator, header.start), None)
     return (
         first is not None
@@ -132,7 +132,7 @@ def _are_above_times(text: str, header: Header) -> bool:
 
 
 def _without_nameless(frame: pd.DataFrame, place: str) -> pd.DataFrame:
-    """Without columns of neither name nor value, as spreadsheets write them."""
+    """Drop columns that have neither a name nor values, which spreadsheets write."""
     nameless = {name for name in frame.columns if name.startswith(" ")}
     filled = {name for name in nameless if frame[name].notna().any()}
     if len(filled) > 1:
@@ -152,9 +152,9 @@ def _decode(path: Path, content: bytes) -> str:
 
 
 def _without_comments(text: str, header: Header) -> tuple[bytes, int]:
-    """The rows, lines that begin with `#` and are none of a series left empty; their count.
+    """The rows with comments left empty, and the number of comments, also above the names.
 
-    Those above the names are counted too.
+    A comment begins with `#`, and its first cell is not the name of a series.
     """
     start, found = header.start, header.comments
     if not text.startswith(COMMENT, start) and f"\n{COMMENT}" not in text[start:]:
@@ -165,7 +165,7 @@ def _without_comments(text: str, header: Header) -> tuple[bytes, int]:
         for record in records(text, header.separator, start)
         if text.startswith(COMMENT, record.start)
     ]
-    # Of a series whose rows may have fewer cells.
+    # Names of series that begin with `#`; their rows may have fewer cells.
     names = {record.cells[0] for record in marked if not is_comment(record, width)}
     pieces = []
     for record in marked:
@@ -187,7 +187,7 @@ def _parse(
     kept = {name for name in names if name.lower() in texts}
     try:
         with warnings.catch_warnings():
-            # Of a first row that is longer than the header, which `_check_widths` tells.
+            # For a first row that is longer than the header, which `_check_widths` reports.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 io.BytesIO(content),
@@ -215,7 +215,7 @@ def _parse(
 
 
 def _check_widths(path: Path, content: bytes, header: Header) -> None:
-    """Name the rows with more cells than there are columns."""
+    """Report rows with more cells than there are columns."""
     problems = Problems(str(path), "line", header.first + 1)
     width = len(header.names)
     long: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Tables whose columns are times, with several times in each row."""
+"""Wide tables, whose columns are times, with several times in each row."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _YEAR = re.compile(r"[Xx]?((?:1[6-9]|20)\d\d)(?: \[YR\d{4}\])?")
 _COUNTED = re.compile(
     r"(?i)(d|day|t|w|wk|week|m|month|q|h|he|hr|hour|step|p|sp|period|value)?[ _]?(\d{1,4})"
 )
-# What is counted, as pandas calls it.
+# Aliases of pandas for the counted units.
 _UNITS = {"w": "W", "m": "M", "q": "Q", "h": "h"}
 _HOURLY = ("", "h", "he", "hr", "hour", "p", "sp", "period")
 _DAILY = ("", "d", "day", "value")
 _CLOCK = re.compile(r"\d\d?[:.h]\d\d(?:[:.]\d\d)?.*")
 _DAY = np.timedelta64(1, "D")
-# So few are no table of times; a month has as many days, a day as many hours.
+# Least number of columns that are times, of days in a month, and of hours in a day.
 _LEAST, _DAYS, _HOURS = 3, 28, 24
-# Names that are looked at before all of them are.
+# Number of names that are tried first.
 _SAMPLE = 20
 _MONTHS, _QUARTERS = 12, ("q1", "q2", "q3", "q4")
 
@@ -41,10 +41,10 @@ class _Wide(NamedTuple):
     """Columns that are times.
 
     Attributes:
-        kind: What they are.
-        times: Their names.
-        name: What a column of them is called; `ds` if it holds whole times.
-        beside: The columns that are one time with it.
+        kind: Kind of the columns, such as `years`.
+        times: Names of the columns.
+        name: Name of the long column; `ds` if it holds whole times.
+        beside: Columns that form one time with it.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class _Wide(NamedTuple):
 
 
 def may_be_times(names: Sequence[str]) -> bool:
-    """Whether numbers are names of columns: years, or what counts from 0 or 1."""
+    """Whether the names include years, or numbers that count from 0 or 1."""
     numbers = [int(name) for name in names[1:] if name.isdigit()]
     steps = set(np.diff(numbers).tolist())
     counts = steps == {1} or steps in ({30, 70}, {100})
@@ -63,13 +63,13 @@ def may_be_times(names: Sequence[str]) -> bool:
 
 
 def refuse_wide(cells: Cells) -> None:
-    """Refuse a table of which the columns are times, and say how to make a long one of it.
+    """Refuse a wide table; the message has code that makes a long one.
 
     Args:
         cells: The table.
 
     Raises:
-        DataError: it is such a table.
+        DataError: the table is wide.
     """
     frame = cells.frame
     found = _find(frame)
@@ -105,13 +105,13 @@ def refuse_wide(cells: Cells) -> None:
     code += ".to_csv('long.csv', index=False)"
     raise DataError(
         f"{cells.problems.name}: the columns {times[0]!r} to {times[-1]!r} {what}; expected a row "
-        f"for each time: python -c {shlex.quote(code)} writes them to long.csv{remark}; where they "
-        "are channels, --channels says so"
+        f"for each time: python -c {shlex.quote(code)} writes them to long.csv{remark}; if they "
+        "are channels, name them with --channels"
     )
 
 
 def _maybe_times(names: list[str]) -> list[str]:
-    """Names that are times; none where a sample of many has none, for each takes a while."""
+    """Names that are times; empty if a sample has none, since each test is slow."""
     sample = names[:: max(1, len(names) // _SAMPLE)]
     if not any(looks_like_timestamp(name) for name in sample):
         return []
@@ -153,7 +153,7 @@ def _hold_times(frame: pd.DataFrame, names: Sequence[str]) -> bool:
 
 
 def _parts_of_times(frame: pd.DataFrame, names: list[str]) -> _Wide | None:
-    """Columns that are one time with another column: months, hours, days, quarters."""
+    """Columns that form times with another column: months, hours, days or quarters."""
     months = [name for name in names if not name.isdigit() and month_of(name)]
     year = next((name for name in names if part_called(name) == "year"), None)
     numbers = [name for name in names if name.isdigit()]
@@ -186,13 +186,13 @@ def _is_counted(name: str, before: Sequence[str]) -> bool:
 
 
 def _counts(names: Sequence[str], least: int, most: int) -> bool:
-    """Whether names count from 1 on."""
+    """Whether the numbers at the ends of names count from 1."""
     numbers = [int(found[0]) for name in names if (found := re.search(r"\d+$", name))]
     return least <= len(names) <= most and numbers == list(range(1, len(names) + 1))
 
 
 def _cover_a_day(names: Sequence[str]) -> bool:
-    """Whether names are times of the day at equal steps."""
+    """Whether names are times of a whole day at equal steps."""
     plain = [name if _CLOCK.fullmatch(name) else re.sub(r"^\D+", "", name) for name in names]
     spans = read_clock(pd.Series(plain))
     if spans is None or np.isnat(spans).any():

@@ -1,4 +1,4 @@
-"""Texts of times, made plain: intervals, names of zones, clocks written in other ways."""
+"""Normalisation of texts of times: intervals, names of zones, unusual clocks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from foretell.data.errors import DataError
 from foretell.data.months import in_english, is_english
 
-# How far a clock is from UTC, and what it is called.
+# The UTC offset of a clock, and the name of its zone.
 OFFSET = r"(?<=:\d\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)"
 ZONE = re.compile(r"(?<=[\dMm]) \(?(?!UTC|GMT|OCT|SEPT|SAT)[A-Z]{1,3}[DS]?T\)?(?= |$)")
 # A zone beside an offset: +0100 (Central European Time), +0000 UTC, GMT+0100, (UTC+01:00).
 _ZONED = re.compile(
     r"(?<=:\d\d)( ?)(?:GMT|UTC|\((?:GMT|UTC))?([+-]\d\d:?\d\d)\)?(?: UTC| GMT| \([^)]*\))?$"
 )
-# Arrow's expressions know no escapes of these.
+# Literal characters, since regular expressions of Arrow do not know these escapes.
 _DASHES = "\u2013\u2014"
 _HOUR_SIGNS = "\u65f6\u6642"
-# What is said after the hour.
+# Words after the hour.
 SAID = rf"(?:uhr|hrs?|hours?|o'clock|h|[{_HOUR_SIGNS}])\.?"
 _HALF = re.compile(r"(?i)(?<=\d)(?!(?-i: [AP]M)(?: |$)) ?([ap])\.? ?(?:m\.?)?(?= |$)")
 _SAID = re.compile(rf"(?i)(?<=:\d\d) ?{SAID}(?= |$)")
 _SAID_HOUR = re.compile(rf"(?i)([ T]\d\d?) ?{SAID}$")
-# A date, and what may stand between it and a time of the day: it is no interval.
+# A date, and separators between it and a time of the day, which do not make an interval.
 _NAME = r"[^\W\d_]{3,10}\.?"
 _DATE = (
     r"\d{4}[-/.:]\d\d?[-/.:]\d\d?|\d\d?[-/.]\d\d?[-/.]\d\d(?:\d\d)?|\d{8}"
@@ -38,7 +38,7 @@ _TIME = r"\d\d?(?:[:h]\d\d(?:[:m]\d\d(?:[.,]\d+)?s?)?| ?[AaPp]\.? ?[Mm]\.?).*|\d
 _JOINED = re.compile(rf"({_DATE})(?:{_AND})({_TIME})")
 _TURNED = re.compile(rf"(\d\d?:\d\d(?::\d\d)?(?: [AP]M)?),? ({_DATE})")
 _JOINED_DIGITS = re.compile(rf"({_DATE})[-_:](\d\d)(?:(\d\d)(\d\d)?)?")
-# A time of the day after a date, or how far a clock is from UTC.
+# A time of the day after a date, or a UTC offset.
 _EITHER = re.compile(r"\d{4}-\d\d-\d\d-(\d\d):?(\d\d)")
 _COLONS = re.compile(r"^(\d{4}):(\d\d):(\d\d)(?=[ T])")
 # Both ends of an interval; the second may be a time of the day alone.
@@ -47,7 +47,7 @@ _BETWEEN += r"|-(?=\d\d?[./]\d\d?[./]\d{4})"
 _INTERVAL = re.compile(rf"(.{{4,}}?)(?:{_BETWEEN})(.{{2,}}?)")
 _IN_BRACKETS = re.compile(r"[(\[](.{4,}?), (.{4,}?)[)\]]")
 _HOURS = re.compile(rf"(\d.*[./-].*[ T])(\d\d?) ?[-{_DASHES}] ?(\d\d?)(?: ?h)?")
-# Those without spaces, which look like offsets from UTC: 00:00-01:00.
+# Intervals without spaces, which look like UTC offsets: 00:00-01:00.
 _TIGHT = re.compile(r"(.+[ T](\d\d?):(\d\d)(?::\d\d)?)-(\d\d?):(\d\d)(?::\d\d)?")
 _CLOCK = re.compile(
     r"(.*[ T])(\d{1,2})(?:[.h](\d\d)(?:[.m](\d\d)s?)?|-([0-5]\d)(?:-([0-5]\d))?)([.,]\d+)?( [AP]M)?"
@@ -57,22 +57,22 @@ _WEEKDAY = re.compile(
     r"|(?:mon|diens|donners|frei|sams|sonn)tag|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche"
     r"|lun|mer|jeu|ven|sam|dim)[.,]{0,2} (?=.*\d)"
 )
-# After a whole date, of which 24 may be the year otherwise.
+# Hour 24 after a complete date; otherwise 24 may be the year.
 _MIDNIGHT = r"(?=.*\d{4}|.*[ T]24:?00)(\d.*\d,?[ T])24"
 _MIDNIGHT += r"((?::?00){0,2}(?:[.,]0+)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))?)"
 _MIDNIGHT_OF_DIGITS = r"(\d{8})24((?:00){0,2})"
 _STARTS = "times are intervals, and are read by their starts"
-# Cells that tell how the others are written.
+# Number of cells that show the form of the others.
 _TELLING = 5
 
 
 class Written(NamedTuple):
-    """Times as most people write them.
+    """Texts of times in usual forms.
 
     Attributes:
-        texts: `[rows]`.
-        is_end: `[rows]`, whether a text was the end of a day (24:00) and is its start.
-        notes: What was made of them.
+        texts: `[rows]`, the texts.
+        is_end: `[rows]`, whether 24:00, the end of a day, was replaced by its start.
+        notes: Notes for the reader on the changes.
     """
 
     texts: pd.Series
@@ -81,14 +81,14 @@ class Written(NamedTuple):
 
 
 def made_plain(texts: pd.Series, date_format: str | None = None) -> Written:
-    """Make texts plain.
+    """Rewrite texts in usual forms.
 
     Args:
-        texts: `[rows]` texts, none of them missing.
-        date_format: Their form, if it is known.
+        texts: `[rows]` texts, without missing ones.
+        date_format: Format of the texts, if it is known.
 
     Raises:
-        DataError: what follows the dates may be a time of the day or an offset from UTC.
+        DataError: the end of the texts may be a time of the day or a UTC offset.
     """
     notes = []
     head = texts.iloc[:_TELLING]
@@ -98,7 +98,7 @@ def made_plain(texts: pd.Series, date_format: str | None = None) -> Written:
         texts = texts.map(in_english).astype("str")
     if texts.str.contains(ZONE).any():
         texts = texts.str.replace(ZONE, "", regex=True)
-        notes.append("names of time zones beside the times are left out; --time-zone tells whose")
+        notes.append("names of time zones beside the times are ignored; --time-zone sets the zone")
     for pattern, plain in (
         (_ZONED, r"\1\2"),
         (_HALF, lambda found: f" {found[1].upper()}M"),
@@ -130,10 +130,10 @@ def made_plain(texts: pd.Series, date_format: str | None = None) -> Written:
 
 
 def _parted(texts: pd.Series, date_format: str | None) -> pd.Series:
-    """Dates and times of the day with a space between them alone."""
+    """Dates and times of the day with a space between them."""
     head = texts.iloc[:_TELLING]
     if date_format is None and _all_are(texts, _EITHER):
-        # An offset is the same in all rows but for summer, and no clock is 13 hours behind.
+        # An offset has one value, or two with summer time, and no clock is 13 hours behind.
         after = texts.str.extract(rf"^{_EITHER.pattern}$").astype(int)
         if len(after.drop_duplicates()) <= 2 and after[0].max() <= 12 and head.str[:10].is_unique:
             colon = ":" if ":" in head.iloc[0] else ""
@@ -156,14 +156,14 @@ def _parted(texts: pd.Series, date_format: str | None) -> pd.Series:
 
 
 def _starts(texts: pd.Series) -> pd.Series | None:
-    """The starts of intervals, if the texts are such."""
+    """The starts of intervals; None if the texts are not intervals."""
     head = texts.iloc[:_TELLING]
     if _all_are(texts, _TIGHT):
         tight = texts.str.extract(rf"^{_TIGHT.pattern}$")
         minutes = tight[[1, 2, 3, 4]].astype(int)
         ends = minutes[3] * 60 + minutes[4]
         lengths = (ends - minutes[1] * 60 - minutes[2]) % 1440
-        # An offset from UTC is the same in many rows; the end of an interval goes with its start.
+        # A UTC offset repeats in many rows; the end of an interval moves with its start.
         is_end = ends.nunique() > 1 or ends.iloc[0] > 18 * 60
         if not tight[0].str.match(r"\d{4}-").all() or (lengths.nunique() == 1 and is_end):
             return tight[0]
@@ -176,7 +176,7 @@ def _starts(texts: pd.Series) -> pd.Series | None:
     found = head.str.extract(rf"^{pattern.pattern}$")
     if not found.map(lambda part: bool(re.search(r"\d", str(part)))).all(axis=None):
         return None
-    # A day and a year with a mark between them are no interval.
+    # A day and a year with a separator between them are not an interval.
     if not found[1].str.contains(r"[:T/.P-]").all():
         return None
     starts = texts.str.extract(rf"^{pattern.pattern}$")[0]

@@ -128,8 +128,8 @@ def test_outputs_that_are_not_of_the_form(outputs: list[object], message: str) -
     ("choice", "message"),
     [
         (("s.keys", "s.scores"), None),
-        (("s.keys", "s.nothing"), "s.keys by s.nothing are no outputs"),
-        (("s.scores", "s.keys"), "s.scores by s.keys are no outputs"),
+        (("s.keys", "s.nothing"), "expected outputs s.keys in int64 and s.nothing in float32"),
+        (("s.scores", "s.keys"), "expected outputs s.scores in int64 and s.keys in float32"),
         (("s.keys", "s.others"), "s.keys and s.others differ in shape"),
         (("s.keys", "s.more"), "s.keys and s.more differ in shape"),
         (("s.one", "s.number"), "s.one and s.number differ in shape"),
@@ -159,8 +159,8 @@ def test_choices_are_of_outputs(choice: tuple[str, str], message: str | None) ->
         ("circulant", STEPS, Axis(length=5, start=-5), None, "key: expected steps or patches"),
         ("circulant", STEPS, Axis(length=6, stride=2), None, "key: expected steps or patches"),
         ("circulant", CLUSTERS, CLUSTERS, None, "key: expected steps or patches"),
-        ("circulant", STEPS, STEPS, 2, "per_channel: the map is not that of a channel"),
-        ("dense", CHANNELS, STEPS, 2, "per_channel: the map is not that of a channel"),
+        ("circulant", STEPS, STEPS, 2, "per_channel: this stage has one map for all channels"),
+        ("dense", CHANNELS, STEPS, 2, "per_channel: this stage has one map for all channels"),
         ("dense", STEPS, STEPS, 0, "greater than or equal to 1"),
     ],
 )

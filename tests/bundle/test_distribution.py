@@ -165,7 +165,7 @@ def test_levels_ascend_between_0_and_1(levels: tuple[float, ...]) -> None:
 
 def test_levels_are_those_of_quantiles_alone() -> None:
     for fields in ({"family": "quantiles"}, {"family": "normal", "levels": (0.5,)}):
-        with pytest.raises(ValidationError, match="levels: of the family quantiles, and of no"):
+        with pytest.raises(ValidationError, match="levels: the family quantiles needs them"):
             Distribution(parameters=("loc", "scale"), **fields)
     with pytest.raises(ValidationError, match="parameters: expected 0"):
         Distribution(family="quantiles", levels=(0.1, 0.5), parameters=("0.5", "0.1"))
