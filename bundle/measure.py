@@ -19,7 +19,7 @@ LARGEST_DEVIATION = 1e-3
 def deviations(
     scaler: Scaler, history: Floats, targets: Sequence[int] | None
 ) -> NDArray[np.float64]:
-    """The scale `[targets]` of errors of forecasts that are smaller than it.
+    """The least size `[targets]` that errors of forecasts are relative to.
 
     These are standard deviations of the training rows, or of the compared windows where the scaler
     has none. A channel that is constant in both counts with its level.

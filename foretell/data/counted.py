@@ -75,7 +75,7 @@ def _are_counted(
 ) -> bool:
     """Whether short days count all parts in order, without leaving out those that a clock skips.
 
-    A day that starts late or ends before the clock changes does not count.
+    False if a day begins late or ends before the clock changes, since it shows nothing.
     """
     if first not in (_NOTHING, part):
         return False

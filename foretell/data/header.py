@@ -245,7 +245,7 @@ def _is_name_of_times(name: str, above: str) -> bool:
 
 
 def is_comment(record: Record, width: int) -> bool:
-    """Whether a line below the names is a comment: it begins with `#` and is not `width` cells."""
+    """Whether a line below the names is a comment: `#` first, and not `width` cells."""
     return record.cells[0].startswith(COMMENT) and len(record.cells) != width
 
 

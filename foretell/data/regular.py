@@ -54,7 +54,7 @@ def made_regular(
     frequency: Frequency | None,
     zone: ZoneInfo | None,
 ) -> Moments:
-    """Move times that are slightly off their steps; read midnights of a zone in UTC as such.
+    """Move times slightly off their steps onto them; read days of a zone in UTC as UTC.
 
     Args:
         moments: Times of the rows.

@@ -1,1 +1,1 @@
-"""Checkpoints of other code bases, read as ours."""
+"""Import of checkpoints from other code bases."""

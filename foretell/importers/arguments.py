@@ -1,4 +1,4 @@
-"""Arguments of published training code: their values with provenance, and how they are given."""
+"""Arguments of published training code: values with provenance, and options to set them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foretell.importers.errors import ImporterError
 
 
 class Argument(NamedTuple):
-    """The value of an argument, and where it comes from."""
+    """The value of an argument, and its provenance."""
 
     value: Any
     provenance: str
@@ -23,12 +23,12 @@ Values = Mapping[str, Any]
 
 
 class Option(NamedTuple):
-    """An argument that can be given.
+    """An argument that a user may set.
 
     Attributes:
-        kind: Its type.
-        meaning: For messages about a missing one.
-        settable: Whether it can be given by itself; else it is read from settings and scripts only.
+        kind: Type of the value.
+        meaning: Meaning of the argument, for help and messages.
+        settable: Whether `--set` takes it; otherwise only settings and scripts have it.
     """
 
     kind: Any
@@ -63,21 +63,21 @@ OPTIONS: Mapping[str, Option] = {
     "factor": Option(float, "lags kept, in units of ln(length)"),
     "moving_avg": Option(PositiveInt, "steps of the moving average"),
     "embed": Option(Literal["timeF", "fixed", "learned"], "timeF, fixed or learned"),
-    "freq": Option(str, "s, t, h, d, b, w or m: which calendar features were given"),
+    "freq": Option(str, "s, t, h, d, b, w or m: the frequency, which sets the calendar features"),
     "patch_len": Option(PositiveInt, "steps of a patch"),
     "stride": Option(PositiveInt, "steps from one patch to the next"),
     "padding_patch": Option(Literal["end", "None"], "end or None"),
     "revin": Option(_Switch, "1 if each window is normalised, else 0"),
-    "affine": Option(_Switch, "1 if that has trained parameters, else 0"),
+    "affine": Option(_Switch, "1 if the normalisation has trained parameters, else 0"),
     "subtract_last": Option(_Switch, "1 if it subtracts the last value, 0 if the mean"),
     "individual": Option(_Switch, "1 with a head per channel, else 0"),
     "decomposition": Option(_Switch, "1 with a network each for trend and rest, else 0"),
     "kernel_size": Option(PositiveInt, "steps of the decomposition's moving average"),
     "marks": Option(_Switch, "1 if calendar features are tokens next to the channels, else 0"),
 }
-# TFB's name.
+# Names of arguments in TFB.
 ALIASES = {"horizon": "pred_len"}
-# The Time-Series-Library puts the task in front, and since 2024 has `expand` and `dc`; other forks
+# The Time-Series-Library puts the task in front and since 2024 adds `expand` and `dc`; other forks
 # leave out `dt`.
 _SETTING = re.compile(
     r"(?:(?:(?P<task_name>(?:long|short)_term_forecast|zero_shot_forecast|imputation|"
@@ -94,7 +94,7 @@ def values_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def with_provenance(values: Values, provenance: str) -> Arguments:
-    """Values that all come from one place; those with a provenance stay."""
+    """Values with a provenance; values that have one keep it."""
     return {
         name: value if isinstance(value, Argument) else Argument(value, provenance)
         for name, value in values.items()
@@ -102,11 +102,11 @@ def with_provenance(values: Values, provenance: str) -> Arguments:
 
 
 def read_arguments(given: Mapping[str, object], provenance: str | None = None) -> Arguments:
-    """Read the options that matter here out of named values; all others are left out.
+    """Read the known options from named values and ignore all others.
 
     Args:
-        given: Values by the published names, as text, numbers or truth values.
-        provenance: Where they come from; None for flags, each of which names itself.
+        given: Values by the published names, as text, numbers or booleans.
+        provenance: Provenance of the values; None for `--set`.
 
     Raises:
         ImporterError: a value does not fit its option; the message names it and its provenance.
@@ -127,14 +127,14 @@ def read_arguments(given: Mapping[str, object], provenance: str | None = None) -
 
 
 def read_setting(name: str, provenance: str) -> Arguments | None:
-    """Read the arguments that the name of a checkpoint's folder spells out.
+    """Read the arguments in the name of a checkpoint's folder.
 
     Args:
-        name: Such as `…_ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128_fc1_ebtimeF_…`.
-        provenance: What to call the folder.
+        name: Name such as `…_ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128_fc1_ebtimeF_…`.
+        provenance: Provenance of the arguments.
 
     Returns:
-        None if the name is none of that form.
+        None if the name has another form.
     """
     found = _SETTING.fullmatch(name)
     if found is None:

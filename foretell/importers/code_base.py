@@ -1,4 +1,4 @@
-"""How a source file describes published code that saves a state_dict alone."""
+"""Descriptions of published code that saves a plain state_dict."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ State = Mapping[str, Tensor]
 
 
 class Architecture(NamedTuple):
-    """An architecture, as the code has it.
+    """An architecture of published code.
 
     Attributes:
-        keys: Its keys, in the form that a checkpoint has them in.
-        stored: The arguments that are read from a checkpoint, given the others that are known.
-        fields: The arguments it depends on, in the order to show them, and the field of our
-            configuration that takes each as it stands; None where `configure` reads it.
-        configure: Fields that no argument gives as it stands.
-        prepare: The weights, changed where the code computes with them otherwise.
+        keys: Returns the keys of a checkpoint.
+        stored: Returns the arguments that a checkpoint determines, given other known ones.
+        fields: Arguments that the model depends on, in display order, each with the field of our
+            configuration that takes it unchanged; None where `configure` reads it.
+        configure: Returns the other fields of our configuration.
+        prepare: Returns the weights, converted where the published code uses them differently.
     """
 
     keys: Callable[[State], KeyMap]
@@ -39,11 +39,11 @@ class CodeBase(NamedTuple):
     """A code base.
 
     Attributes:
-        title: What to call it.
-        architectures: Those that are read, by our names.
+        title: Name of the code base, for messages.
+        architectures: Supported architectures, by our names.
         defaults: Values of options that a command leaves out.
-        fixed: Arguments that its code fixes, given the others.
-        target_last: Whether it moves the target to the last channel of custom data.
+        fixed: Returns the arguments that the code fixes, given the others.
+        target_last: Whether the code moves the target to the last channel of custom data.
     """
 
     title: str
@@ -54,15 +54,15 @@ class CodeBase(NamedTuple):
 
 
 def has(state: State, part: str) -> bool:
-    """Whether a key contains this."""
+    """Whether a key contains `part`."""
     return any(part in key for key in state)
 
 
 def sizes(state: State, places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    """Arguments that are the length of an axis of a key.
+    """Arguments that are the length of an axis of a tensor.
 
     Raises:
-        ImporterError: a key is missing, or has no such axis.
+        ImporterError: a key is missing, or its tensor lacks the axis.
     """
     for name, (key, axis) in places.items():
         if key not in state:
@@ -73,7 +73,7 @@ def sizes(state: State, places: Mapping[str, tuple[str, int]]) -> dict[str, int]
 
 
 def numbers(state: State, template: str) -> int:
-    """How many different numbers keys have in place of `#`."""
+    """The number of distinct numbers that keys have in place of `#`."""
     pattern = re.compile(re.escape(template).replace(r"\#", r"(\d+)"))
     return len({found[1] for key in state if (found := pattern.match(key))})
 
@@ -85,11 +85,11 @@ def count_patches(values: Values) -> int:
 
 
 def steps_of_patches(patches: int, values: Values) -> dict[str, Argument]:
-    """`stride` and `padding_patch`, where only one of each gives this number of patches.
+    """`stride` and `padding_patch`, if only one value of each gives this number of patches.
 
     Args:
-        patches: What the checkpoint has.
-        values: What is known; without `seq_len` nothing can be found.
+        patches: Number of patches in the checkpoint.
+        values: Known arguments; without `seq_len` the result is empty.
 
     Raises:
         ImporterError: no stride and padding give this number.

@@ -1,4 +1,4 @@
-"""From a checkpoint of others to a model and all that is known about it."""
+"""Conversion of a published checkpoint to a model and its description."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from foretell.training.windows import Windows
 
 
 class Imported(NamedTuple):
-    """An adopted model in eval mode.
+    """An imported model in eval mode.
 
     Attributes:
-        info: All that is known about it.
+        info: Description of the model.
         model: The model.
-        arguments: Those it depends on, each with its provenance.
+        arguments: Arguments that the model depends on, with their provenance.
     """
 
     info: CheckpointInfo
@@ -40,12 +40,12 @@ class Imported(NamedTuple):
 
 
 def import_checkpoint(request: Request) -> Imported:
-    """Adopt a checkpoint; with data, measure it on all windows of its test split.
+    """Import a checkpoint; with data, measure it on all windows of its test split.
 
     Raises:
-        DataError: the data cannot be read, is too short, or lies beyond the bounds.
-        ImporterError: the checkpoint cannot be adopted; the message says why, or names what is
-            missing.
+        DataError: the data cannot be read, is too short, or exceeds the bounds.
+        ImporterError: the checkpoint cannot be imported; the message has the reason or the missing
+            arguments.
     """
     _check_frequency(request.frequency)
     own = FOLDERS.get(request.source or "")
@@ -57,7 +57,7 @@ def import_checkpoint(request: Request) -> Imported:
     head, arguments = saved.model.head, saved.arguments
     if head is not None and head.is_of_counts and not request.unscaled:
         raise ImporterError(
-            f"{head.described.family}: of counts, which are trained on as they are: --no-scaler"
+            f"{head.described.family}: counts are trained without a scaler: add --no-scaler"
         )
     panel = saved.panel
     if request.data is None:
@@ -65,16 +65,16 @@ def import_checkpoint(request: Request) -> Imported:
     elif panel is None:
         if request.scaler is None and not request.unscaled:
             raise ImporterError(
-                "what its values were divided by has to be given: --mean and --std, or --no-scaler "
-                "where it was trained on them as they are"
+                "the scaler is unknown: give --mean and --std, or --no-scaler if the model was "
+                "trained on unscaled values"
             )
         panel = read_panel(request, arguments)
     names = _check_channels(request, panel, saved.model.config.channels)
     if panel is not None and "split" not in arguments:
         if "split" not in request.arguments:
             raise ImporterError(
-                "split: which rows of the data it was trained on has to be given: ett_hour, "
-                "ett_minute, custom, or three fractions such as 0.7,0.1,0.2"
+                "split: the training rows are unknown: give ett_hour, ett_minute, custom, or three "
+                "fractions such as 0.7,0.1,0.2"
             )
         arguments["split"] = Argument(request.arguments["split"], "--set")
     info = _describe(request, saved.model, panel, names, arguments)
@@ -89,7 +89,7 @@ def _check_frequency(frequency: str | None) -> None:
 
 
 def _check_of_folders(read: set[str], request: Request) -> None:
-    """Refuse options for what is read from a folder."""
+    """Refuse options that are read from the folder."""
     options = {"arch": request.architecture, "setting": request.setting, "config": request.script}
     given = {
         name for name, value in options.items() if value is not None
@@ -99,7 +99,7 @@ def _check_of_folders(read: set[str], request: Request) -> None:
 
 
 def _with_saved(request: Request, saved: SavedModel) -> tuple[Request, Arguments]:
-    """The request with what the checkpoint alone has, and that with its provenance."""
+    """The request, completed from the checkpoint, and the values taken with their provenance."""
     taken: Arguments = {}
     if saved.channels is not None and request.channels is None:
         names = saved.channels.value
@@ -110,12 +110,12 @@ def _with_saved(request: Request, saved: SavedModel) -> tuple[Request, Arguments
         taken["frequency"] = saved.frequency
     if saved.unscaled and request.scaler is None:
         request = replace(request, unscaled=True)
-        taken["scaler"] = Argument("values as they are", "the library")
+        taken["scaler"] = Argument("unscaled values", "the library")
     return request, taken
 
 
 def _check_channels(request: Request, panel: Panel | None, count: int) -> tuple[str, ...]:
-    """The names of the channels; refuse those that are not of so many."""
+    """The names of the channels; raise if their number is not `count` or one repeats."""
     names = (request.channels or ()) if panel is None else panel.channels
     if panel is not None and len(names) != count:
         raise ImporterError(
@@ -136,11 +136,11 @@ def _describe(
     names: tuple[str, ...],
     arguments: Arguments,
 ) -> CheckpointInfo:
-    """All there is to know about the model; with data, its accuracy too."""
+    """Describe the model; with data, measure its accuracy too."""
     config, scaler, source, test = model.config, request.scaler, None, None
     if request.unscaled:
         if scaler is not None:
-            raise ImporterError("--no-scaler: there are --mean and --std")
+            raise ImporterError("--no-scaler: cannot be combined with --mean and --std")
         scaler = Scaler.identity(config.channels)
     if scaler is not None and len(scaler.mean) != config.channels:
         raise ImporterError(
@@ -176,10 +176,10 @@ def _describe(
 
 
 def _check_target(request: Request, targets: Sequence[str]) -> None:
-    """Refuse a target by its name that is not what a model of one target forecasts."""
+    """Refuse the name of a target that a model of one target does not forecast."""
     name = request.arguments.get("target", targets[0])
     if len(targets) == 1 and name != targets[0]:
         raise ImporterError(
             f"target {name}: the model forecasts its last channel, which is {targets[0]}; "
-            "--channels puts another one there"
+            "choose another order with --channels"
         )

@@ -1,4 +1,4 @@
-"""The data a checkpoint was trained on, and what has to be given where there are none."""
+"""The training data of a checkpoint, and the options that replace it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from foretell.importers.saved import Request
 
 
 def read_panel(request: Request, arguments: Arguments) -> Panel | None:
-    """Read the CSV, if any: the channels named, the target alone for a model of it, or all.
+    """Read the data, if any: the named channels, only the target for `features` S, or all.
 
     Raises:
-        DataError: the file holds no such time series.
+        DataError: the file does not hold such time series.
     """
     if request.data is None:
         return None
@@ -32,22 +32,22 @@ def read_panel(request: Request, arguments: Arguments) -> Panel | None:
 
 
 def is_moved(panel: Panel, arguments: Arguments, request: Request, *, target_last: bool) -> bool:
-    """Whether the published code picks the target, or, by `target_last`, puts it last."""
+    """Whether the published code selects the target or, with `target_last`, puts it last."""
     if request.channels is not None or len(panel.channels) == 1:
         return False
     values = values_of(arguments)
     if values.get("enc_in") == 1:
         return True
-    # Without a size of their number among its weights, no channel differs from another.
+    # If no weight depends on the number of channels, their order does not matter.
     differ = "enc_in" in values or values.get("features") == "MS"
     return target_last and differ and not str(values.get("split")).startswith("ett_")
 
 
 def arranged(panel: Panel, arguments: Arguments) -> tuple[str, ...]:
-    """The channels as the published code orders them around its target.
+    """The channels in the order of the published code, with the target last.
 
     Raises:
-        ImporterError: the target is no channel.
+        ImporterError: the target is not a channel.
     """
     names, target = panel.channels, str(arguments["target"].value)
     if target not in names:
@@ -57,21 +57,21 @@ def arranged(panel: Panel, arguments: Arguments) -> tuple[str, ...]:
 
 
 def check_described(request: Request) -> None:
-    """Refuse a request without data that does not describe them."""
+    """Refuse a request without data that lacks channels, frequency or scaler."""
     scaled = request.unscaled or request.scaler is not None
     if request.channels is None or request.frequency is None or not scaled:
         raise ImporterError(
-            "without --data, its channels' names, spacing and scale have to come from "
+            "without --data, give names, spacing and scale of the channels with "
             "--channels, --frequency, --mean and --std (or --no-scaler)"
         )
 
 
 def split_rows(split: str) -> Splits:
-    """The rows of `ett_hour`, `ett_minute`, `custom`, or fractions such as `0.6,0.2,0.2`.
+    """Splits for `ett_hour`, `ett_minute`, `custom`, or fractions such as `0.6,0.2,0.2`.
 
     Raises:
         DataError: the fractions do not add up to 1.
-        ImporterError: the text is none of these.
+        ImporterError: the text has another form.
     """
     known = {"ett_hour": Splits.ett_hourly, "ett_minute": Splits.ett_minute}
     known |= {"custom": Splits.by_fraction}
@@ -87,10 +87,10 @@ def split_rows(split: str) -> Splits:
 
 
 def read_scaler(mean: str | None, std: str | None) -> Scaler | None:
-    """Mean and standard deviation, as numbers or as files of them: `.npy`, JSON or text.
+    """The scaler from mean and standard deviation, as numbers or as `.npy`, JSON or text files.
 
     Raises:
-        ImporterError: a text holds no numbers, or they do not fit together.
+        ImporterError: a text holds no numbers, or the numbers do not fit together.
     """
     if mean is None and std is None:
         return None

@@ -1,10 +1,10 @@
-"""Errors of adopting a checkpoint."""
+"""Errors of imports."""
 
 from pydantic import ValidationError
 
 
 class ImporterError(ValueError):
-    """A file that cannot be adopted as requested; the message says what is wrong and what to do."""
+    """A file cannot be imported as requested; the message has the reason and the remedy."""
 
 
 def explained(error: Exception) -> str:

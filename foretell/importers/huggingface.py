@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's transformers: `config.json`, and weights, in one file or in shards."""
+"""Folders of Hugging Face's transformers: `config.json`, and weights in one file or in shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foretell.importers.saved import Request, SavedModel
 from foretell.models.forecaster import ARCHITECTURES
 
 CONFIG = "config.json"
-# Preferred in this order.
+# Files in order of preference.
 _WEIGHTS: Mapping[str, Callable[[Path], State]] = {
     "model.safetensors": read_safetensors,
     "pytorch_model.bin": read_state,
@@ -31,14 +31,14 @@ def read(request: Request) -> SavedModel:
     """Read a folder that `save_pretrained` wrote, which holds one model.
 
     Raises:
-        ImporterError: it is none, or of a model that is not read, or something has to be given; the
-            message names file and field or key.
+        ImporterError: it is not such a folder, its model is not supported, or an option is missing;
+            the message names file and field or key.
     """
     folder = request.file
     own = FOLDERS["huggingface"].keys()
     given = {name: value for name, value in request.arguments.items() if name in own}
     if request.member is not None:
-        raise ImporterError(f"--alias {request.member}: {folder} holds one model alone")
+        raise ImporterError(f"--alias {request.member}: {folder} holds only one model")
     path = folder / CONFIG
     found = _read_json(path)
     kind = _kind(path, found)
@@ -65,7 +65,7 @@ def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
             return one
     kinds = ", ".join(map(str, names if isinstance(names, list) else [kind]))
     read = ", ".join(one.title for one in _READ)
-    raise ImporterError(f"{path}: a model of {kinds} is not read; adopted are {read}")
+    raise ImporterError(f"{path}: {kinds} is not supported; expected one of {read}")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _read_weights(folder: Path, keys: KeyMap) -> State:
             for key, tensor in unwrap(found, [keys]).items()
         }
     names = " nor ".join(_WEIGHTS)
-    raise ImporterError(f"{folder}: neither {names} is there, nor an index of shards of one")
+    raise ImporterError(f"{folder}: neither {names} is there, nor an index of their shards")
 
 
 def _read_shards(index: Path, reader: Callable[[Path], State]) -> State:

@@ -24,7 +24,7 @@ from foretell.importers.keys import KeyMap, rows
 from foretell.models.layers.feed_forward import Activation
 from foretell.timeaxis.calendar import Feature
 
-# What GluonTS calls features of ours, which the library's examples take.
+# Names in GluonTS, which the library's examples use, and our names of features.
 _GLUONTS = {
     "second_of_minute": "second",
     "minute_of_hour": "minute",
@@ -44,10 +44,10 @@ _FEED_FORWARD = """
     fc2.*  feed_forward.contract.*
 """
 _VALUE = "model.{}.value_embedding.value_projection.{}"
-# The static features of an Autoformer, as they are in each token.
+# Key of the static features of an Autoformer, which are part of each token.
 _STATIC = "model.embedder.embedders"
 _MOST_PATHS = 1000
-# Their attentions, by what they are called in a layer.
+# Attentions of the layers, by their names in the library.
 _PARTS = {
     "encoder": {"self_attn": "attention"},
     "decoder": {"self_attn": "self_attention", "encoder_attn": "cross_attention"},
@@ -55,11 +55,11 @@ _PARTS = {
 
 
 class LaggedModel(SavedConfig):
-    """Of such a model, with an encoder and a decoder."""
+    """Configuration of a model with encoder and decoder whose tokens are lagged values."""
 
     hidden: ClassVar[frozenset[str]] = SavedConfig.hidden | {"loss", "num_dynamic_real_features"}
 
-    # Of a layer, besides attention and feed-forward network, and of the model itself.
+    # Keys of a layer besides attention and feed-forward network, and further keys of the model.
     encoder_keys: ClassVar[str]
     decoder_keys: ClassVar[str]
     further_keys: ClassVar[str] = ""
@@ -86,12 +86,12 @@ class LaggedModel(SavedConfig):
 
     @property
     def steps(self) -> int:
-        """Steps that the encoder works on."""
+        """Number of steps that the encoder reads."""
         return self.context_length or self.prediction_length
 
     @override
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
-        known = f"of {', '.join(get_args(Feature))}, in the order in which they were given"
+        known = f"of {', '.join(get_args(Feature))}, in the order of the training"
         names = self._words(given, "time_features", "num_time_features", known)
         self.static(given)
         return self._same() | {
@@ -101,17 +101,17 @@ class LaggedModel(SavedConfig):
         }
 
     def _words(self, given: Mapping[str, str], option: str, field: str, kind: str) -> list[str]:
-        """The words of an option, as many as a field has."""
+        """The words of an option; raise unless their number is the field's value."""
         words = split_names(given[option]) if option in given else []
         if len(words) != (count := getattr(self, field)):
             raise ValueError(
-                f"{field} {count}: {option} has to have as many {kind}, got {len(words)}"
+                f"{field} {count}: {option}: expected {count} {kind}, got {len(words)}"
             )
         return words
 
     def static(self, given: Mapping[str, str]) -> tuple[list[int], list[float]]:
-        """Categories and numbers that are the same for all series."""
-        kind, field = "numbers, which all series have then", "num_static_{}_features"
+        """Static categories and numbers, which are the same for all series."""
+        kind, field = "numbers, the same for all series", "num_static_{}_features"
         whole = self._words(
             given, "static_categorical", field.format("categorical"), f"whole {kind}"
         )
@@ -140,7 +140,7 @@ class LaggedModel(SavedConfig):
         return KeyMap(f"{self.title} of transformers", found)
 
     def embedded(self, state: State, given: Mapping[str, str]) -> Tensor:
-        """The numbers that static features are in each token; takes their tables away."""
+        """The static features as numbers in each token; removes their tables from `state`."""
         categories, reals = self.static(given)
         found = []
         for place, category in enumerate(categories):
@@ -160,7 +160,7 @@ class LaggedModel(SavedConfig):
 
 
 class TimeSeriesTransformer(LaggedModel):
-    """Of a model whose forecasts are drawn step by step."""
+    """Configuration of a model whose forecasts are sampled step by step."""
 
     title: ClassVar[str] = "TimeSeriesTransformerForPrediction"
     model_type: ClassVar[str] = "time_series_transformer"
@@ -188,7 +188,7 @@ class TimeSeriesTransformer(LaggedModel):
         }
 
     def _samples(self, given: Mapping[str, str]) -> int:
-        """Paths to draw, of the option or else of the file; none for the path of the means."""
+        """Number of paths to sample, from the option or else the file; 0 for the mean path."""
         if "num_parallel_samples" not in given:
             return self.num_parallel_samples
         text = given["num_parallel_samples"]
@@ -198,7 +198,7 @@ class TimeSeriesTransformer(LaggedModel):
 
     @override
     def prepare(self, state: State, given: Mapping[str, str]) -> State:
-        """With what static features come to, the same for all windows, as a bias."""
+        """Fold the static features, which are the same for all windows, into a bias."""
         state = dict(state)
         static = self.embedded(state, given)
         ends = [0, self.input_size * len(self.lags_sequence)]
@@ -216,7 +216,7 @@ class TimeSeriesTransformer(LaggedModel):
 
 
 class Autoformer(LaggedModel):
-    """Of a model that forecasts distributions of all steps at once."""
+    """Configuration of a model that forecasts distributions of all steps at once."""
 
     title: ClassVar[str] = "AutoformerForPrediction"
     model_type: ClassVar[str] = "autoformer"
@@ -271,7 +271,7 @@ class Autoformer(LaggedModel):
         }
 
     def _width(self) -> int:
-        """Numbers that static features are in each token."""
+        """Number of values that static features add to each token."""
         widths = self.embedding_dimension or [
             min(50, (count + 1) // 2) for count in self.cardinality or ()
         ]
@@ -280,7 +280,7 @@ class Autoformer(LaggedModel):
 
     @override
     def prepare(self, state: State, given: Mapping[str, str]) -> State:
-        """With static features as what all windows have in common."""
+        """Store the static features, which are the same for all windows, in the weights."""
         state = dict(state)
         static = self.embedded(state, given)
         if len(static):
@@ -289,13 +289,13 @@ class Autoformer(LaggedModel):
 
 
 def _features(names: list[str]) -> list[str]:
-    """Ours by name, or by that of GluonTS."""
+    """Our features by our names or those of GluonTS."""
     known = get_args(Feature)
     found = [_GLUONTS.get(name, name) for name in names]
     for name in found:
         if name == "age":
             raise ValueError(
-                "time_features age: how old a series is, is in no request; train without it"
+                "time_features age: requests do not have the age of a series; train without it"
             )
         if name not in known:
             raise ValueError(f"time_features {name}: expected some of {', '.join(known)}")

@@ -13,7 +13,7 @@ from foretell.importers.keys import KeyMap, rows
 from foretell.models.layers.feed_forward import Activation
 
 _POSITIONS = "model.encoder.positional_encoder.position_enc"
-_CLASS_TOKEN = "model.encoder.positional_encoder.cls_token"  # noqa: S105 - no password
+_CLASS_TOKEN = "model.encoder.positional_encoder.cls_token"  # noqa: S105 - not a password
 
 _LAYER = """
     self_attn.q_proj.*    attention.query.*
@@ -26,7 +26,7 @@ _LAYER = """
 
 
 class PatchTST(SavedConfig):
-    """Of a model that forecasts values, or distributions."""
+    """Configuration of a PatchTST that forecasts values or distributions."""
 
     title: ClassVar[str] = "PatchTSTForPrediction"
     model_type: ClassVar[str] = "patchtst"
@@ -57,7 +57,7 @@ class PatchTST(SavedConfig):
 
     @property
     def head(self) -> str | None:
-        """What it forecasts: with any other loss than the squared error, distributions."""
+        """The distribution that it forecasts; None with the squared error as loss."""
         return None if self.loss == "mse" else self.distribution_output.replace("_", "-")
 
     @override
@@ -83,7 +83,7 @@ class PatchTST(SavedConfig):
             "head": self.head,
             "own_embedding": not self.share_embedding,
             "norm": self.norm_type.removesuffix("norm"),
-            # The library reads the class token whatever the pooling.
+            # The library reads the class token and ignores the pooling.
             "pooling": None if self.use_cls_token else self.pooling_type,
         }
 
@@ -112,7 +112,7 @@ class PatchTST(SavedConfig):
 
     @override
     def prepare(self, state: State, given: Mapping[str, str]) -> State:
-        """With its position in the class token; that is in front of the others in the library."""
+        """Add the first position to the class token, which comes first in the library."""
         state = dict(state)
         token, positions = state.get(_CLASS_TOKEN), state.get(_POSITIONS)
         if self.use_cls_token and token is not None and positions is not None:

@@ -1,4 +1,4 @@
-"""Published keys under our names, and loading a checkpoint by them."""
+"""Maps from published keys to our names, and loading of checkpoints with them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from foretell.importers.errors import ImporterError
 from foretell.models.forecaster import Forecaster
 
-# The published key and our name, or None for a key that carries nothing (fixed tables, counters).
+# The published key and our name; None for a key without weights, such as fixed tables or counters.
 Row = tuple[str, str | None]
 _LISTED = 8
-# BatchNorm's, which nothing reads and old versions of torch did not write.
+# Counter of BatchNorm, which nothing reads and old versions of torch did not write.
 _COUNTER = ".num_batches_tracked"
-# What torch's averaged models count beside the weights.
+# Counter of torch's averaged models.
 _COUNTS = frozenset({"n_averaged"})
 
 
@@ -25,9 +25,9 @@ def rows(table: str, theirs: str = "", ours: str = "") -> list[Row]:
     """Read a table with a published key and our name, or `-`, in each line.
 
     Args:
-        table: `{name}` stands for a number, `*` for weight and bias, `**` for all of a BatchNorm.
-        theirs: What every published key begins with.
-        ours: What every name of ours begins with.
+        table: Lines; `{name}` means a number, `*` weight and bias, `**` all tensors of a BatchNorm.
+        theirs: Prefix of the published keys.
+        ours: Prefix of our names.
     """
     found: list[Row] = []
     for key, name in filter(None, map(str.split, table.splitlines())):
@@ -43,8 +43,8 @@ class KeyMap:
     """The keys of a published model.
 
     Args:
-        title: What to call the model in a message.
-        rows: Its keys and our names.
+        title: Name of the model in messages.
+        rows: Published keys and our names.
     """
 
     def __init__(self, title: str, rows: Iterable[Row]) -> None:
@@ -55,18 +55,18 @@ class KeyMap:
         self._ours = {_pattern(ours): theirs for theirs, ours in found.items() if ours is not None}
 
     def knows(self, key: str) -> bool:
-        """Whether a published key is one of the model."""
+        """Whether a published key belongs to the model."""
         return any(pattern.fullmatch(key) for pattern in self._known)
 
     def ignores(self, key: str) -> bool:
-        """Whether it is one that carries nothing."""
+        """Whether a published key has no weights."""
         return any(pattern.fullmatch(key) for pattern in self._ignored)
 
     def original(self, name: str) -> str:
         """The published key of one of our names.
 
         Raises:
-            KeyError: there is none.
+            KeyError: the name has no published key.
         """
         for pattern, theirs in self._ours.items():
             if found := pattern.fullmatch(name):
@@ -81,16 +81,16 @@ def _pattern(template: str) -> re.Pattern[str]:
 def load_weights(model: Forecaster, keys: KeyMap, state: Mapping[str, Tensor]) -> None:
     """Load a published state_dict into a model.
 
-    A convolution of kernel 1 is a linear map here.
+    A convolution with kernel 1 becomes a linear map.
 
     Args:
-        model: The model, of the checkpoint's configuration.
-        keys: Those of the checkpoint.
+        model: The model, with the configuration of the checkpoint.
+        keys: Keys of the checkpoint.
         state: The state_dict under its published keys.
 
     Raises:
-        ImporterError: lists missing, unexpected and mis-shaped keys, each under its published
-            name, with what may have happened to it, and those of whole numbers; nothing is loaded.
+        ImporterError: keys are missing, unexpected, of another shape or of whole numbers. The
+            message lists them by their published names, with likely causes.
     """
     ours = model.state_dict()
     names = {keys.original(name): name for name in ours}
@@ -150,15 +150,14 @@ def _list(title: str, lines: Sequence[str]) -> str:
 
 
 def unwrap(state: Mapping[str, Tensor], maps: Iterable[KeyMap]) -> dict[str, Tensor]:
-    """The state_dict without what wrappers put before its keys.
+    """The state_dict without the prefixes of wrappers.
 
-    Data parallelism puts `module.` there, compilation `_orig_mod.`, Lightning the name of the
-    attribute that holds the model, and they may be nested. None of these names is known here: a
-    prefix is taken away where more keys of a model are found behind it than without it, and most of
-    those that begin with it are. Other keys stay as they are.
+    Data parallelism adds `module.`, compilation `_orig_mod.`, Lightning the name of the attribute
+    that holds the model, and they may be nested. A prefix is removed if more keys of a model follow
+    it than occur without it, and if most keys with it are keys of a model. Other keys stay.
 
     Raises:
-        ImporterError: there are several such prefixes, and so several models.
+        ImporterError: several prefixes fit, so the file holds several models.
     """
     found = max((_prefixes(state, keys) for keys in maps), key=lambda each: max(each.values()))
     most = max(found.values())
@@ -178,7 +177,7 @@ def unwrap(state: Mapping[str, Tensor], maps: Iterable[KeyMap]) -> dict[str, Ten
 
 
 def _prefixes(state: Mapping[str, Tensor], keys: KeyMap) -> Counter[str]:
-    """How many keys of a model are found behind each prefix."""
+    """The number of known keys behind each prefix."""
     counts = Counter({"": 0})
     for key in state:
         ends = [0, *(found.end() for found in re.finditer(r"\.", key))]

@@ -1,7 +1,7 @@
-"""Models of NeuralForecast, as `nf.save` leaves them (Nixtla/neuralforecast).
+"""Models that NeuralForecast (Nixtla/neuralforecast) saved with `nf.save`.
 
-Those of one series know no series by name: what is adopted forecasts any series of their frequency.
-Scalers of each series or window, and RevIN within them, are norms of windows
+Univariate models do not depend on names of series, so they forecast any series of their frequency.
+Scalers of series or windows, and RevIN within them, become window norms
 (`foretell.models.layers.window_norms`).
 """
 
@@ -35,28 +35,26 @@ from foretell.timeaxis.frequency import Frequency
 
 _SCALERS = {None: None, "identity": None, "revin": "decoupled"}
 _SCALERS |= {name: name for name in ("standard", "robust", "minmax", "minmax1", "invariant")}
-# Of each series, of which the rows that a model reads are all there is here; norms that are called
-# local have their names.
+# Scalers of each series. Here they scale the rows that the model reads, as norms named `local-…`.
 _LOCAL = ("standard", "robust", "robust-iqr", "minmax")
-# What they keep next to the weights.
+# Prefixes of tensors that are not weights.
 _LOSSES = ("loss.", "valid_loss.")
 _EXOGENOUS = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list")
 
 
 class Family(NamedTuple):
-    """A class of theirs.
+    """A model class of NeuralForecast.
 
     Attributes:
-        architecture: What it is here.
-        rows: Its keys, those of norms of windows apart.
-        output: Part of the keys of the maps whose rows are the outputs of the network: of each step
-            all parameters.
-        fields: Its arguments, and our field that takes each as it stands; None where `configure`
-            or `inner_norm` reads it.
-        configure: Fields that no argument gives as it stands.
-        inner_norm: The norm of the windows that it has itself, within the scaler's.
-        several: Whether it reads several series together.
-        finish: What its weights need to mean the same here.
+        architecture: Name of our architecture.
+        rows: Published keys and our names, without those of window norms.
+        output: Part of the keys of the output layers, whose rows have all parameters of each step.
+        fields: Arguments, each with the field of our configuration that takes it unchanged; None
+            where `configure` or `inner_norm` reads it.
+        configure: Returns the other fields of our configuration.
+        inner_norm: Returns the window norm of the model itself, within the scaler's.
+        several: Whether the model reads several series together.
+        finish: Converts loaded weights to the meaning that they have here.
     """
 
     architecture: str
@@ -73,7 +71,8 @@ def read(request: Request) -> SavedModel:
     """Read a model of a folder that `nf.save` wrote.
 
     Raises:
-        ImporterError: it cannot be adopted; the message says why, or lists them to choose from.
+        ImporterError: it cannot be imported; the message has the reason, or the models to choose
+            from.
     """
     found = read_folder(request.file, request.member)
     try:
@@ -85,7 +84,7 @@ def read(request: Request) -> SavedModel:
 def _read(found: Member, levels: str | None) -> SavedModel:
     family = FAMILIES.get(found.kind)
     if family is None:
-        raise ImporterError(f"a {found.kind}; adopted are {', '.join(FAMILIES)} of NeuralForecast")
+        raise ImporterError(f"a {found.kind}; expected one of {', '.join(FAMILIES)}")
     _check_served(found)
     loss = read_loss(found, several=family.several, levels=levels)
     values = _values(found, family)
@@ -95,7 +94,7 @@ def _read(found: Member, levels: str | None) -> SavedModel:
         scaler = f"local-{local}"
     inner = family.inner_norm(values)
     if loss.head not in (None, "quantiles") and inner is not None:
-        # It is undone on the outputs of the network, and not on what is computed from them.
+        # The inner norm is undone on the outputs of the network, not on parameters from them.
         scaler = scaler or "identity"
     fields = _fields(values, family) | {
         "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
@@ -111,7 +110,7 @@ def _read(found: Member, levels: str | None) -> SavedModel:
         keys += IMPLICIT_ROWS
         arguments["levels"] = loss.chosen
     if local is not None:
-        # What the library scales by depends on what it is given; this is to be seen.
+        # The library may scale by more rows, so the imported arguments show the difference.
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
     load_weights(model, KeyMap(f"{found.kind} of NeuralForecast", keys), state)
     family.finish(model, values)
@@ -120,26 +119,26 @@ def _read(found: Member, levels: str | None) -> SavedModel:
 
 
 def _check_served(found: Member) -> None:
-    """Refuse what a forecast of a window alone does not have."""
+    """Refuse models that need more than the history of the series."""
     arguments = found.arguments
     for name in _EXOGENOUS:
         if arguments.get(name):
             raise ImporterError(
                 f"{name} {', '.join(map(str, arguments[name]))}: models with exogenous columns are "
-                "not served; train it without them"
+                "not served; train without them"
             )
     if arguments.get("exclude_insample_y"):
-        raise ImporterError("exclude_insample_y: it does not read the series")
+        raise ImporterError("exclude_insample_y: it does not read the series; train without it")
     if arguments.get("scaler_type") not in _SCALERS:
         known = ", ".join(filter(None, _SCALERS))
         raise ImporterError(f"scaler_type {arguments.get('scaler_type')}: expected one of {known}")
 
 
 def _check_local(local: str, scaler: str | None, loss: LossSpec) -> None:
-    """Refuse a `local_scaler_type` without a norm here, or with none among what the model has."""
+    """Refuse a `local_scaler_type` that has no norm here, or that other settings exclude."""
     place = f"local_scaler_type {local}"
     if local not in _LOCAL:
-        raise ImporterError(f"{place}: adopted are {', '.join(_LOCAL)}; train with one of these")
+        raise ImporterError(f"{place}: expected one of {', '.join(_LOCAL)}; train with one of them")
     if _SCALERS[scaler] is not None:
         raise ImporterError(
             f"{place} around scaler_type {scaler}: one of the two is served; train with one"
@@ -166,7 +165,7 @@ def _prepare(found: Member, family: Family, loss: LossSpec, channels: int) -> di
         if key.startswith(_LOSSES):
             continue
         if key.startswith("scaler."):
-            # One scale and shift for all channels.
+            # All channels share one scale and shift.
             each = each.flatten().expand(channels).contiguous()
         elif family.output in key:
             each = _by_parameter(each, loss.order)
@@ -175,20 +174,20 @@ def _prepare(found: Member, family: Family, loss: LossSpec, channels: int) -> di
 
 
 def _by_parameter(rows: Tensor, order: Sequence[int]) -> Tensor:
-    """Rows of all parameters a step as those of all steps a parameter."""
+    """Reorder rows from `[steps, parameters]` to `[parameters, steps]`."""
     if len(rows) % len(order):
-        # Of another size: `load_weights` refuses its key.
+        # The size is wrong; `load_weights` refuses the key.
         return rows
     steps = rows.reshape(-1, len(order), *rows.shape[1:])[:, list(order)]
     return steps.transpose(0, 1).reshape(rows.shape)
 
 
 def _fields(values: Values, family: Family) -> dict[str, Any]:
-    """Our configuration, its norm of windows apart."""
+    """Our configuration without the window norm."""
     return {
         "channels": values["n_series"] if family.several else 1,
         "horizon": values["h"],
-        # As the library has it: three horizons where none is given.
+        # The library's default is three horizons.
         "context": values["input_size"] if values["input_size"] > 0 else 3 * values["h"],
         **{ours: values[name] for name, ours in family.fields.items() if ours is not None},
         **family.configure(values),
@@ -196,7 +195,7 @@ def _fields(values: Values, family: Family) -> dict[str, Any]:
 
 
 def _names(settings: Mapping[str, Any], channels: int, *, several: bool) -> Argument | None:
-    """The ids of the series that are read together, if they were saved, or the column of all."""
+    """Names of the channels: saved ids of series that are read together, or the target column."""
     names: tuple[str, ...] = (str(settings.get("target_col")),)
     if several:
         found = settings.get("uids")
@@ -207,7 +206,7 @@ def _names(settings: Mapping[str, Any], channels: int, *, several: bool) -> Argu
 
 
 def _frequency(settings: Mapping[str, Any]) -> Argument | None:
-    """That of the folder; None where it is a number of steps, or a word of other libraries."""
+    """The frequency of the folder; None for a number of steps or an alias of another library."""
     try:
         return Argument(str(Frequency.parse(str(settings.get("freq")))), CONFIGURATION)
     except FrequencyError:
@@ -215,7 +214,7 @@ def _frequency(settings: Mapping[str, Any]) -> Argument | None:
 
 
 def _norm_rows(scaler: str | None, inner: str | None) -> list[Row]:
-    """The trained parameters of norms of windows."""
+    """Keys of the trained parameters of window norms."""
     outer_name = "window_norm.outer." if inner else "window_norm."
     inner_name = "window_norm.inner." if scaler else "window_norm."
     return rows(
@@ -263,11 +262,11 @@ def _patch_norm(values: Values) -> str | None:
 
 
 def _shift_norms(model: Forecaster, values: Values) -> None:
-    """Make norms before attention and feed-forward network, if it has them, those after.
+    """Turn norms before attention and feed-forward network into norms after them.
 
-    A layer of theirs normalises first, and its residuals start from what is normalised. So each
-    norm can as well be the last of what comes before it: the first one joins the map of the
-    patches, and nothing is left at the end.
+    A layer of the library normalises first, and its residuals start from the normalised values. So
+    each norm can end the part before it. The first norm is folded into the projection of the
+    patches, and an identity takes the last place.
     """
     if not values["batch_normalization"]:
         return
@@ -324,7 +323,7 @@ FAMILIES: Mapping[str, Family] = {
         tslib.transformer_rows("timeF"),
         ".projection.",
         _STEPS,
-        # Its mask is never made.
+        # The library never makes the mask.
         configure=lambda values: {"label": _label(values), "causal": False},
     ),
     "Autoformer": Family(
@@ -332,7 +331,7 @@ FAMILIES: Mapping[str, Family] = {
         tslib.autoformer_rows("timeF"),
         ".projection.",
         _STEPS | {"factor": None, "MovingAvg_window": "moving_average"},
-        # Without a length, its inverse FFT loses a lag of an odd one.
+        # Its inverse FFT has no length argument, so it loses a lag of an odd length.
         configure=lambda values: (
             {"label": _label(values)}
             | tslib.with_lags({"factor": values["factor"], "lags": "even"})

@@ -1,7 +1,7 @@
-"""Reading what `nf.save(FOLDER)` of NeuralForecast writes, from version 3.2 on.
+"""Folders that `nf.save(FOLDER)` of NeuralForecast writes, from version 3.2 on.
 
-A model is `NAME_0.safetensors`, whose header has its class and its arguments as JSON;
-`configuration.json` has what is common to all of them. Nothing in either is run.
+A model is `NAME_0.safetensors`; its header has its class and its arguments as JSON.
+`configuration.json` has the settings of all models. No code in them is run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from foretell.importers.reading import plain
 
 CONFIGURATION = "configuration.json"
 _FORMAT = "2"
-# What belongs to all models.
+# Files that belong to all models.
 _COMMON = {"configuration.safetensors", "dataset.safetensors"}
-# Arguments that are arrays lie next to the weights.
+# Prefix of arguments that are arrays, which lie next to the weights.
 _ARGUMENTS = "__hparams__."
 
 
@@ -29,11 +29,11 @@ class Member(NamedTuple):
     """A model of a folder.
 
     Attributes:
-        file: Where it lies.
-        kind: Its class.
-        arguments: Of that class, by name.
-        state: Its weights, by key.
-        settings: Of the folder.
+        file: File of the model.
+        kind: Name of the class.
+        arguments: Arguments of the class, by name.
+        state: Weights, by key.
+        settings: Settings of the folder.
     """
 
     file: Path
@@ -44,11 +44,11 @@ class Member(NamedTuple):
 
 
 def read_folder(folder: Path, member: str | None) -> Member:
-    """Read the model of a file, by its name without the ending, or the only one.
+    """Read a model, by the name of its file without the suffix, or the only one.
 
     Raises:
-        ImporterError: it is no such folder, is damaged, of another version, or has several models
-            or none of that name.
+        ImporterError: it is not such a folder, is damaged or of another version, lacks a model of
+            that name, or has several to choose from.
     """
     settings = _read_settings(folder)
     file = _choose(folder, member)
@@ -71,7 +71,7 @@ def read_folder(folder: Path, member: str | None) -> Member:
 def _read_settings(folder: Path) -> Mapping[str, Any]:
     path = folder / CONFIGURATION
     if not folder.is_dir():
-        raise ImporterError(f"{folder}: expected the folder that nf.save wrote, this is a file")
+        raise ImporterError(f"{folder}: expected the folder that nf.save wrote, got a file")
     if not path.exists() and any(folder.glob("*.ckpt")):
         raise ImporterError(
             f"{folder}: saved as pickles, which may run code; load it with NeuralForecast 3.2 or "
@@ -82,7 +82,7 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
         version, settings = document["nf_format"], document["configuration"]
         dict(settings)
     except OSError as error:
-        raise ImporterError(f"{path}: {error.strerror}; nf.save writes one") from None
+        raise ImporterError(f"{path}: {error.strerror}; nf.save writes this file") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ImporterError(f"{path}: not what nf.save writes") from None
     if version != _FORMAT:
@@ -100,4 +100,4 @@ def _choose(folder: Path, member: str | None) -> Path:
     for file in files:
         if member in (None, file.stem):
             return file
-    raise ImporterError(f"--alias {member}: no such model; there is {names}")
+    raise ImporterError(f"--alias {member}: no such model; expected one of {names}")

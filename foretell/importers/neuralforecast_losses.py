@@ -1,4 +1,4 @@
-"""The outputs of a model of NeuralForecast for a step, by the loss that it was trained with."""
+"""The outputs of a NeuralForecast model for each step, by its training loss."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from foretell.importers.keys import rows
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.heads import HEADS, MEDIAN, HeadName
 
-# What they are trained with has no part in the forecast.
+# The forecast does not depend on which of these losses was used.
 _POINT_LOSSES = (
     *("MAE", "MSE", "RMSE", "MAPE", "SMAPE", "MASE", "relMSE", "FreDF"),
     *("QuantileLoss", "HuberLoss", "TukeyLoss", "HuberQLoss"),
 )
-# Of which the state has the levels.
+# Losses whose levels are in the state.
 _QUANTILES = ("MQLoss", "HuberMQLoss")
 _LEVELS = "loss.quantiles"
-# Which train a network that takes a level as input, for any one.
+# Losses of a network that takes any level as input.
 _IMPLICIT = ("IQLoss", "HuberIQLoss")
 _USUAL_LEVELS = ", ".join(f"{step / 20:g}" for step in range(1, 20))
-# More than float32 keeps of 0.9 is none.
+# Digits of levels that float32 keeps.
 _DIGITS = 6
 _DISTRIBUTIONS: Mapping[str, HeadName] = {
     "Normal": "neuralforecast-normal",
@@ -35,7 +35,7 @@ _DISTRIBUTIONS: Mapping[str, HeadName] = {
     "NegativeBinomial": "neuralforecast-negative-binomial",
     "Poisson": "neuralforecast-poisson",
 }
-# What is made of networks that take any level, as a head's parameters.
+# Keys of the parameters that replace networks that take any level.
 IMPLICIT_ROWS = rows(
     "implicit.factors head.factors\nimplicit.bias head.bias\nimplicit.slope head.slope"
 )
@@ -47,11 +47,11 @@ class LossSpec(NamedTuple):
     """The outputs of a network for a step.
 
     Attributes:
-        title: The loss, for the reader.
-        head: What becomes of it; None of a value.
-        order: Which of its numbers our parameters are, in turn.
-        levels: Of quantiles, if these are its outputs.
-        chosen: The same as an argument, where they are chosen and not trained.
+        title: Name of the loss, for the reader.
+        head: Our head; None for plain values.
+        order: Places of our parameters among the outputs.
+        levels: Levels of the quantiles, if these are the outputs.
+        chosen: The levels as an argument, where the user chooses them.
     """
 
     title: str
@@ -66,11 +66,11 @@ def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
 
     Args:
         found: The model.
-        several: Whether it may read several series together.
-        levels: Those that a network takes as input, separated by commas.
+        several: Whether the model may read several series together.
+        levels: Levels for a network that takes them as input, separated by commas.
 
     Raises:
-        ImporterError: it is not served; the message names the loss.
+        ImporterError: the loss is not supported; the message names it.
     """
     loss = found.arguments.get("loss")
     given: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"cls": loss}
@@ -79,7 +79,7 @@ def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
         return _implicit(str(criterion), levels)
     if levels is not None:
         known = " and ".join(_IMPLICIT)
-        raise ImporterError(f"levels: of models by {known} alone; it is by {criterion}")
+        raise ImporterError(f"levels: only for the losses {known}, this model has {criterion}")
     if criterion in _POINT_LOSSES:
         return LossSpec(str(criterion))
     if criterion == "DistributionLoss":
@@ -87,19 +87,18 @@ def read_loss(found: Member, *, several: bool, levels: str | None) -> LossSpec:
         head = _DISTRIBUTIONS.get(str(name))
         if head is None:
             known = ", ".join(_DISTRIBUTIONS)
-            raise ImporterError(f"loss DistributionLoss of {name}: adopted are {known}")
+            raise ImporterError(f"loss DistributionLoss of {name}: expected one of {known}")
         return LossSpec(f"DistributionLoss of {name}", head, tuple(range(HEADS[head].size)))
     if criterion in _QUANTILES:
         if several and found.arguments.get("n_series") != 1:
             raise ImporterError(
                 f"loss {criterion} of several series: the library takes quantiles of one for those "
-                "of others"
+                "of others; train with another loss"
             )
         return _quantiles(found, criterion)
     raise ImporterError(
-        f"loss {criterion}: adopted are models by DistributionLoss, by "
-        f"{', '.join((*_QUANTILES, *_IMPLICIT))}, or of one value a step, by "
-        f"{', '.join(_POINT_LOSSES)}"
+        f"loss {criterion}: expected DistributionLoss, {', '.join((*_QUANTILES, *_IMPLICIT))}, or "
+        f"a loss of one value per step: {', '.join(_POINT_LOSSES)}"
     )
 
 
@@ -131,23 +130,23 @@ def _implicit(criterion: str, given: str | None) -> LossSpec:
 
 
 def implicit_parameters(found: Member, levels: Sequence[float]) -> dict[str, Tensor]:
-    """The parameters of a head of these quantiles, under the keys of `IMPLICIT_ROWS`.
+    """The parameters of a head for these quantiles, under the keys of `IMPLICIT_ROWS`.
 
-    A level is embedded in cosines by a network of two layers; the output of a model is multiplied
-    by 1 plus that, and passes a linear map of one number and a PReLU.
+    The library embeds a level in cosines with a network of two layers. It multiplies the output of
+    the model by 1 plus the embedding, and applies a linear map of one number and a PReLU.
 
     Args:
         found: The model, whose loss has the networks.
-        levels: Of the quantiles.
+        levels: Levels of the quantiles.
 
     Raises:
-        ImporterError: they are not there, or of another shape.
+        ImporterError: a tensor is missing or has another shape.
     """
 
     def weight(key: str, *shape: int) -> Tensor:
         tensor = found.state.get(key)
         if tensor is None:
-            raise ImporterError(f"{key} is missing, of which its quantiles are made")
+            raise ImporterError(f"{key} is missing, which determines the quantiles")
         if shape and tensor.shape != shape:
             raise ImporterError(f"{key} is {[*tensor.shape]}, expected {[*shape]}")
         return tensor.float()
@@ -157,7 +156,7 @@ def implicit_parameters(found: Member, levels: Sequence[float]) -> dict[str, Ten
         return functional.linear(values, weight(f"{key}.weight", outputs, inputs), bias)
 
     size = len(weight(f"{_EMBEDDING}.0.bias"))
-    # In float32 and in the order of the library: of the last cosines rounding is 1e-5.
+    # In float32 and in the library's order, since rounding changes the last cosines by 1e-5.
     angles = torch.tensor(levels)[:, None] * torch.arange(size) * torch.pi
     inner = linear(f"{_EMBEDDING}.0", angles.cos(), size, size)
     inner = functional.prelu(inner, weight(f"{_EMBEDDING}.1.weight", 1))

@@ -1,4 +1,4 @@
-"""PatchTST of its paper's code, yuqinie98/PatchTST, which grew out of thuml/Autoformer."""
+"""PatchTST from the code of its paper, yuqinie98/PatchTST, which is based on thuml/Autoformer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,14 @@ _NORMS = {
 
 
 def branch_rows(norm: str, theirs: str, ours: str, *, individual: bool = False) -> list[Row]:
-    """The keys of one network, by the norm in its layers and whether channels have heads each."""
+    """The keys of one network.
+
+    Args:
+        norm: Norm in the layers, `batch` or `layer`.
+        theirs: Prefix of the published keys.
+        ours: Prefix of our names.
+        individual: Whether each channel has its own head.
+    """
     head = (
         "head.linears.{channel}.*  heads.{channel}.*" if individual else "head.linear.*  heads.0.*"
     )
@@ -80,7 +87,7 @@ def _form(state: State) -> dict[str, Any]:
         "individual": int(has(state, "head.linears.")),
         "affine": affine,
     }
-    # Trained parameters of the instance norm mean that there is one.
+    # Trained parameters of the instance norm show that it exists.
     return found | ({"revin": 1} if affine else {})
 
 
@@ -106,7 +113,7 @@ def _stored(state: State, values: Values) -> Values:
 
 
 def _scales(state: State) -> dict[str, float]:
-    """The factors stored next to the attentions, by what their keys begin with."""
+    """The factors stored next to the attentions, by the prefix of their keys."""
     return {
         key.removesuffix(_SCALE): float(tensor)
         for key, tensor in state.items()
@@ -115,7 +122,7 @@ def _scales(state: State) -> dict[str, float]:
 
 
 def _heads(state: State, d_model: int) -> dict[str, int]:
-    """The number of heads for which every stored factor is the usual `head width ** -0.5`."""
+    """The number of heads, if every stored factor is the usual `head width ** -0.5` of it."""
     scales = set(_scales(state).values())
     if len(scales) != 1 or min(scales) <= 0:
         return {}
@@ -126,10 +133,10 @@ def _heads(state: State, d_model: int) -> dict[str, int]:
 
 
 def _fold_scales(state: State, values: Values) -> State:
-    """Scale queries where a trained factor stands in for `head width ** -0.5`."""
+    """Scale the queries if a trained factor replaces `head width ** -0.5`."""
     usual, folded = (values["d_model"] // values["n_heads"]) ** -0.5, dict(state)
     for start, scale in _scales(state).items():
-        # A float32 has no more digits of the usual factor.
+        # The tolerance is the precision of float32.
         if not math.isclose(scale, usual, rel_tol=1e-6):
             for key in {f"{start}W_Q.weight", f"{start}W_Q.bias"} & state.keys():
                 folded[key] = (state[key].double() * (scale / usual)).float()
@@ -167,7 +174,7 @@ CODE_BASES = {
         DEFAULTS
         | {"stride": 8, "padding_patch": "end", "revin": 1, "affine": 0, "subtract_last": 0}
         | {"decomposition": 0, "individual": 0, "kernel_size": 25},
-        # Its argument of this name is not passed on.
+        # The code does not pass this argument on.
         lambda _: {"activation": "gelu"},
     )
 }

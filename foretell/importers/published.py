@@ -1,7 +1,7 @@
-"""Files of published code, which hold a state_dict alone.
+"""Files of published code that hold a plain state_dict.
 
-What keys and shapes do not determine comes from flags, from the name of the file's folder and from
-the command that trained it. What contradicts the file is an error, and so is what is missing.
+Arguments that keys and shapes do not determine come from options, from the name of the file's
+folder and from the training command. Missing arguments and contradictions are errors.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
 
 CODE_BASES = tslib.CODE_BASES | patchtst.CODE_BASES
 _LISTED = 5
-# Nothing but training depends on the first, and the data has the second.
+# Only training depends on the first, and the data has the second.
 _NEVER_ASKED = {"dropout", "enc_in"}
-# Arguments that matter only where another one is set, if the architecture has that.
+# Arguments that matter only if another one is set.
 _ONLY_WITH = {"subtract_last": "revin", "kernel_size": "decomposition"}
 _ONLY_WITH |= {"embed": "marks", "freq": "marks"}
-# Of the data; a command leaves them out too.
+# Arguments about the data, which also have defaults.
 _OF_DATA = {"features", "target"}
-# What the loader of each kind of data set takes for training, validation and test.
+# The splits of the loader of each kind of data set.
 _SPLITS = {"custom": "custom"} | dict.fromkeys(("ETTh1", "ETTh2"), "ett_hour")
 _SPLITS |= dict.fromkeys(("ETTm1", "ETTm2"), "ett_minute")
 
 
 def read(request: Request) -> SavedModel:
-    """Read a file, and the data that it was trained on in the order of its channels.
+    """Read a file, and its training data in the order of the model's channels.
 
     Raises:
         DataError: the data cannot be read.
-        ImporterError: the file cannot be adopted; the message says why, or names what is
-            missing.
+        ImporterError: the file cannot be imported; the message has the reason or the missing
+            arguments.
     """
     setting = _read_setting(request)
     runs = read_script(request.script) if request.script else []
@@ -85,7 +85,7 @@ def _read_setting(request: Request) -> Arguments:
 
 
 def _recognise(request: Request, described: Sequence[Arguments]) -> tuple[State, CodeBase, str]:
-    """The state_dict without the prefixes of wrappers, the code base, and the architecture."""
+    """The state_dict without prefixes of wrappers, the code base and the architecture."""
     state, source = read_state(request.file), request.source
     models = {each["model"].value.lower() for each in described if "model" in each}
     name = request.architecture or (models.pop() if len(models) == 1 else None)
@@ -112,10 +112,10 @@ def _recognise(request: Request, described: Sequence[Arguments]) -> tuple[State,
             f"those of {known[fitting[0]].title}: use {_options(fitting)}"
         )
     left = [each for each in matching if counts[each] == best]
-    # The only code base that has tasks.
+    # Only this code base has tasks.
     if any("task_name" in each for each in described):
         left = [each for each in left if each[0] == "tslib"] or left
-    # Variants that are not read may have the keys of an architecture that is.
+    # Unsupported variants may have the same keys, so the keys alone are not enough.
     if name is None or len(left) > 1:
         raise ImporterError(f"its keys alone do not identify it: use {_options(left)}")
     return state, CODE_BASES[left[0][0]], name
@@ -134,9 +134,9 @@ def _resolve(
     setting: Arguments,
     runs: Sequence[Run],
 ) -> Run:
-    """Bring together the arguments of flags, setting, commands, file and code base.
+    """Combine the arguments of options, setting, commands, file and code base.
 
-    Flags go before setting and command. The file has the last word: what contradicts it is wrong.
+    Options override setting and command. A contradiction to the file is an error.
     """
     flags = read_arguments(request.arguments)
     stored = with_provenance(architecture.stored(state, {}), "the file")
@@ -153,7 +153,7 @@ def _resolve(
         raise ImporterError("contradictions: " + "; ".join(conflicts))
     arguments |= stored
     if request.defaults or run.complete:
-        # What the command mentions, and could not be read, was not left at its default.
+        # An option that the command sets, but that could not be read, is not at its default.
         left = (architecture.fields.keys() | _OF_DATA) & code.defaults.keys() - run.unread.keys()
         defaults = {name: code.defaults[name] for name in left}
         arguments = with_provenance(defaults, f"default of {code.title}") | arguments
@@ -166,7 +166,7 @@ def _resolve(
 def _choose(runs: Sequence[Run], others: Sequence[Arguments]) -> Run:
     """The command that agrees with everything else."""
     if len(runs) <= 1:
-        # One is compared argument by argument.
+        # `_resolve` compares a single command argument by argument.
         return runs[0] if runs else Run({}, {}, complete=False)
     fitting = [run for run in runs if not any(_conflicts(run.arguments, other) for other in others)]
     different = [run for i, run in enumerate(fitting) if run not in fitting[:i]]
@@ -202,7 +202,7 @@ def _plain(value: object) -> str:
 
 
 def _check_task(arguments: Arguments, name: str, code: CodeBase) -> None:
-    """Refuse what forecasts neither all channels nor the last of them, and distinguish the two."""
+    """Refuse models that forecast neither all channels nor the last; set `features` MS for one."""
     if not _is_of(arguments, name):
         model = arguments["model"]
         raise ImporterError(f"{model.provenance} is of a {model.value}, --arch is {name}")
@@ -211,9 +211,9 @@ def _check_task(arguments: Arguments, name: str, code: CodeBase) -> None:
         features = arguments.get("features")
         if forecast.value != 1 or (features and features.value != "MS"):
             raise ImporterError(
-                f"it has {channels.value} channels and {forecast.value} of the forecast, features "
-                f"{features.value if features else 'unknown'}; models are read that forecast all "
-                "of their channels, or the last one (features MS)"
+                f"it has {channels.value} channels and forecasts {forecast.value}, features "
+                f"{features.value if features else 'unknown'}; expected a model that forecasts all "
+                "of its channels, or the last one (features MS)"
             )
         arguments["features"] = Argument("MS", forecast.provenance)
     if _forecasts_last(values_of(arguments)) and not code.target_last:
@@ -221,19 +221,19 @@ def _check_task(arguments: Arguments, name: str, code: CodeBase) -> None:
 
 
 def _forecasts_last(values: Values) -> bool:
-    """Whether it reads several channels, and what the published code takes is the last of them."""
+    """Whether the model reads several channels and forecasts the last one."""
     return values.get("features") == "MS" and values.get("enc_in") != 1
 
 
 def _relevant(architecture: Architecture, values: Values) -> list[str]:
-    """The arguments that the model depends on, known or not."""
+    """Names of the arguments that the model depends on, known or not."""
     return [name for name in architecture.fields if values.get(_ONLY_WITH.get(name, ""), True)]
 
 
 def _read_data(
     request: Request, known: Run, architecture: Architecture, code: CodeBase
 ) -> Panel | None:
-    """Read the data, if there are any, in the order of the channels; refuse what is unknown."""
+    """Read the data, if any, in the order of the channels; raise if arguments are missing."""
     arguments = known.arguments
     needed = _relevant(architecture, values_of(arguments))
     needed += ["features"] * ("features" in known.unread)
@@ -254,7 +254,7 @@ def _read_data(
 
 
 def _require(names: Sequence[str], known: Run, code: CodeBase) -> None:
-    """Refuse a model without some arguments; the message has their meanings and usual values."""
+    """Raise if arguments are missing; the message has their meanings and defaults."""
     required = [name for name in names if name in OPTIONS and name not in _NEVER_ASKED]
     missing = [name for name in required if name not in known.arguments]
     if not missing:

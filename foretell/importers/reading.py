@@ -1,4 +1,4 @@
-"""Reading a published checkpoint file without running anything in it."""
+"""Reading of published checkpoint files without running code in them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from foretell.importers.errors import ImporterError
 
-# A zip archive since torch 1.6, pickles before, of which the first is a number of the format.
+# Zip archives since torch 1.6; pickles before, the first of which is a magic number.
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-# What training saves the state_dict under, next to that of an optimizer; the first one counts.
+# Names of a state_dict next to that of an optimizer, in order of preference.
 _HOLDERS = ("state_dict", "model_state_dict", "model")
 _NO_HOLDER = re.compile("optim|sched|scaler", re.IGNORECASE)
 _HOW_TO_SAVE = "save it with torch.save(model.state_dict(), FILE)"
@@ -27,11 +27,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file that `torch.save(model.state_dict(), path)` wrote.
 
     Returns:
-        The state_dict, on the CPU, its tensors as `plain` has them.
+        The state_dict on the CPU, with tensors as `plain` returns them.
 
     Raises:
-        ImporterError: the file is missing, empty, damaged, no PyTorch file, holds anything but
-            tensors, or wants to run code.
+        ImporterError: the file is missing, empty, damaged, not from PyTorch, holds anything but
+            tensors, or would run code.
     """
     try:
         with path.open("rb") as file:
@@ -47,7 +47,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"{path}: refused: a pickle may run code, and a checkpoint needs tensors only; if you "
             f"trust it, load it where it was made and {_HOW_TO_SAVE}"
         )
-    # What torch warns of is in the errors below, or has no part in reading weights.
+    # Warnings of torch are in the errors below, or do not concern weights.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -58,10 +58,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, on the CPU, as `plain` has them.
+    """Read the tensors of a safetensors file, on the CPU, as `plain` returns them.
 
     Raises:
-        ImporterError: the file is damaged, or one of its tensors is not read.
+        ImporterError: the file is damaged, or a tensor is not supported.
     """
     try:
         found = load_file(path)
@@ -71,12 +71,12 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def plain(path: Path, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that models are made of: dense, of real numbers that float32 holds.
+    """The tensors as dense ones of real numbers within float32.
 
-    What is sparse or of eight bits becomes such a tensor without loss.
+    Sparse tensors and floats of eight bits are converted without loss.
 
     Raises:
-        ImporterError: one is of another kind, or holds what is no number; the message names it.
+        ImporterError: a tensor is of another kind or not finite; the message names it.
     """
     return {key: _plain(f"{path}: {key}", tensor) for key, tensor in state.items()}
 
@@ -112,7 +112,7 @@ def _plain(name: str, tensor: Tensor) -> Tensor:
 
 
 def _explain(error: Exception) -> str:
-    """What is wrong with a file that torch does not load."""
+    """The reason why torch does not load a file."""
     text = str(error)
     wanted = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", text)
     if wanted is not None:
@@ -132,9 +132,9 @@ def _explain(error: Exception) -> str:
 
 
 def _state_in(path: Path, loaded: object) -> object:
-    """The state_dict in what was loaded, which may lie next to an optimizer's, and deeper."""
+    """The state_dict in a loaded object, where it may be nested or next to an optimizer's."""
     found: list[tuple[object, object]] = []
-    # What was looked at may hold itself.
+    # A mapping may contain itself.
     seen: set[int] = set()
     left: list[tuple[object, object]] = [(None, loaded)]
     while left:
@@ -157,7 +157,7 @@ def _state_in(path: Path, loaded: object) -> object:
 
 
 def _is_state(found: object) -> bool:
-    """Whether it holds tensors by name, and nothing else."""
+    """Whether an object maps names to tensors and holds nothing else."""
     return (
         isinstance(found, Mapping)
         and bool(found)

@@ -1,4 +1,4 @@
-"""The request to an importer, and what it returns."""
+"""The request to an importer, and its result."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from foretell.models.forecaster import Forecaster
 
 @dataclass(frozen=True)
 class Request:
-    """What to adopt, and what is known about it.
+    """A checkpoint to import, and the known facts about it.
 
     Attributes:
         file: The checkpoint, or the folder of a library.
-        source: The code base or library it comes from, where its keys do not determine it.
-        architecture: The architecture, where neither setting nor command names it.
-        member: Which of the models of a folder.
-        data: The CSV it was trained on, or None.
-        setting: The name of its folder; by default that of the folder it lies in.
-        script: A script, YAML or JSON file of its arguments, or the command that trained it.
-        arguments: Its arguments one by one, by the published code's names.
-        scaler: Its standardisation, where not that of the data's training rows.
-        unscaled: Whether it was trained on values as they are.
-        channels: Columns of the data in the model's order, where not all as they come.
-        frequency: Spacing of the steps, where there is no data to tell it.
+        source: The code base or library; needed if the keys do not determine it.
+        architecture: The architecture; needed if neither setting nor command names it.
+        member: Name of a model in a folder of several.
+        data: The file of the training data, or None.
+        setting: Name of the checkpoint's folder; that of the folder it lies in by default.
+        script: A script, YAML or JSON file with arguments, or the command that trained it.
+        arguments: Single arguments, by the published code's names.
+        scaler: Standardisation, if it is not that of the data's training rows.
+        unscaled: Whether the model was trained on unscaled values.
+        channels: Columns of the data in the model's order; all in the file's order by default.
+        frequency: Spacing of the steps; needed without data.
         bounds: Limits of channels, by name.
-        defaults: Take what is not known from the defaults of the code base.
+        defaults: Take missing arguments from the defaults of the code base.
     """
 
     file: Path
@@ -52,16 +52,15 @@ class Request:
 
 
 class SavedModel(NamedTuple):
-    """A model that others have trained.
+    """A model that another code base has trained.
 
     Attributes:
-        model: In eval mode.
-        arguments: What it depends on by its source's names, each with its provenance.
-        channels: Their names, where the checkpoint has them.
-        frequency: The frequency, likewise.
-        unscaled: Whether its source trains on values as they are.
-        panel: The data, where its source reads them in an order of its own; it then standardises
-            by their training rows.
+        model: The model in eval mode.
+        arguments: Arguments that it depends on, by the source's names, with their provenance.
+        channels: Names of the channels, if the checkpoint has them.
+        frequency: Spacing of the steps, if the checkpoint has it.
+        unscaled: Whether the source trains on unscaled values.
+        panel: The data in the source's order, if the source reorders and standardises it.
     """
 
     model: Forecaster

@@ -1,7 +1,7 @@
 """Arguments from a file: YAML, JSON, a script of published code, or the command itself.
 
-Of a script only commands are read, and variables that it assigns once, before they are used; loops,
-conditions and functions are not. Options whose values depend on them have to be given.
+In a script, only commands are read, and variables that it assigns once before their use. Loops,
+conditions and functions are not evaluated; options that depend on them must be given.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Run(NamedTuple):
     """A training that a file describes.
 
     Attributes:
-        arguments: Those that it gives.
+        arguments: Arguments in the file.
         unread: Options with a value that only a shell could compute, each with its text.
-        complete: Whether all other options had the code's defaults: so in a command line.
+        complete: Whether all other options had the code's defaults, as for a command line.
     """
 
     arguments: Arguments
@@ -54,7 +54,7 @@ def read_script(text: str) -> list[Run]:
         A run for each command.
 
     Raises:
-        ImporterError: the file is missing, is none of these formats or has no known argument.
+        ImporterError: the file is missing, has another format or has no known argument.
     """
     if " --" in f" {text}":
         return _read_commands(text, "--config")
@@ -97,7 +97,7 @@ def _flatten(loaded: object) -> dict[str, Any]:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a value is there and has nothing in it that a shell would replace."""
+    """Whether a value is not empty and has nothing that a shell would replace."""
     return bool(text) and not re.search(r"[$`]", text)
 
 
@@ -133,7 +133,7 @@ def _split(script: str) -> Iterator[list[str]]:
 
 
 def _variables(script: str) -> dict[str, str]:
-    """Those that are assigned once, so that nothing decides among values."""
+    """Variables that are assigned exactly once, and so have one value."""
     if _SOURCED.search(script):
         return {}
     found = {
@@ -151,7 +151,7 @@ def _variables(script: str) -> dict[str, str]:
 
 
 def _is_conditional(script: str, place: int) -> bool:
-    """Whether what is at a place may not run, as inside a condition or a function."""
+    """Whether the code at a place may not run, such as inside a condition or a function."""
     blocks: list[str] = []
     for found in _BLOCKS.finditer(script, 0, place):
         if found[1] in {"fi", "esac", "done", "}"}:
@@ -172,10 +172,10 @@ def _read_command(words: list[str], provenance: str) -> Run:
         elif name:
             options[name], name = word, ""
         else:
-            # A variable that is no value of an option may hold further options.
+            # A variable that is not the value of an option may hold further options.
             complete &= _is_plain(word)
     for value in [value for value in options.values() if value.startswith("{")]:
-        try:  # some take all of a model's arguments as JSON
+        try:  # some commands take the model's arguments as JSON
             options |= _flatten(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
             if not _is_plain(value):

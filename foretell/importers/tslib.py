@@ -34,7 +34,7 @@ TOKENS |= {"dropout": "dropout", "activation": "activation"}
 _SERIES = TOKENS | {"label_len": "label", "d_layers": "decoder_layers", "embed": "embedding"}
 _ENCODER_LAYER = ("encoder.attn_layers.{layer}.", "encoder_layers.{layer}.")
 _DECODER_LAYER = ("decoder.layers.{layer}.", "decoder_layers.{layer}.")
-# The tables of calendar features, each with its feature.
+# Names of embedding tables, and the calendar features that they embed.
 _TABLES: Mapping[str, Feature] = {
     "month": "month",
     "day": "day_of_month",
@@ -54,7 +54,7 @@ def _attention(name: str) -> str:
     )
 
 
-# That of Autoformer has no bias.
+# Autoformer's feed-forward network has no bias.
 _FEED_FORWARD = """
 conv1.*  feed_forward.expand.*
 conv2.*  feed_forward.contract.*
@@ -86,7 +86,7 @@ def _embeddings(embed: str) -> list[Row]:
 
 
 def _encoder_decoder(embed: str, encoder: str, decoder: str, norms: str) -> list[Row]:
-    """What Autoformer and Transformer share, and further rows of their layers and at the end."""
+    """The keys that Autoformer and Transformer share, and further rows for layers and norms."""
     attentions = _attention("self_attention") + _attention("cross_attention")
     return [
         *_embeddings(embed),
@@ -97,7 +97,7 @@ def _encoder_decoder(embed: str, encoder: str, decoder: str, norms: str) -> list
 
 
 def autoformer_rows(embed: str) -> list[Row]:
-    """The keys of an Autoformer, by how it embeds the calendar."""
+    """The keys of an Autoformer; `embed` is the embedding of the calendar."""
     trend = "projection.weight  trend_projection.convolution.weight"
     norms = """
     encoder.norm.layernorm.*  encoder_norm.norm.*
@@ -107,7 +107,7 @@ def autoformer_rows(embed: str) -> list[Row]:
 
 
 def transformer_rows(embed: str) -> list[Row]:
-    """The keys of a Transformer, likewise."""
+    """The keys of a Transformer; `embed` is the embedding of the calendar."""
     decoder = """
     norm1.*  self_norm.*
     norm2.*  cross_norm.*
@@ -121,7 +121,7 @@ def transformer_rows(embed: str) -> list[Row]:
 
 
 def itransformer_rows(projection: str) -> list[Row]:
-    """The keys of an iTransformer, by what its last map is called."""
+    """The keys of an iTransformer; `projection` is the name of its last layer."""
     table = f"""
     enc_embedding.value_embedding.*  embedding.*
     encoder.norm.*                   encoder_norm.*
@@ -166,7 +166,7 @@ def _final_norm(state: State) -> str:
 
 
 def _calendar(state: State) -> Calendar | None:
-    """The calendar of a linear map from so many features, or that of the tables there are."""
+    """The calendar features, from the width of a linear embedding or the names of tables."""
     linear = state.get(f"enc_embedding{_LINEAR_CALENDAR}")
     if linear is not None:
         calendars = {len(each.features): each for each in map(_scaled, _UNITS)}
@@ -183,7 +183,7 @@ def _scaled(freq: str) -> Calendar:
 
 
 def _are_learned(state: State) -> bool:
-    """Whether tables of positions were trained and are no sinusoids, as published."""
+    """Whether the tables of positions were trained, since they are not sinusoids."""
     return any(
         key.endswith(_POSITIONS)
         and table.ndim == 3
@@ -251,7 +251,7 @@ def _of_itransformer(state: State, _: Values) -> Values:
 
 
 def with_lags(values: Values) -> dict[str, Any]:
-    """The mechanism of an Autoformer."""
+    """The attention mechanism of an Autoformer."""
     own = {name: values[name] for name in ("factor", "lags")}
     return {"attention": {"mechanism": "autocorrelation", **own}}
 
@@ -264,7 +264,7 @@ def with_patches(values: Values) -> dict[str, Any]:
 
 
 def _with_marks(values: Values) -> dict[str, Any]:
-    """Calendar features that were tokens: no weight depends on them."""
+    """The calendar features that were tokens, which no weight shows."""
     if not values["marks"]:
         return {}
     if values["embed"] != "timeF":
@@ -278,9 +278,9 @@ def _with_marks(values: Values) -> dict[str, Any]:
 
 
 def _spread_output(state: State, values: Values) -> State:
-    """One row of outputs becomes as many as there are channels; the published code adds it to each.
+    """Repeat a single row of outputs for all channels, since the published code broadcasts it.
 
-    The trends of Autoformer start as the channels', and broadcast so.
+    The trends of Autoformer start with all channels, so that a single output is added to each.
     """
     if values["c_out"] != 1 or values["enc_in"] == 1:
         return state
@@ -289,7 +289,7 @@ def _spread_output(state: State, values: Values) -> State:
 
 
 def _cut_positions(state: State, values: Values) -> State:
-    """Leave out the table of sinusoids, or keep the trained rows in use."""
+    """Drop the table of sinusoids, or keep the trained rows that are used."""
     key = f"patch_embedding.{_POSITIONS}"
     if values["positions"] == "learned":
         return {**state, key: state[key][0, : count_patches(values)]}
@@ -332,12 +332,15 @@ _ITRANSFORMER = Architecture(
     _with_marks,
 )
 _TIME_SERIES = {"autoformer": _AUTOFORMER, "transformer": _TRANSFORMER}
-# Without a length, an inverse FFT loses a lag of an odd one: the lags are `even`.
+# An inverse FFT without a length argument loses a lag of an odd length: the lags are `even`.
 _FIXED = {"lags": "even", "padding_patch": "end", "revin": 1, "subtract_last": 0}
 
 
 def _fixed_in_tfb(values: Values) -> Values:
-    """TFB starts the decoder with half of the history, or all of a single channel's forecast."""
+    """Fixed arguments of TFB, whose decoder starts with half of the history.
+
+    For a single channel it starts with `pred_len` steps.
+    """
     if values.get("enc_in") == 1:
         label = values.get("pred_len")
     else:

@@ -1,1 +1,1 @@
-"""Time: frequencies, calendars, zones and gaps of series, on numpy alone."""
+"""Frequencies, calendars, time zones and gaps of series; needs numpy alone."""

@@ -1,7 +1,7 @@
-"""Calendar features: what a model is told about the time of each step.
+"""Calendar features: the input of a model about the time of each step.
 
-The scaled encoding is GluonTS's, which Autoformer and the Time-Series-Library use as `timeF`; the
-integer encoding is what their learned and fixed calendar embeddings index with.
+The scaled encoding is GluonTS's, which Autoformer and the Time-Series-Library call `timeF`. The
+integer encoding is the index of their learned and fixed calendar embeddings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Integers = NDArray[np.int64]
 
 
 class _Moments:
-    """Timestamps `[time]`, taken apart as far as features ask for it."""
+    """Parts of timestamps `[time]`, computed when a feature needs them."""
 
     def __init__(self, timestamps: Timestamps) -> None:
         self._dates = timestamps.astype("M8[D]")
@@ -41,12 +41,12 @@ class _Moments:
 
     @cached_property
     def days(self) -> Integers:
-        """Since 1970-01-01, a Thursday."""
+        """Days since 1970-01-01, a Thursday."""
         return self._dates.astype(np.int64)
 
     @cached_property
     def months(self) -> Integers:
-        """Since January 1970."""
+        """Months since January 1970."""
         return self._dates.astype("M8[M]").astype(np.int64)
 
     @property
@@ -66,11 +66,11 @@ class _Moments:
 
 
 def _day_of_year(days: Integers, years: Integers) -> Integers:
-    """Days since 1970-01-01 as days of their years, which count since 1970."""
+    """Days of the year; days and years count from 1970."""
     return days - years.astype("M8[Y]").astype("M8[D]").astype(np.int64) + 1
 
 
-# Per feature: its integer value, and the smallest and largest value that the scaling maps to ±0.5.
+# Integer value of each feature, and the smallest and largest value, which scaling maps to ±0.5.
 _FEATURES: dict[Feature, tuple[Callable[[_Moments], Integers], int, int]] = {
     "second": (lambda at: at.seconds % 60, 0, 59),
     "minute": (lambda at: at.seconds // 60 % 60, 0, 59),
@@ -107,9 +107,9 @@ _SCALED: dict[Unit, tuple[Feature, ...]] = {
 
 @dataclass(frozen=True)
 class Calendar:
-    """Which calendar features a model reads, in the order of its last input axis."""
+    """The calendar features that a model reads, in the order of its last input axis."""
 
-    # Where it is a part of a manifest or a checkpoint.
+    # For manifests and checkpoints, which pydantic reads.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     encoding: Encoding
@@ -117,7 +117,7 @@ class Calendar:
 
     @classmethod
     def for_frequency(cls, frequency: Frequency, encoding: Encoding) -> Calendar:
-        """The features Autoformer and the Time-Series-Library give a model of this frequency."""
+        """The features that Autoformer and the Time-Series-Library use for this frequency."""
         if encoding == "scaled":
             return cls(encoding=encoding, features=_SCALED[frequency.unit])
         integers: tuple[Feature, ...] = ("month", "day_of_month", "day_of_week", "hour")
@@ -129,10 +129,10 @@ class Calendar:
         """Features of wall-clock timestamps.
 
         Args:
-            timestamps: `[time]`.
+            timestamps: `[time]`, wall-clock times.
 
         Returns:
-            `[time, features]`: in -0.5 … 0.5 when scaled, whole numbers as floats otherwise.
+            `[time, features]`, from -0.5 to 0.5 if scaled, otherwise whole numbers as floats.
         """
         encoded = np.empty((len(timestamps), len(self.features)), np.float32)
         moments = _Moments(timestamps)

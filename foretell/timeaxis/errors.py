@@ -2,11 +2,11 @@
 
 
 class TimestampError(ValueError):
-    """A timestamp that is not ISO 8601 or lies outside the years 1 to 9999."""
+    """A timestamp is not ISO 8601 or lies outside the years 1 to 9999."""
 
 
 class RowError(TimestampError):
-    """One timestamp of a series that means no moment; `row` counts from the first."""
+    """A timestamp of a series does not exist or is ambiguous; `row` is its place, from 0."""
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)
@@ -14,4 +14,4 @@ class RowError(TimestampError):
 
 
 class FrequencyError(ValueError):
-    """A text that names no frequency, or timestamps that follow none."""
+    """A text is not the name of a frequency, or timestamps do not have one."""

@@ -1,4 +1,4 @@
-"""Sampling frequencies: names of pandas and of KServe, and calendar arithmetic on them."""
+"""Sampling frequencies: names of pandas and of KServe, and calendar arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell.timeaxis.timestamps import Timestamps, day_of_week
 
 Edge = Literal["start", "end"]
 
-# Which weekdays count, Monday first.
+# Masks of the weekdays that count, Monday first.
 _EVERY_DAY, _BUSINESS = "1111111", "1111100"
 _NTH = ("first", "second", "third", "fourth")
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -40,7 +40,7 @@ class Unit(StrEnum):
     YEAR = "Y"
 
 
-# Where it is not the first letter of the alias.
+# Letters that differ from the first letter of the alias.
 _KSERVE_LETTER = {
     Unit.MICROSECOND: "S",
     Unit.MILLISECOND: "S",
@@ -48,7 +48,7 @@ _KSERVE_LETTER = {
     Unit.BUSINESS_DAY: "D",
     Unit.SEMI_MONTH: "M",
 }
-# In units of a fixed length, the shortest first, and months in the others.
+# Microseconds in units of a fixed length, the shortest first, and months in the others.
 MICROSECONDS_IN = {
     Unit.MICROSECOND: 1,
     Unit.MILLISECOND: 10**3,
@@ -60,7 +60,7 @@ MICROSECONDS_IN = {
 }
 MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
-# Names that say nothing of an edge.
+# Names without an edge.
 _PLAIN = {
     Unit.MICROSECOND: "us",
     Unit.MILLISECOND: "ms",
@@ -82,20 +82,20 @@ for _unit in (Unit.SEMI_MONTH, *MONTHS_IN):
 for _unit in MONTHS_IN:
     _NAMES |= {f"B{_unit}S": (_unit, "start", _BUSINESS), f"B{_unit}E": (_unit, "end", _BUSINESS)}
 _NAMES |= {"AS": _NAMES["YS"], "WOM": _NAMES["MS"], "LWOM": _NAMES["ME"]}
-# As many of a unit as an alias has room for.
+# Largest multiple of a unit in an alias.
 MOST_UNITS = 999_999
 _PATTERN = re.compile(r"([1-9][0-9]{0,5})?([A-Za-z]{1,7})(?:-([0-9A-Z-]{1,12}))?")
-_HOLIDAYS = "it hangs on a calendar of holidays, which no alias tells"
-_OPENING = "it hangs on opening hours, which no alias tells"
-_RETAIL = "retail years, of 52 or 53 weeks, are not counted"
-# What pandas has and no alias tells enough of: why, and what is nearest.
+_HOLIDAYS = "it depends on a calendar of holidays, which an alias does not name"
+_OPENING = "it depends on opening hours, which an alias does not name"
+_RETAIL = "retail years, of 52 or 53 weeks, are not supported"
+# Aliases of pandas that are not supported: the reason, and the nearest one.
 _REFUSED = {
     "C": (_HOLIDAYS, "B"),
     "CBMS": (_HOLIDAYS, "BMS"),
     "CBME": (_HOLIDAYS, "BME"),
     "bh": (_OPENING, "h"),
     "cbh": (_OPENING, "h"),
-    "ns": ("times are told to the microsecond", "us"),
+    "ns": ("times have microseconds", "us"),
     "RE": (_RETAIL, "12LWOM-SAT, the last Saturday of a month of each year"),
     "REQ": (_RETAIL, "13W"),
 }
@@ -108,13 +108,14 @@ class Frequency:
     Attributes:
         unit: The calendar unit.
         multiple: Units per step, at least 1.
-        edge: For months, quarters and years: whether steps fall on the first or the last day;
-            None keeps the day of the first timestamp, and the last day of a month the last day.
-            Half of the steps of half months fall there.
-        anchor: The weekday of a week (Monday 0), the month of a quarter or year (January 1) or the
-            day of a month on which its other half month has its step.
-        weekdays: Which weekdays count for the edge, Monday first: 1111100 of business months.
-        week: How many of them lie before the step, from the start of its month.
+        edge: The first or the last day, for months, quarters and years. None keeps the day of the
+            first timestamp; the last day of a month stays the last day. Half months have every
+            other step there.
+        anchor: The weekday of a week (Monday is 0), the month of a quarter or year (January is 1),
+            or the day of the other step of half months.
+        weekdays: Mask of the weekdays that count for the edge, Monday first; 1111100 for business
+            months.
+        week: Number of such weekdays in the month before the step.
     """
 
     unit: Unit
@@ -129,29 +130,29 @@ class Frequency:
         """Read a pandas alias (`h`, `15min`, `MS`, `W-SUN`) or a KServe name (`H`, `hour`).
 
         Raises:
-            FrequencyError: the text names no frequency, or one that hangs on more than its name.
+            FrequencyError: the text is not a frequency, or one that needs more than its name.
         """
         return _parse(text)
 
     @property
     def kserve(self) -> str:
-        """The letter KServe's time-series API has for the unit.
+        """The letter of the unit in KServe's time-series API.
 
-        Business days answer `D`, half months `M`, milliseconds and microseconds `S`.
+        Business days are `D`, half months `M`, milliseconds and microseconds `S`.
         """
         return _KSERVE_LETTER.get(self.unit, self.unit.upper())
 
     @cached_property
     def sub_daily(self) -> bool:
-        """Whether steps are equal stretches of time: hours, minutes, seconds and parts of them.
+        """Whether steps have a fixed length: hours, minutes, seconds and parts of them.
 
-        Days and longer units follow the wall clock: a day is 23 hours where the clock springs.
+        Days and longer units follow the wall clock, so a day may have 23 hours.
         """
         day = MICROSECONDS_IN[Unit.DAY]
         return MICROSECONDS_IN.get(self.unit, day) < day
 
     def agrees_with(self, other: Frequency) -> bool:
-        """Whether both mean the same spacing; an edge or anchor only one of them names is free."""
+        """Whether both mean the same spacing; an edge or anchor of only one is ignored."""
         return (
             _spacing(self) == _spacing(other)
             and (self.edge is None or other.edge is None or self._day == other._day)
@@ -166,7 +167,7 @@ class Frequency:
         return f"{which} {kinds.get(self.weekdays) or self._weekday.title()}"
 
     def edge_days(self, months: Timestamps) -> Timestamps:
-        """The days on which the edges of months `[time]` of datetime64[M] are, if all have one."""
+        """The days of the edges in months `[time]` of datetime64[M]."""
         if self.edge == "start":
             first = months.astype("M8[D]")
             days = np.busday_offset(first, self.week, "forward", self.weekdays)
@@ -178,10 +179,9 @@ class Frequency:
         """Timestamps `first`, `first + 1`, … of a series that begins at `start`.
 
         Args:
-            start: Step 0; where edge, anchor or weekend forbid it, step 0 is the next that they
-                allow.
-            steps: How many timestamps to return.
-            first: The step of the first one returned; negative steps lie before `start`.
+            start: Step 0; if edge, anchor or weekend exclude it, step 0 is the next allowed time.
+            steps: Number of timestamps.
+            first: Step of the first timestamp; negative steps lie before `start`.
 
         Returns:
             `[steps]` of datetime64[us].
@@ -189,7 +189,7 @@ class Frequency:
         return self.at(start, np.arange(first, first + steps, dtype=np.int64))
 
     def at(self, start: np.datetime64, counts: NDArray[np.int64]) -> Timestamps:
-        """Timestamps `[steps]` so many steps from the first of a series that begins at `start`."""
+        """Timestamps of the steps `counts` of a series that begins at `start`."""
         origin = start.astype("M8[us]")
         if self._has_parts:
             return self._part_steps(origin, counts * self._parts)
@@ -205,14 +205,15 @@ class Frequency:
     def steps_of(
         self, moments: Timestamps, start: np.datetime64
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Which steps `[time]` of a series that begins at `start` moments are.
+        """The steps of moments in a series that begins at `start`.
 
         Args:
             moments: `[time]`, in any order.
             start: Step 0.
 
         Returns:
-            The steps, and which moments are one; of those between two, the step is one near.
+            `[time]` the steps, and `[time]` whether each moment is exactly on its step; otherwise
+            the step is a near one.
         """
         if self._has_parts:
             months = moments.astype("M8[M]").astype(np.int64)
@@ -243,7 +244,7 @@ class Frequency:
 
     @cached_property
     def _has_parts(self) -> bool:
-        """Whether steps are counted in parts of the calendar: in months, or in halves of them."""
+        """Whether steps count months or half months."""
         return self.unit in MONTHS_IN or self.unit is Unit.SEMI_MONTH
 
     @property
@@ -252,7 +253,7 @@ class Frequency:
 
     @property
     def _parts(self) -> int:
-        """Parts a step."""
+        """Months or half months per step."""
         return self.multiple * MONTHS_IN.get(self.unit, 1)
 
     def _part_steps(self, origin: np.datetime64, parts: NDArray[np.int64]) -> Timestamps:
@@ -269,17 +270,17 @@ class Frequency:
         return np.asarray(days.astype("M8[us]") + (origin - day.astype("M8[us]")))
 
     def _first_part(self, day: np.datetime64) -> int:
-        """The part since 1970 in which the first step lies of a series that begins on a day."""
+        """The month or half month since 1970 of the first step on or after a day."""
         part = int(day.astype("M8[M]").astype(np.int64)) * self._parts_a_month
         if self.edge is not None:
             part += int((self._days_of(part + np.arange(2)) < day).sum())
         if self.anchor is not None and self.unit in MONTHS_IN:
-            # Month 0 of the epoch was a January, month 1 of an anchor.
+            # Month 0 of the epoch was January, which is 1 as an anchor.
             part += (self.anchor - 1 - part) % MONTHS_IN[self.unit]
         return part
 
     def _days_of(self, parts: NDArray[np.int64]) -> Timestamps:
-        """The days on which parts `[time]` of months with an edge have their steps."""
+        """The days of the steps in months or half months `[time]` with an edge."""
         months = (parts // self._parts_a_month).astype("M8[M]")
         days = self.edge_days(months)
         if self.unit is Unit.SEMI_MONTH and self.anchor is not None:
@@ -345,7 +346,7 @@ def _parse_anchor(unit: Unit, edge: Edge | None, name: str | None, text: str) ->
 
 
 def _parse_week(name: str, edge: Edge | None, text: str) -> tuple[int, str]:
-    """The week of the month and its one weekday."""
+    """The week of the month and the mask of its weekday."""
     match = re.fullmatch("([1-4])([A-Z]{3})" if edge == "start" else "()([A-Z]{3})", name)
     if match is None or match[2] not in WEEKDAYS:
         form = "WOM-1MON … WOM-4SUN" if edge == "start" else "LWOM-MON … LWOM-SUN"
@@ -355,7 +356,7 @@ def _parse_week(name: str, edge: Edge | None, text: str) -> tuple[int, str]:
 
 
 def _spacing(frequency: Frequency) -> tuple[str, int]:
-    """A unit and count that equal spacings share (60min and h, 12M and Y)."""
+    """A unit and count that are the same for equal spacings (60min and h, 12M and Y)."""
     if frequency.unit in MICROSECONDS_IN:
         return "microseconds", frequency.multiple * MICROSECONDS_IN[frequency.unit]
     if frequency.unit in MONTHS_IN:
@@ -364,7 +365,7 @@ def _spacing(frequency: Frequency) -> tuple[str, int]:
 
 
 def _same_anchor(one: Frequency, other: Frequency) -> bool:
-    """Whether both begin at the same time, as far as both say; quarters begin every third month."""
+    """Whether the anchors mean the same times; quarters repeat every third month."""
     if one.anchor is None or other.anchor is None:
         return True
     if one.unit not in MONTHS_IN:

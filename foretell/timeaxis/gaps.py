@@ -1,9 +1,8 @@
-"""What becomes of missing values: in training data and in requests the same.
+"""Treatment of missing values, the same in training data and in requests.
 
-A history is filled from the rows before its origin alone, as it would be if nothing else were
-known. For many origins of one series that is cheap: rows up to the latest known value before an
-origin are those of the whole series filled at once (`filled`), and rows after it repeat that value
-(`rows_before`).
+A history is filled from the rows before its origin alone. This is cheap for many origins of one
+series. `filled` fills the whole series once, which gives the rows up to the latest known value
+before an origin. `rows_before` repeats that value in the rows after it.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Filling = Literal["error", "interpolate", "ffill"]
-# What a model that reads gaps can be asked for, too: it is given them as they are.
+# With `mask`, a model that reads gaps gets missing values unchanged.
 Missing = Literal["error", "interpolate", "ffill", "mask"]
 
 
 def fill(values: NDArray[np.float64], gaps: NDArray[np.intp], method: Filling) -> None:
     """Fill missing values of one channel, in place.
 
-    `interpolate` draws a line over the steps from the known value before a gap to the one after it;
-    a gap before the first known value takes that one, a gap after the last takes the last. `ffill`
-    takes the known value before a gap; there has to be one.
+    `interpolate` draws a line from the known value before a gap to the one after it. A gap at the
+    start takes the first known value, a gap at the end the last one. `ffill` repeats the known
+    value before a gap, which must exist.
 
     Args:
-        values: `[time]`, NaN where a value is missing; at least one is not.
-        gaps: Which of the missing ones to fill, in ascending order.
-        method: How; never `error`.
+        values: `[time]`, NaN where a value is missing, with at least one known value.
+        gaps: Places of the missing values to fill, ascending.
+        method: Method; never `error`.
     """
     known = np.flatnonzero(~np.isnan(values))
     if method == "interpolate":
@@ -42,7 +41,7 @@ def filled(values: NDArray[np.float64], method: Filling) -> NDArray[np.float64]:
 
     Args:
         values: `[time, channels]`, NaN where a value is missing.
-        method: As in `fill`; with `ffill`, what comes before the first known value stays missing.
+        method: As in `fill`; with `ffill`, values before the first known one stay missing.
     """
     whole, last = values.copy(), latest(~np.isnan(values))
     for column in np.flatnonzero(np.isnan(values).any(axis=0) & (last[-1] >= 0)):
@@ -60,18 +59,18 @@ def latest(is_known: NDArray[np.bool_]) -> NDArray[np.int64]:
         is_known: `[time, channels]`.
 
     Returns:
-        `[time, channels]`, -1 where there is none yet.
+        `[time, channels]`, -1 before the first known value.
     """
     rows = np.where(is_known, np.arange(len(is_known))[:, None], -1)
     return np.maximum.accumulate(rows, axis=0)
 
 
 def rows_before(rows: Any, last: Any) -> Any:  # noqa: ANN401 - arrays of numpy or of torch
-    """Which rows of a filled series a history reads, so that it knows nothing after its origin.
+    """The rows of a filled series that make a history, without information after its origin.
 
     Args:
         rows: `[..., context]`, rows before the origin.
-        last: `[..., channels]`, by `latest`, of the row before the origin.
+        last: `[..., channels]`, the result of `latest` at the row before the origin.
 
     Returns:
         `[..., context, channels]`.

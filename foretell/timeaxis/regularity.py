@@ -1,4 +1,4 @@
-"""Whether timestamps keep a frequency, where they break it, and which one they keep."""
+"""Checks of timestamps against a frequency, and inference of frequencies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretell.timeaxis.frequency import (
 )
 from foretell.timeaxis.timestamps import Timestamps, day_of_week
 
-# Of months, quarters and years alike; the first that fits is meant.
+# Edges of months, quarters and years; the first one that fits is chosen.
 _EDGES = ("MS", "ME", "M", "BMS", "BME")
 
 
@@ -30,10 +30,10 @@ class Irregularity:
     """The first timestamp that breaks a frequency.
 
     Attributes:
-        index: Its position in the series.
+        index: Position of the timestamp in the series.
         kind: `gap` (steps are missing before it), `duplicate`, `order` (it goes back in time) or
             `misaligned` (it lies between two steps).
-        expected: The timestamp that should stand there.
+        expected: The expected timestamp.
     """
 
     index: int
@@ -42,10 +42,10 @@ class Irregularity:
 
 
 def origin(frequency: Frequency, timestamps: Timestamps) -> int:
-    """Index of the timestamp from which to count the steps of a series.
+    """Index of the timestamp from which the steps of a series are counted.
 
-    It is the first one, but for months on the 29th or 30th: the last day of a short month does not
-    tell on which day the others are.
+    It is the first one, except for months on the 29th or 30th: the last day of a short month does
+    not show the day of the others.
     """
     if frequency.unit not in MONTHS_IN or frequency.edge is not None:
         return 0
@@ -84,11 +84,11 @@ def first_irregularity(frequency: Frequency, timestamps: Timestamps) -> Irregula
 
 
 def infer(timestamps: Timestamps) -> Frequency:
-    """Find the spacing most steps have; `first_irregularity` then finds the steps without it.
+    """The spacing of most steps; `first_irregularity` finds the steps without it.
 
     Raises:
-        FrequencyError: fewer than three timestamps, none later than the one before it, or a spacing
-            that no alias tells, such as 1.0005 s.
+        FrequencyError: there are fewer than three timestamps, no timestamp is later than the one
+            before it, or no alias has the spacing, such as 1.0005 s.
     """
     if len(timestamps) < 3:
         raise FrequencyError("a frequency needs at least three timestamps")
@@ -126,7 +126,7 @@ def _infer_months(timestamps: Timestamps) -> Frequency:
 
 
 def _infer_edge(timestamps: Timestamps) -> Frequency:
-    """The months whose edge all timestamps are on; those that keep the day if there are none."""
+    """The months whose edge all timestamps are on; otherwise months that keep the day."""
     days, months = timestamps.astype("M8[D]"), timestamps.astype("M8[M]")
     weekday, week = WEEKDAYS[day_of_week(days)[0]], min((_day_of_month(days)[0] + 6) // 7, 4)
     is_one_day = len(set(_day_of_month(days))) == 1
@@ -138,7 +138,7 @@ def _infer_edge(timestamps: Timestamps) -> Frequency:
 
 
 def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
-    """Those of which every other step is on the edge of a month, if all the others are one day."""
+    """Half months, if every other step is on the edge of a month and the others share a day."""
     days, months = _day_of_month(timestamps), timestamps.astype("M8[M]").astype(np.int64)
     edges: tuple[tuple[Edge, NDArray[np.bool_]], ...]
     edges = (("start", days == 1), ("end", is_month_end(timestamps)))
@@ -146,7 +146,7 @@ def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
         others = set(days[~is_edge].tolist())
         halves = 2 * months + (is_edge == (edge == "end"))
         spacing, count = _most_common(np.diff(halves))
-        # A day that strays makes no half months of months.
+        # Months with one stray day are not half months.
         is_usual = 2 * count > len(halves) - 1
         if len(others) == 1 and is_usual and spacing > 0 and spacing % 2 and max(others) < 28:
             return Frequency(Unit.SEMI_MONTH, int(spacing), edge, others.pop())
@@ -154,7 +154,7 @@ def _infer_half_months(timestamps: Timestamps) -> Frequency | None:
 
 
 def _most_common_business_days(timestamps: Timestamps) -> tuple[int, int]:
-    """The business days most steps take, and how many do; (0, 0) where weekends have steps."""
+    """Business days between most steps, and the number of such steps; (0, 0) with weekends."""
     days = timestamps.astype("M8[D]")
     if (day_of_week(days) >= 5).any() or len(np.unique(timestamps - days)) > 1:
         return 0, 0
@@ -170,7 +170,7 @@ def _most_common(values: NDArray[np.floating] | NDArray[np.integer]) -> tuple[fl
 
 
 def _are_equal_days_apart(timestamps: Timestamps) -> bool:
-    """Whether steps of a month or more are a fixed number of days (four weeks) and no months."""
+    """Whether long steps are a fixed number of days, such as four weeks, and not months."""
     aligned = len(set(_day_of_month(timestamps))) == 1 or bool(is_month_end(timestamps).all())
     return not aligned and len(set(np.diff(timestamps))) == 1
 

@@ -1,10 +1,10 @@
-"""The season of a frequency: the cycle whose repetition is a forecast without a model."""
+"""The season of a frequency: the cycle that the seasonal naive forecast repeats."""
 
 from __future__ import annotations
 
 from foretell.timeaxis.frequency import Frequency, Unit
 
-# The cycle that people and nature keep most strictly, by unit: what it is called, and its units.
+# The usual cycle of each unit: its name, and its length in units.
 _CYCLE = {
     Unit.MICROSECOND: ("second", 10**6),
     Unit.MILLISECOND: ("second", 1000),
@@ -21,14 +21,14 @@ _CYCLE = {
 
 
 def season_of(frequency: Frequency, context: int) -> int | None:
-    """Steps in a season: a day of hours or minutes, a week of days, a year of months, …
+    """Number of steps in a season: a day of hours or minutes, a week of days, a year of months, …
 
     Args:
         frequency: Spacing of the steps.
-        context: Steps of history there are.
+        context: Number of steps of history.
 
     Returns:
-        None when the frequency has no such season or the context does not hold one.
+        None if the frequency has no season or the context is shorter than one.
     """
     _, length = _CYCLE.get(frequency.unit, ("", 1))
     season, rest = divmod(length, frequency.multiple)
@@ -36,6 +36,6 @@ def season_of(frequency: Frequency, context: int) -> int | None:
 
 
 def season_name(frequency: Frequency) -> str:
-    """What a season of this frequency is called: a day, a week, a year."""
+    """The name of a season of this frequency, such as `day`."""
     name, _ = _CYCLE.get(frequency.unit, ("season", 1))
     return name

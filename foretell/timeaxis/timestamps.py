@@ -1,4 +1,4 @@
-"""ISO 8601 timestamps as numpy arrays of wall-clock time, and back."""
+"""Conversion between ISO 8601 timestamps and numpy arrays of wall-clock times."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LAST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 
 @dataclass(frozen=True)
 class Timestamp:
-    """A wall-clock time with the UTC offset it was written with, if any.
+    """A wall-clock time with the UTC offset that it was written with, if any.
 
-    Calendar features are read off the wall clock, the way a model saw them in training.
+    Calendar features are those of the wall clock, as in training.
     """
 
     wall: np.datetime64
@@ -32,7 +32,7 @@ def parse(text: str) -> Timestamp:
     """Read one ISO 8601 date or date-time.
 
     Raises:
-        TimestampError: the text is no ISO 8601 timestamp.
+        TimestampError: the text is not an ISO 8601 timestamp.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -44,7 +44,7 @@ def parse(text: str) -> Timestamp:
 
 
 def render(walls: Timestamps, utc_offset: timedelta | Offsets | None) -> list[str]:
-    """Write wall-clock times as ISO 8601, each with the given offset or its own of `[time]`.
+    """Write wall-clock times as ISO 8601, with one UTC offset or one for each of `[time]`.
 
     Raises:
         TimestampError: a time lies outside the years 1 to 9999, which ISO 8601 writes in 4 digits.
@@ -63,23 +63,23 @@ def render(walls: Timestamps, utc_offset: timedelta | Offsets | None) -> list[st
 
 
 def shown(wall: np.datetime64) -> str:
-    """A time in a message: without parts of a second where it has none, in any year."""
+    """A time for messages, in any year; whole seconds are written without fractions."""
     seconds = wall.astype("M8[s]")
     return str(seconds if seconds == wall else wall.astype("M8[us]"))
 
 
 def check_years(walls: Timestamps) -> None:
-    """Make sure that times can be written.
+    """Check that times can be written.
 
     Raises:
-        TimestampError: one lies outside the years 1 to 9999.
+        TimestampError: a time lies outside the years 1 to 9999.
     """
     if len(walls) and (walls.min() < _FIRST or walls.max() > _LAST):
         raise TimestampError("the timestamps reach beyond the years 1 to 9999")
 
 
 def offset_suffix(offset: timedelta) -> str:
-    """A UTC offset as ISO 8601 writes it behind a time."""
+    """A UTC offset as the suffix of an ISO 8601 time."""
     seconds = round(offset.total_seconds())
     sign = "-" if seconds < 0 else "+"
     hours, rest = divmod(abs(seconds), 3600)
@@ -88,6 +88,6 @@ def offset_suffix(offset: timedelta) -> str:
 
 
 def day_of_week(walls: Timestamps) -> NDArray[np.int64]:
-    """Monday 0 … Sunday 6."""
+    """Days of the week, from Monday 0 to Sunday 6."""
     # Day 0 of the epoch, 1970-01-01, was a Thursday.
     return np.asarray((walls.astype("M8[D]").astype(np.int64) + 3) % 7)

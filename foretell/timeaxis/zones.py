@@ -1,4 +1,4 @@
-"""Time zones: how far their clocks are from UTC, and which moments they mean."""
+"""Time zones: UTC offsets of their clocks, and moments of wall-clock times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from foretell.timeaxis.errors import RowError, TimestampError
 from foretell.timeaxis.timestamps import Offsets, Timestamps, check_years, shown
 
-# Before the first, no clock of the database changes. After the last, all change as they did before:
-# by rules, which the calendar repeats.
+# No clock of the database changes before the first. After the last, all follow rules that repeat
+# with the calendar.
 _FIRST, _END = np.datetime64("1840-01-01", "us"), np.datetime64("2500-01-01", "us")
 _CYCLE = 146_097 * 86_400
-# Less than any clock stays unchanged for (four days, in Freetown in 1939), and halves of it are
-# whole hours, at which nearly all of them change.
+# Shorter than the time between any two changes (four days, in Freetown in 1939). Its halves are
+# whole hours, at which nearly all clocks change.
 _PROBE = 64 * 3600
 _HOUR = 3600
 _EPOCH = datetime(1970, 1, 1)
@@ -28,10 +28,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,31}){0,2}")
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """The time zone of that name.
+    """The time zone of a name.
 
     Raises:
-        TimestampError: the database has none.
+        TimestampError: the database has no such zone.
     """
     try:
         if _NAME.fullmatch(name):
@@ -46,7 +46,13 @@ def find_zone(name: str) -> ZoneInfo:
 
 @dataclass(frozen=True)
 class _Changes:
-    """The changes of a zone's clock."""
+    """The changes of a zone's clock.
+
+    Attributes:
+        moments: `[changes]`, seconds in UTC.
+        walls: `[2, changes]`, wall-clock seconds from which the next offset applies, by fold.
+        offsets: `[changes + 1]`, the UTC offsets before, between and after the changes.
+    """
 
     moments: NDArray[np.int64]
     walls: NDArray[np.int64]
@@ -67,13 +73,13 @@ def offsets_at(moments: Timestamps, zone: ZoneInfo) -> Offsets:
 
 
 def offsets_of(walls: Timestamps, zone: ZoneInfo, *, fold: int = 0) -> Offsets:
-    """UTC offsets `[time]` that a zone's wall clock `[time]` has.
+    """UTC offsets `[time]` of a zone at wall-clock times `[time]`.
 
     Args:
-        walls: What the clock shows.
+        walls: Wall-clock times.
         zone: The zone.
-        fold: Which of its two moments a time means that the clock shows twice. Of a time that the
-            clock skips, 0 gives the offset before and 1 the one after.
+        fold: For a time that the clock shows twice, 0 means the first and 1 the second. For a time
+            that the clock skips, 0 gives the offset before and 1 the one after.
 
     Raises:
         TimestampError: a time lies outside the years 1 to 9999.
@@ -86,16 +92,16 @@ def offsets_of(walls: Timestamps, zone: ZoneInfo, *, fold: int = 0) -> Offsets:
 def moments_of(walls: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> Timestamps:
     """Moments in UTC `[time]` of a series' wall-clock times `[time]`.
 
-    What the clock shows twice is told apart by the times around it: moments only go forward, and
-    by a step where they can.
+    For a time that the clock shows twice, the times around it decide: moments only go forward, and
+    if possible by one step.
 
     Args:
-        walls: What the clock shows.
+        walls: Wall-clock times.
         zone: The zone.
-        step: Between the moments of a regular series.
+        step: Distance of neighbouring moments in a regular series.
 
     Raises:
-        RowError: the clock skips a time, or nothing tells which moment it means.
+        RowError: the clock skips a time, or shows all times twice.
         TimestampError: a time lies outside the years 1 to 9999.
     """
     early = walls - offsets_of(walls, zone, fold=0)
@@ -122,11 +128,11 @@ def moments_of(walls: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> Times
 
 @cache
 def _changes_of(zone: ZoneInfo) -> _Changes:
-    """The changes between `_FIRST` and `_END`, which takes about 15 ms to find."""
+    """The changes between `_FIRST` and `_END`; the search takes about 15 ms."""
     probes = np.arange(_FIRST, _END, np.timedelta64(_PROBE, "s")).tolist()
-    told = [zone.utcoffset(wall) for wall in probes]
-    offsets, moments, folds = [_in_seconds(told[0])], [], []
-    for index, (before, after) in enumerate(pairwise(told)):
+    probed = [zone.utcoffset(wall) for wall in probes]
+    offsets, moments, folds = [_in_seconds(probed[0])], [], []
+    for index, (before, after) in enumerate(pairwise(probed)):
         if after == before:
             continue
         known, changed = 0, _PROBE
@@ -137,7 +143,7 @@ def _changes_of(zone: ZoneInfo) -> _Changes:
             else:
                 changed = half
         offsets.append(_in_seconds(after))
-        # Of a time that comes twice the first is meant, of a skipped one the offset before.
+        # Fold 0 means the first of two equal times, and the offset before a skipped one.
         folds.append((max(offsets[-2:]), min(offsets[-2:])))
         moments.append(_in_seconds(probes[index] - _EPOCH) + changed - folds[-1][0])
     at = np.array(moments, np.int64)
@@ -150,7 +156,7 @@ def _in_seconds(time: timedelta | None) -> int:
 
 
 def _seconds(times: Timestamps) -> NDArray[np.int64]:
-    """Seconds since 1970, as the table has them."""
+    """Seconds since 1970, moved by whole calendar cycles into the range of the table."""
     seconds = times.astype("M8[s]").astype(np.int64)
     end = int(_END.astype("M8[s]").astype(np.int64)) - _PROBE
     return np.where(seconds < end, seconds, end - _CYCLE + (seconds - end) % _CYCLE)

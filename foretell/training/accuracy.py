@@ -28,7 +28,7 @@ class Predictor(Protocol):
     def __call__(
         self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
     ) -> Tensor | NDArray[Any]:
-        """Forecasts `[batch, horizon, targets]` from what a `Batch` holds, in its units."""
+        """Forecasts `[batch, horizon, targets]` in the units of a `Batch`."""
         ...
 
 
@@ -38,9 +38,9 @@ def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
     Targets that were filled in do not count.
 
     Args:
-        predict: What to measure.
-        windows: On the device that `predict` reads from.
-        batch_size: Windows a call (`foretell.models.batches`).
+        predict: Forecaster to measure.
+        windows: Windows on the device of `predict`.
+        batch_size: Number of windows per call (`foretell.models.batches`).
     """
     device = windows.values.device
     squared = torch.zeros((), dtype=torch.float64, device=device)
@@ -64,9 +64,9 @@ class Scores:
     """Mean errors `[horizon, targets]`.
 
     Attributes:
-        mse: NaN where no target is known.
-        mae: Likewise.
-        counts: How many targets are known.
+        mse: Mean squared errors; NaN where no target is known.
+        mae: Mean absolute errors; NaN where no target is known.
+        counts: Number of known targets.
     """
 
     mse: NDArray[np.float64]
@@ -74,7 +74,7 @@ class Scores:
     counts: NDArray[np.int64]
 
     def overall(self, places: Sequence[int] | slice = slice(None)) -> Accuracy:
-        """Over all steps, and the targets at some places; every known value counts the same."""
+        """Accuracy over all steps and the targets at `places`, weighted by known values."""
         mse, mae = (
             mean_of_known(error[:, places], self.counts[:, places])
             for error in (self.mse, self.mae)
@@ -91,9 +91,9 @@ def score(
     """Mean errors of several forecasters over windows on the CPU, by step and channel.
 
     Args:
-        forecasters: By name.
+        forecasters: Forecasters by name.
         batches: The windows.
-        unit: `[targets]`, what an error of 1 is.
+        unit: `[targets]`, divisor of the errors.
         look: Called with every batch and the forecasts of the first forecaster.
 
     Raises:
@@ -115,7 +115,7 @@ def score(
                 if name == first:
                     look(batch, forecast)
     if not count.any():
-        raise DataError("all values that are to be forecast are missing and were filled in")
+        raise DataError("all values to forecast are missing and were filled in")
     with np.errstate(invalid="ignore"):
         return {
             name: Scores(squared / count, absolute / count, count)
@@ -124,14 +124,14 @@ def score(
 
 
 def mean_of_known(means: NDArray[np.floating], counts: NDArray[np.integer]) -> float:
-    """The mean of all values of which there are `means` of so many each; NaN where none is."""
+    """The mean over all values, from means and their numbers of values; NaN without any."""
     if not counts.any():
         return math.nan
     return float(np.average(means[counts > 0], weights=counts[counts > 0]))
 
 
 def known_targets(batch: Batch) -> NDArray[np.bool_]:
-    """Which targets `[batch, horizon, targets]` of a batch are no filled values."""
+    """`[batch, horizon, targets]`, whether each target was known and not filled in."""
     if batch.known is None:
         return np.ones(batch.target.shape, np.bool_)
     return batch.known.cpu().numpy()
@@ -149,11 +149,11 @@ def seasonal_naive(history: Tensor, horizon: int, season: int) -> Tensor:
 
 
 def baselines(windows: Windows, frequency: Frequency) -> dict[str, Predictor]:
-    """The forecasts that a model has to beat, by their fields of a `TestResult`.
+    """The baselines that a model must beat, by their fields of a `TestResult`.
 
     Args:
-        windows: What is to be forecast.
-        frequency: Its season is the seasonal baseline's, where the context holds one.
+        windows: Windows to forecast.
+        frequency: Frequency, whose season the seasonal baseline repeats if the context holds one.
     """
     horizon, season = windows.horizon, season_of(frequency, windows.context)
     at = windows.targets
@@ -174,9 +174,9 @@ def against_baselines(
 
     Args:
         predict: The model.
-        windows: Those of the test split.
-        frequency: Of their steps.
-        batch_size: Windows a call (`foretell.models.batches`).
+        windows: Windows of the test split.
+        frequency: Frequency of the steps.
+        batch_size: Number of windows per call (`foretell.models.batches`).
     """
     every = {"model": predict, **baselines(windows, frequency)}
     found: dict[str, Any] = {
@@ -198,11 +198,11 @@ def measure_within(
 
     Args:
         model: The model.
-        bounds: Of channels, by name.
-        targets: Names of the channels that it forecasts.
-        scaler: Of all channels that it reads.
-        windows: Those of the test split, on its device.
-        frequency: Of their steps.
+        bounds: Bounds of channels, by name.
+        targets: Names of the channels that the model forecasts.
+        scaler: Scaler of all channels that the model reads.
+        windows: Windows of the test split, on the model's device.
+        frequency: Frequency of the steps.
     """
     within = bounded(model, bounds, targets, scaler.of(model.config.targets))
     return against_baselines(within, windows, frequency, windows_that_fit(model))
@@ -211,13 +211,13 @@ def measure_within(
 def bounded(
     predict: Predictor, bounds: Mapping[str, Bound], channels: Sequence[str], scaler: Scaler
 ) -> Predictor:
-    """What forecasts within the bounds, from what forecasts without, in standardised units.
+    """A forecaster that clips forecasts in standardised units to the bounds.
 
     Args:
-        predict: Forecasts.
-        bounds: Of channels, by name; without any, `predict` is returned as it is.
-        channels: Those that it forecasts, in order.
-        scaler: Their standardisation.
+        predict: Forecaster without bounds.
+        bounds: Bounds of channels, by name; without any, `predict` is returned unchanged.
+        channels: Names of the forecast channels, in order.
+        scaler: Standardisation of these channels.
     """
     known = limits(bounds, channels)
     if known is None:

@@ -1,4 +1,4 @@
-"""Settings of a training, those of its model apart."""
+"""Settings of a training; `model` has those of the architecture."""
 
 from __future__ import annotations
 
@@ -34,27 +34,26 @@ class TrainingConfig(BaseModel):
     """Everything besides the data that a trained model depends on.
 
     Attributes:
-        model: Settings of the architecture's config, by their names there; the others are left to
-            it.
+        model: Settings of the architecture's configuration, by name; others have their defaults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    arch: str = Field(description="Family of the model.")
-    context: Positive = Field(description="Steps of history the model reads.")
-    horizon: Positive = Field(description="Steps it forecasts.")
+    arch: str = Field(description="Architecture of the model.")
+    context: Positive = Field(description="Number of history steps that the model reads.")
+    horizon: Positive = Field(description="Number of steps that the model forecasts.")
     model: dict[str, Any] = {}
     target: Names | None = Field(
         default=None,
-        description="Channels to forecast, separated by commas: the others are read alone; all if "
-        "not given.",
+        description="Channels to forecast, separated by commas; others are only read. All by "
+        "default.",
     )
 
     calendar: Literal["auto", "all", "none"] | tuple[Feature, ...] = Field(
         default="auto",
-        description="Features of the date to read, where the architecture reads any: all that the "
-        "published code takes, auto for those of them that the training rows cover often enough, "
-        "or names such as hour,day_of_week.",
+        description="Calendar features to read, if the architecture reads any: all of the "
+        "published code, auto for those that the training rows cover often enough, none, or names "
+        "such as hour,day_of_week.",
     )
     splits: NamedSplit | Fractions = Field(
         default=(0.7, 0.1, 0.2),
@@ -62,55 +61,54 @@ class TrainingConfig(BaseModel):
     )
     cut_at: datetime | None = Field(
         default=None,
-        description="Date from which on all series are tested, such as 2024-03-01: for series of "
-        "different periods, of which each is cut by its own rows otherwise. The rows before it are "
-        "divided at a date, too, by the first two of --splits.",
+        description="Start of the test rows of all series, such as 2024-03-01, for series of "
+        "different periods. Without it, each series is cut by its own rows. The rows before the "
+        "date are cut at one date too, by the first two fractions of --splits.",
     )
     bounds: Bounds = Field(
         default={},
-        description="Limits of channels that no forecast goes beyond, such as "
-        "irradiance=0:,humidity=0:100.",
+        description="Limits of forecasts, by channel, such as irradiance=0:,humidity=0:100.",
     )
     epochs: Positive = Field(
         default=10,
-        description="Passes over the training windows, at most; the schedule is that of so many.",
+        description="Most passes over the training windows; the schedule spans all of them.",
     )
     patience: Positive = Field(
         default=3, description="Epochs without a better validation error before training stops."
     )
-    batch_size: Positive = Field(default=32, description="Windows a step.")
+    batch_size: Positive = Field(default=32, description="Number of windows per step.")
     loss: LossName = Field(
-        default="huber", description="What is learned from; quantile is the one of `quantile`."
+        default="huber", description="Training loss; `quantile` is that of the setting quantile."
     )
     huber_delta: float = Field(
         default=1.0,
         gt=0,
-        description="Error from which on huber is linear, in standard deviations.",
+        description="Error above which huber is linear, in standard deviations.",
     )
     quantile: float = Field(
-        default=0.5, gt=0, lt=1, description="The quantile that loss quantile makes forecasts of."
+        default=0.5, gt=0, lt=1, description="Quantile that a model with loss quantile forecasts."
     )
     optimizer: Literal["adam", "adamw"] = Field(
-        default="adam", description="adamw takes the decay of the weights out of the gradient."
+        default="adam", description="Optimizer; adamw decouples weight decay from the gradient."
     )
     learning_rate: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="Its peak; if not given, one that suits the width of the model.",
+        description="Peak of the learning rate; by default one for the width of the model.",
     )
     schedule: ScheduleName = Field(
         default="cosine",
-        description="Of the learning rate. Halving (type1), type2 and type3 are those of the "
-        "published code by epochs, one-cycle is its TST.",
+        description="Schedule of the learning rate. halving (type1), type2 and type3 are those of "
+        "the published code, by epochs; one-cycle is its TST.",
     )
     warm_up: float = Field(
         default=0.1,
         ge=0,
         lt=1,
-        description="Share of the steps in which the rate rises: of cosine and one-cycle.",
+        description="Share of the steps in which the rate rises, for cosine and one-cycle.",
     )
-    weight_decay: float = Field(default=0.0, ge=0, description="Of all weights.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of all weights.")
     grad_clip: float | None = Field(
         default=None,
         validation_alias=AliasChoices("grad_clip", "clip"),
@@ -122,19 +120,19 @@ class TrainingConfig(BaseModel):
         validation_alias=AliasChoices("ema_decay", "average"),
         gt=0,
         lt=1,
-        description="Decay by step of a running mean of the weights; it is what is judged and "
-        "kept then.",
+        description="Decay per step of a moving average of the weights, which is then validated "
+        "and kept.",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        default=0, description="Of weights, dropout and the order of the windows."
+        default=0, description="Seed of weights, dropout and the order of the windows."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where to train; auto takes a GPU if there is one."
+        default="auto", description="Device to train on; auto takes a GPU if there is one."
     )
     precision: Literal["auto", Precision] = Field(
         default="auto",
-        description="Of the arithmetic; float16 needs a GPU, auto takes bfloat16 on one that has "
-        "it. On a CPU with AMX bfloat16 trains wide models about twice as fast.",
+        description="Precision of the arithmetic. float16 needs a GPU; auto takes bfloat16 on a "
+        "GPU that has it. On a CPU with AMX, bfloat16 trains wide models about twice as fast.",
     )
 
     @field_validator("arch")
@@ -201,18 +199,18 @@ class TrainingConfig(BaseModel):
                     f"expected a date such as 2024-03-01 or 2024-03-01T12:00, got {shown!r}"
                 ) from None
         if isinstance(given, date) and not isinstance(given, datetime):
-            # As YAML reads one.
+            # YAML reads a plain date as `date`.
             given = datetime.combine(given, time())
         if not isinstance(given, datetime) or given.tzinfo is not None:
-            raise ValueError("expected a date by the clock of the data, without an offset")
+            raise ValueError("expected a date in the clock of the data, without an offset")
         return given
 
     @property
     def cuts(self) -> Splits:
-        """Where series are cut into train, validation and test.
+        """The splits into train, validation and test.
 
         Raises:
-            DataError: the fractions are no split.
+            DataError: the fractions are not positive or do not add up to 1.
         """
         match self.splits:
             case "ett-hourly":

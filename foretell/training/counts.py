@@ -1,4 +1,4 @@
-"""What a training of counts asks of its data and of its model."""
+"""Requirements of training on counts for data and model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from foretell.models.forecaster import ForecasterConfig
 from foretell.models.heads import HEADS
 from foretell.training.errors import TrainingError
 
-# Divides a window, and subtracts nothing of it.
+# This norm divides a window and subtracts nothing.
 _NORM = "magnitude"
-# Of a value, what arithmetic before us may have left of a whole number.
+# Relative rounding error that earlier arithmetic may have left in a whole number.
 _ROUNDING = 1e-6
 
 
 def usual_norm(head: object) -> str:
-    """The norm of windows of a training that names none: levels move between training and use."""
+    """The default window norm, since levels move between training and use."""
     return _NORM if head in HEADS and HEADS[str(head)].is_of_counts else "mean"
 
 
@@ -26,11 +26,11 @@ def check_counts(config: ForecasterConfig, panel: Panel) -> None:
     """Refuse data whose targets are not whole numbers from 0 on.
 
     Args:
-        config: Of a model with a head of counts.
-        panel: All rows, those of the test split too.
+        config: Configuration of a model with a head of counts.
+        panel: All rows, including those of the test split.
 
     Raises:
-        DataError: names the channel, how many rows are no counts, and the first of them.
+        DataError: names the channel, the number of rows that are not counts, and the first one.
     """
     for column in config.targets or range(config.channels):
         values = np.concatenate([table.known()[:, column] for table in panel.tables])
@@ -42,13 +42,13 @@ def check_counts(config: ForecasterConfig, panel: Panel) -> None:
                 raise DataError(
                     f"channel {panel.channels[column]!r}: {rows.sum()} of {len(panel)} rows are "
                     f"{what}, the first at {panel.time_of(first)} ({shown(values[first])}); "
-                    f"head {config.head} is of counts: correct them, forecast other channels "
+                    f"head {config.head} needs counts: correct them, forecast other channels "
                     "with --target, or take head student-t or normal"
                 )
 
 
 def check_norm(config: ForecasterConfig) -> None:
-    """Refuse norms of windows with which the forecasts of a head of counts miss their level.
+    """Refuse window norms with which the forecasts of a head of counts miss their level.
 
     Raises:
         TrainingError: names the setting.
@@ -74,5 +74,5 @@ def check_norm(config: ForecasterConfig) -> None:
 
 
 def _parts(norm: str | None) -> list[str]:
-    """One norm within another, without those that do nothing."""
+    """The nested window norms, without identities."""
     return [name for name in (norm or "").split("+") if name != "identity"]

@@ -2,8 +2,8 @@
 
 
 class TrainingError(ValueError):
-    """Settings that cannot be trained with, or a training that cannot go on."""
+    """Settings do not allow a training, or a training cannot go on."""
 
 
 class ResumeError(TrainingError):
-    """The state of an unfinished training that this one cannot go on from."""
+    """A training cannot resume from the saved state."""

@@ -1,4 +1,4 @@
-"""What a training leaves for those who look later: a table, and events for TensorBoard."""
+"""Logs of a training: a CSV table, and events for TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class CsvLog(Progress):
-    """A row an epoch.
+    """A CSV file with a row for each epoch.
 
-    A training that goes on keeps the rows of the epochs that it does not repeat.
+    A resumed training keeps the rows of finished epochs.
 
     Args:
-        path: The file; one of another training is replaced.
+        path: The file; that of another training is replaced.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:  # noqa: ARG002
-        """Write the head, and the rows of the epochs that are done."""
+        """Write the header and the rows of finished epochs."""
         kept: list[list[str]] = []
         if epochs_done and self._path.exists():
             with self._path.open(newline="") as file:
@@ -39,18 +39,18 @@ class CsvLog(Progress):
             csv.writer(file).writerows([("epoch", *_NUMBERS), *kept])
 
     def finished_epoch(self, report: EpochReport) -> None:
-        """Append a row."""
+        """Append the row of an epoch."""
         with self._path.open("a", newline="") as file:
             csv.writer(file).writerow([report.epoch, *_numbers(report).values()])
 
 
 class TensorBoardLog(Progress):
-    """Scalars an epoch, next to those of the baselines; needs the package `tensorboard`.
+    """Scalars of each epoch, next to those of the baselines; needs the package `tensorboard`.
 
-    A context manager: leaving it closes the file.
+    A context manager; leaving it closes the file.
 
     Args:
-        folder: What `tensorboard --logdir` is given.
+        folder: Folder for `tensorboard --logdir`.
 
     Raises:
         ImportError: the package is missing.
@@ -72,7 +72,7 @@ class TensorBoardLog(Progress):
             self._writer.close()
 
     def compared(self, windows: int, baselines: Mapping[str, Accuracy]) -> None:  # noqa: ARG002
-        """Keep them, to be drawn as level lines."""
+        """Keep the baselines, which are drawn as level lines."""
         self._baselines = {
             f"validation_{kind}_of_{name.replace(' ', '_')}": getattr(found, kind)
             for name, found in baselines.items()
@@ -80,7 +80,7 @@ class TensorBoardLog(Progress):
         }
 
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:  # noqa: ARG002
-        """Open a file, which replaces what others say of the epochs that come."""
+        """Open a file, whose epochs replace those of earlier files."""
         self._writer = self._make(str(self._folder), purge_step=epochs_done + 1)
 
     def finished_epoch(self, report: EpochReport) -> None:
@@ -92,7 +92,7 @@ class TensorBoardLog(Progress):
 
 
 class Together(Progress):
-    """Several, who are told the same."""
+    """Passes every event to several `Progress` objects."""
 
     def __init__(self, parts: Sequence[Progress]) -> None:
         self._parts = parts
@@ -128,7 +128,7 @@ class Together(Progress):
             part.finished_epoch(report)
 
 
-# Of a report, by the name of their column.
+# Numbers of a report, by column.
 _NUMBERS: Mapping[str, Callable[[EpochReport], float]] = {
     "learning_rate": attrgetter("learning_rate"),
     "train_loss": attrgetter("train_loss"),

@@ -1,4 +1,4 @@
-"""What a training makes small, and what its validation is judged by."""
+"""Losses of training and validation."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def pinball(forecast: Tensor, target: Tensor, *, quantile: float) -> Tensor:
     """The mean loss of quantile regression (Koenker and Bassett, 1978).
 
-    A forecast for which it is least is above the target in a share of `quantile` of all cases. Of
+    The forecast that minimises it is above the target in a share of `quantile` of all cases. For
     the median it is half of the mean absolute error.
 
     Args:
         forecast: `[batch, horizon, channels]`.
-        target: Likewise.
-        quantile: Between 0 and 1.
+        target: `[batch, horizon, channels]`.
+        quantile: Level of the quantile, between 0 and 1.
     """
     error = target - forecast
     return torch.maximum(quantile * error, (quantile - 1) * error).mean()
 
 
 def over_known(loss: Loss, found: Tensor, batch: Batch) -> Tensor:
-    """The mean loss of the targets that are no filled values; 0 where there is none.
+    """The mean loss over known targets; 0 without any.
 
     Args:
-        loss: The mean loss of forecasts and targets.
-        found: `[batch, horizon, targets]`, or with a head parameters behind these axes.
-        batch: What was forecast.
+        loss: Returns the mean loss of forecasts and targets.
+        found: `[batch, horizon, targets]`; with a head, `[batch, horizon, targets, parameters]`.
+        batch: The windows with their targets.
     """
     target = batch.target.to(found.dtype)
     if batch.known is None:
@@ -48,7 +48,7 @@ def over_known(loss: Loss, found: Tensor, batch: Batch) -> Tensor:
 
 
 def loss_of(name: LossName, *, huber_delta: float, quantile: float) -> Loss:
-    """The loss of a name, from forecast and target to their mean."""
+    """The function that returns the mean loss of forecasts and targets."""
     losses: dict[LossName, Loss] = {
         "mse": functional.mse_loss,
         "mae": functional.l1_loss,
@@ -59,6 +59,6 @@ def loss_of(name: LossName, *, huber_delta: float, quantile: float) -> Loss:
 
 
 def judge_of(name: LossName, *, quantile: float) -> Loss:
-    """What tells a better epoch: the squared error, or what is no estimate of the mean's."""
+    """The validation loss: the training loss, with the squared error in place of huber."""
     judged = "mse" if name == "huber" else name
     return loss_of(judged, huber_delta=1, quantile=quantile)

@@ -1,4 +1,4 @@
-"""From settings and a panel to a model and its windows."""
+"""Preparation of a training: the model's configuration and the windows, from settings and data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from foretell.training.windows import Windows
 
 
 class Prepared(NamedTuple):
-    """What a training starts from."""
+    """The start of a training: configuration, splits, scaler and windows."""
 
     config: ForecasterConfig
     splits: Splits
@@ -40,8 +40,8 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     """Configure the architecture, split the panel and standardise it by its training rows.
 
     Raises:
-        TrainingError: the architecture cannot be configured so.
-        DataError: a split holds no window, or rows are no counts although the head is one of these.
+        TrainingError: the architecture does not accept the settings.
+        DataError: a split has no window, or a head of counts has rows that are not counts.
     """
     splits = settings.cuts
     split = splits.cut(panel, settings.context, settings.horizon)
@@ -50,7 +50,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     usual = TrainingConfig.model_fields["loss"].default
     head = config.build_head()
     if head is not None and settings.loss != usual:
-        raise TrainingError(f"loss: with a head it is the {head.loss_name} of what is forecast")
+        raise TrainingError(f"loss: with a head it is the {head.loss_name}; leave loss out")
     if head is not None and head.is_of_counts:
         check_counts(config, panel)
     scaler = scaler_for(config, panel, split.train)
@@ -59,10 +59,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
 
 
 def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:
-    """What a model of a config that learns from some rows is standardised by.
-
-    Counts stay as they are.
-    """
+    """The scaler of a model, fitted on the training rows; it leaves counts unchanged."""
     fitted, head = fit(panel, train), config.build_head()
     if head is None or not head.is_of_counts:
         return fitted
@@ -70,10 +67,10 @@ def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) ->
 
 
 def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, ...]:
-    """Names of the channels that are forecast, in the order of all.
+    """Names of the channels to forecast, in the order of all channels.
 
     Raises:
-        TrainingError: the settings name one that there is not.
+        TrainingError: the settings name an unknown channel.
     """
     for name in settings.target or ():
         if name not in channels:
@@ -90,14 +87,13 @@ def forecaster_config(
     """The configuration of the architecture that the settings name.
 
     Args:
-        settings: Hyper-parameters.
+        settings: Settings of the training.
         channels: Names of the channels of the data.
-        frequency: Decides the calendar features, for architectures that read any.
-        time: Which the training rows cover.
+        frequency: Frequency, which decides the calendar features of architectures that read any.
+        time: Time that the training rows cover.
 
     Raises:
-        TrainingError: a hyper-parameter is not one of this architecture, or is wrong; the message
-            names it.
+        TrainingError: a setting is unknown to this architecture, or wrong; the message names it.
     """
     family = ARCHITECTURES[settings.arch]
     for name in settings.model:
@@ -126,7 +122,7 @@ def forecaster_config(
 def _calendar(
     settings: TrainingConfig, published: Calendar | None, time: timedelta
 ) -> Calendar | None:
-    """Those of the published features that the settings choose, or others by name."""
+    """The published calendar features that the settings choose, or others by name."""
     match settings.calendar:
         case "all":
             return published
@@ -135,5 +131,7 @@ def _calendar(
         case "auto":
             return published and learnable(published, time)
     if published is None:
-        raise TrainingError(f"calendar: {settings.arch} reads none of data of this frequency")
+        raise TrainingError(
+            f"calendar: {settings.arch} reads no calendar features of data of this frequency"
+        )
     return replace(published, features=settings.calendar)

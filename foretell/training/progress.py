@@ -1,4 +1,4 @@
-"""How a training tells what it is doing."""
+"""Progress of a training: events, and their display on a terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from foretell.bundle.manifest import Accuracy
 
 
 class EpochReport(NamedTuple):
-    """What an epoch came to, in standardised units.
+    """The results of an epoch, in standardised units.
 
     Attributes:
-        epoch: Its number, from 1.
-        train_loss: What the windows learned from are judged by, of the weights as they were then.
-        validation_loss: What the validation windows are judged by, of the weights after it.
-        validation: The errors of these.
-        best_epoch: The one with the lowest validation loss so far.
-        learning_rate: Of its first step.
-        seconds: What it took, validation included.
+        epoch: Number of the epoch, from 1.
+        train_loss: Mean validation loss of the training windows, each with the weights before its
+            step.
+        validation_loss: Mean validation loss of the validation windows, with the weights after the
+            epoch.
+        validation: Errors in the validation windows.
+        best_epoch: Epoch with the lowest validation loss so far.
+        learning_rate: Learning rate of the first step.
+        seconds: Duration, including validation.
     """
 
     epoch: int
@@ -35,31 +37,31 @@ class EpochReport(NamedTuple):
 
 
 class Progress:
-    """What a trainer calls; this one tells nothing."""
+    """Receives the events of a training; this class ignores them."""
 
     def noted(self, message: str) -> None:
-        """Something was chosen that was not given."""
+        """The training chose a value that the settings leave open."""
 
     def warned(self, message: str) -> None:
-        """Something about the data will cost accuracy."""
+        """The data has a property that may cost accuracy."""
 
     def compared(self, windows: int, baselines: Mapping[str, Accuracy]) -> None:
-        """So many windows are validated on, and these are the errors of the baselines there."""
+        """The baselines were measured in the validation windows."""
 
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
         """Training begins, or goes on after `epochs_done` epochs."""
 
     def stepped(self, step: int, loss: float) -> None:
-        """`step` steps of this epoch are done; `loss` is their mean."""
+        """Steps up to `step` of this epoch are done; `loss` is their mean."""
 
     def finished_epoch(self, report: EpochReport) -> None:
         """An epoch is over."""
 
 
 class ConsoleProgress(Progress):
-    """A bar with loss and time left on a terminal, one line an epoch anywhere.
+    """One line per epoch, and on a terminal a bar with loss and remaining time.
 
-    A context manager: leaving it takes the bar away.
+    A context manager; leaving it removes the bar.
     """
 
     def __init__(self, console: Console) -> None:
@@ -88,20 +90,20 @@ class ConsoleProgress(Progress):
         self.bars.stop()
 
     def noted(self, message: str) -> None:
-        """Print a line."""
+        """Print the message."""
         self._print(message)
 
     def warned(self, message: str) -> None:
-        """Print a line."""
+        """Print the warning."""
         self._print(f"warning: {message}")
 
     def compared(self, windows: int, baselines: Mapping[str, Accuracy]) -> None:
-        """Print a line."""
+        """Print the errors of the baselines."""
         errors = ", ".join(f"{name} {_errors(found)}" for name, found in baselines.items())
         self._print(f"validation: {windows} windows, MSE / MAE of repeating {errors}")
 
     def started(self, epochs: int, steps_per_epoch: int, epochs_done: int) -> None:
-        """Show the bar; the time left is told by the steps from here on."""
+        """Show the bar; the steps from here on give the remaining time."""
         self._epochs, self._steps, self._done = epochs, steps_per_epoch, epochs_done
         if epochs_done:
             self._print(f"going on after epoch {epochs_done} of {epochs}")
@@ -113,7 +115,7 @@ class ConsoleProgress(Progress):
         self._update(step, f"{loss:.4f}")
 
     def finished_epoch(self, report: EpochReport) -> None:
-        """Print a line."""
+        """Print the errors of the epoch."""
         self._done = report.epoch
         mark = "  best so far" if report.best_epoch == report.epoch else ""
         self._print(

@@ -1,10 +1,9 @@
-"""Errors on rows that a model has not seen, where its validation split is too short to have any.
+"""Errors of refits, for calibration where the validation split is too short.
 
-The model is refitted on the earlier rows of training and validation, and forecasts those that
-follow: as often as there are folds, each time on more rows (forecasting from a rolling origin,
-Tashman 2000). All series are cut at one date: no refit learns from a row, of any series, that is
-later than where a forecast begins. Each knows fewer rows than the model does, so that its errors
-are rather too large than too small.
+Each refit learns from earlier rows of training and validation and forecasts the rows that follow,
+with more rows each time (rolling origin, Tashman 2000). All series are cut at one date, so no refit
+learns from a row later than the start of a forecast. A refit learns from fewer rows than the model,
+so its errors are rather too large than too small.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from foretell.training.progress import Progress
 from foretell.training.trainer import Trainer
 from foretell.training.windows import Windows
 
-# Shares of the rows of training and validation in the order of time: where the rows end that a
-# refit learns from, and those that it forecasts.
+# Shares of the rows of training and validation, in the order of time, where a refit's training rows
+# end. It forecasts the rows up to the next share.
 _SHARES = (0.5, 0.625, 0.75, 0.875)
 REFITS = len(_SHARES)
 
@@ -43,18 +42,18 @@ def refit_errors(
     epochs: int,
     device: torch.device,
 ) -> Refits:
-    """Errors of refits within the bounds of the settings, and what they are made of.
+    """Train the refits and collect their errors within the bounds of the settings.
 
     Args:
-        settings: Of the model.
+        settings: Settings of the training.
         panel: The data.
-        prepared: What the model was made of it.
-        epochs: That its weights are of; the refits are trained for as many, and not stopped by
-            what they forecast.
-        device: Where to train.
+        prepared: The prepared training of the model.
+        epochs: Epoch of the model's best weights. The refits train for as many, without early
+            stopping.
+        device: Device to train on.
 
     Raises:
-        DataError: no refit has rows to learn from and others to forecast.
+        DataError: no refit has rows to learn from and rows to forecast.
         TrainingError: a refit diverged.
     """
     ends: dict[int, int] = {}
@@ -76,7 +75,7 @@ def refit_errors(
             rows = sum(ends.get(table, 0) for table in tables)
             cut, last = (min(rows_before(panel, tables, at), rows) for at in (date, following))
             learnt += spans_of(panel, tables, 0, cut)
-            # The origins are those up to the next cut; what follows may be known of the last one.
+            # Origins lie before the next cut; the horizon of the last one may reach beyond it.
             reach = min(last + config.horizon - 1, rows)
             coming += spans_of(panel, tables, cut - config.context, reach)
         sizes = config.context, config.horizon
@@ -100,7 +99,7 @@ def refit_errors(
                 actual[~known_targets(batch)] = np.nan
                 found.append((actual, ahead, scale(known, floor)))
     if not found:
-        raise DataError("no refit has rows to learn from and others to forecast")
+        raise DataError("no refit has rows to learn from and rows to forecast")
     within = limits(settings.bounds, targets_of(settings, panel.channels))
     actuals, forecasts, scales = map(np.concatenate, zip(*found, strict=True))
     return Refits.of(actuals, forecasts, scales, within)

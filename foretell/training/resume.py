@@ -1,4 +1,4 @@
-"""Training state between epochs, so that an interrupted training goes on where it was."""
+"""Training state between epochs, from which an interrupted training resumes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class PartialRun:
     """The folder `<out>.partial`, which holds the state after the last finished epoch.
 
     Args:
-        out: Where the checkpoint will be.
-        settings: All that the result depends on; a run goes on only with the same.
+        out: Folder of the checkpoint.
+        settings: Everything that the result depends on; a run resumes only with the same.
 
     Attributes:
-        folder: It.
-        log: The file there that becomes the checkpoint's log.
+        folder: The folder.
+        log: The file in it that becomes the checkpoint's log.
     """
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
@@ -35,10 +35,10 @@ class PartialRun:
         self.settings = settings
 
     def prepare(self) -> None:
-        """Make the folder, to learn before the first epoch whether it can be written.
+        """Make the folder, so that an error comes before the first epoch.
 
         Raises:
-            OSError: it cannot.
+            OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -56,14 +56,14 @@ class PartialRun:
     def load(
         self, device: torch.device, warn: Callable[[str], None] = lambda _: None
     ) -> dict[str, Any] | None:
-        """The state to go on from, or None when there is none.
+        """The saved state, or None without one.
 
         Args:
-            device: Where its tensors are to lie.
-            warn: Is told where the state is of other versions of the libraries.
+            device: Device for the tensors.
+            warn: Receives a warning if the state is from other versions of the libraries.
 
         Raises:
-            ResumeError: the state is damaged or of a run with other settings.
+            ResumeError: the state is damaged or from a run with other settings.
         """
         path = self.folder / _STATE
         if not path.exists():
@@ -86,13 +86,13 @@ class PartialRun:
             )
         here = library_versions()
         if others := [
-            f"{name} {version}, here is {here.get(name)}"
+            f"{name} {version}, now {here.get(name)}"
             for name, version in saved.get("libraries", {}).items()
             if version != here.get(name)
         ]:
             warn(
-                f"goes on from epochs run with {'; '.join(others)}: the weights may differ from "
-                "those of a training that was not interrupted"
+                f"resumes epochs run with {'; '.join(others)}: the weights may differ from those "
+                "of an uninterrupted training"
             )
         return dict(state)
 

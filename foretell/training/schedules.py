@@ -1,7 +1,7 @@
-"""Schedules of the learning rate, our own and those of the published code.
+"""Schedules of the learning rate: cosine, and those of the published code.
 
-That sets the rate after each epoch by the number of epochs done, and never by the step, one-cycle
-apart; the first two epochs of `halving` have the same.
+The published code sets the rate after each epoch, by the number of epochs done; only one-cycle sets
+it at each step. The first two epochs of `halving` have the same rate.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 ScheduleName = Literal["constant", "cosine", "halving", "one-cycle", "type2", "type3"]
 
 WITHOUT_WARM_UP: tuple[ScheduleName, ...] = ("constant", "halving", "type2", "type3")
-# Rates by epochs done, whatever the peak.
+# Rates by epochs done, for any peak.
 _TYPE2 = {2: 5e-5, 4: 1e-5, 6: 5e-6, 8: 1e-6, 10: 5e-7, 15: 1e-7, 20: 5e-8}
 
 
 def schedule_of(
     name: ScheduleName, optimizer: Optimizer, *, steps: int, steps_per_epoch: int, warm_up: float
 ) -> LRScheduler:
-    """A scheduler to be stepped with the optimizer.
+    """A scheduler that is stepped with the optimizer.
 
     Args:
-        name: Which.
-        optimizer: Its rate is the peak.
-        steps: Of the whole training.
-        steps_per_epoch: Of these.
-        warm_up: Share of the steps in which the rate rises, of those that begin low.
+        name: Name of the schedule.
+        optimizer: Optimizer, whose rate is the peak.
+        steps: Number of steps of the whole training.
+        steps_per_epoch: Number of steps of an epoch.
+        warm_up: Share of the steps in which the rate rises, for schedules that begin low.
     """
     peak = optimizer.param_groups[0]["lr"]
     if name == "one-cycle":
-        # A rise of one step, which is none, would be a division by zero there.
+        # OneCycleLR divides by zero if the rise is exactly one step.
         rising = warm_up * (1 - 1e-9) if warm_up * steps == 1 else warm_up
         return OneCycleLR(optimizer, peak, total_steps=steps, pct_start=rising)
     by_epoch: dict[ScheduleName, Callable[[int], float]] = {

@@ -1,4 +1,4 @@
-"""Training from a panel to a checkpoint."""
+"""Training of a model on a panel, up to its checkpoint."""
 
 from __future__ import annotations
 
@@ -47,25 +47,24 @@ def train(
 ) -> Checkpoint:
     """Train a model, measure it on the test split and write its checkpoint.
 
-    After each epoch the state is written to `<out>.partial`. The same call goes on from there and,
-    on a CPU, ends with the very weights of an uninterrupted one.
+    After each epoch the state is written to `<out>.partial`, and the same call resumes from it. On
+    a CPU it ends with exactly the weights of an uninterrupted training.
 
     Args:
-        settings: Of model and training.
+        settings: Settings of model and training.
         panel: The data.
         out: Folder of the checkpoint.
-        restart: Throw away the state of an unfinished training.
+        restart: Discard the state of an unfinished training.
         overwrite: Replace the checkpoint at `out`.
-        progress: Is told of every epoch, as the checkpoint's log is, of channels that float32 can
-            hardly tell apart, and of series that are too short.
+        progress: Receives epochs, notes and warnings. Epochs also go to the checkpoint's log.
 
     Returns:
-        What was written, the model on the CPU.
+        The written checkpoint, with the model on the CPU.
 
     Raises:
         ResumeError: the settings differ from those of the unfinished training.
         TrainingError: the settings do not fit, or the loss diverged.
-        DataError: a split holds no window, or rows lie beyond the bounds.
+        DataError: a split has no window, or rows exceed the bounds.
         CheckpointError: `out` exists.
         OSError: `out` cannot be written.
     """
@@ -93,7 +92,7 @@ def train(
         out,
         settings.model_dump(mode="json")
         | {"device": device.type, "precision": trainer.precision}
-        # However its settings were written.
+        # The complete configuration, in whatever form its settings were given.
         | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()},
     )
     if restart:
@@ -112,14 +111,14 @@ def train(
         },
     )
     if settings.learning_rate is None:
-        progress.noted(f"learning rate {trainer.learning_rate:.3g}, which suits such a model")
+        progress.noted(f"learning rate {trainer.learning_rate:.3g}, for the width of the model")
     progress.started(settings.epochs, trainer.steps_per_epoch, trainer.epoch)
     while not trainer.finished:
         trainer.run_epoch(progress)
         partial.save(trainer.state())
     trainer.restore_best()
 
-    # The graph will be held to this accuracy, in which TF32 shows.
+    # Without TF32, since export compares the graph with this accuracy.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         windows = prepared.test.to(device)
         test = measure_within(
@@ -141,7 +140,7 @@ def _info(
     trainer: Trainer,
     test: TestResult,
 ) -> CheckpointInfo:
-    """All that the checkpoint says of its model."""
+    """The checkpoint's description of its model."""
     return CheckpointInfo.model_validate(
         {
             "config": prepared.config,
@@ -176,9 +175,9 @@ def _refit_errors(
     trainer: Trainer,
     progress: Progress,
 ) -> Refits | None:
-    """Errors to calibrate quantiles on, where the validation split has too few; None if it has not.
+    """Errors of refits for calibration, if the validation split has too few windows.
 
-    None, too, where the rows do not even suffice for these.
+    None if it has enough, or if there are too few rows for refits.
     """
     windows = prepared.validation.known(LEAST_WINDOWS)
     if windows >= LEAST_WINDOWS:
@@ -186,8 +185,7 @@ def _refit_errors(
     filled = windows < len(prepared.validation)
     progress.warned(
         f"the validation split holds {windows} windows{' of known values' if filled else ''}, too "
-        f"few for prediction intervals: they are made of the errors of {REFITS} refits on earlier "
-        "rows instead"
+        f"few for prediction intervals: they use the errors of {REFITS} refits on earlier rows"
     )
     try:
         return refit_errors(settings, panel, prepared, trainer.best.epoch, trainer.device)

@@ -33,7 +33,7 @@ _REPORT_EVERY = 10
 
 @dataclass
 class Best:
-    """The weights with the lowest validation loss so far, and the epoch they are from."""
+    """The weights with the lowest validation loss so far, and their epoch."""
 
     epoch: int = 0
     loss: float = math.inf
@@ -44,11 +44,11 @@ def choose_device(settings: TrainingConfig) -> torch.device:
     """The device to train on.
 
     Raises:
-        TrainingError: it is not there, or cannot do the precision.
+        TrainingError: the device is missing, or does not support the precision.
     """
     available = torch.cuda.is_available()
     if settings.device == "cuda" and not available:
-        raise TrainingError("device: cuda was asked for, but torch finds no GPU")
+        raise TrainingError("device: torch finds no GPU for cuda")
     name = "cuda" if available and settings.device != "cpu" else "cpu"
     if name == "cpu" and settings.precision == "float16":
         raise TrainingError("precision: float16 needs a GPU; use float32 or bfloat16")
@@ -56,7 +56,7 @@ def choose_device(settings: TrainingConfig) -> torch.device:
 
 
 def choose_precision(settings: TrainingConfig, device: torch.device) -> Precision:
-    """The precision to train in; `auto` is bfloat16 on a GPU that computes in it."""
+    """The precision of the training; `auto` is bfloat16 on a GPU that computes in it."""
     if settings.precision != "auto":
         return settings.precision
     reduced = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -64,9 +64,9 @@ def choose_precision(settings: TrainingConfig, device: torch.device) -> Precisio
 
 
 def seed_everything(seed: int, epoch: int) -> None:
-    """Seed all generators for an epoch; epoch 0 is the making of the model.
+    """Seed all generators for an epoch; epoch 0 initialises the model.
 
-    What an epoch draws depends on nothing before it, so a resumed training draws the same.
+    The numbers of an epoch do not depend on earlier epochs, so a resumed training draws the same.
     """
     derived = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
     random.seed(derived)
@@ -75,10 +75,10 @@ def seed_everything(seed: int, epoch: int) -> None:
 
 
 def _average(decay: float, means: list[Tensor], weights: list[Tensor], steps: Tensor) -> None:
-    """Updates a running mean of weights: the plain mean of the first 1 / (1 - decay) steps.
+    """Update a moving average of weights; over the first 1 / (1 - decay) steps it is the mean.
 
-    With the decay from the start, the weights after the first step would be most of the mean for
-    about as many steps as it spans.
+    With the full decay from the start, the first weights would dominate the average for about as
+    many steps.
     """
     seen = int(steps)
     update = get_ema_multi_avg_fn(min(decay, seen / (1 + seen)))  # type: ignore[no-untyped-call]
@@ -86,16 +86,16 @@ def _average(decay: float, means: list[Tensor], weights: list[Tensor], steps: Te
 
 
 class Trainer:
-    """Descends on a loss, and is stopped early by that of the validation windows.
+    """Minimises the training loss, with early stopping by the validation loss.
 
-    All that is random, the first weights included, follows from the seed of the settings.
+    All random numbers, including the first weights, depend on the seed of the settings.
 
     Args:
-        config: Of what is trained.
-        train: Windows to learn from; moved to `device`.
-        validation: Windows to be stopped by; moved to `device`.
-        settings: Of the training.
-        device: Where to train.
+        config: Configuration of the model.
+        train: Training windows; moved to `device`.
+        validation: Validation windows; moved to `device`.
+        settings: Settings of the training.
+        device: Device to train on.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Trainer:
             trained = model.state_dict().keys()
             pairs = zip(self.average.module.named_buffers(), model.buffers(), strict=True)
             self._constants = [(mean, own) for (name, mean), own in pairs if name not in trained]
-        # Only float16 has so little range that gradients have to be scaled into it.
+        # Only float16 has a range so small that gradients must be scaled.
         self.grad_scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.epoch = 0
         self.best = Best()
@@ -163,7 +163,7 @@ class Trainer:
         """Learn from every training window once, then measure the validation loss.
 
         Raises:
-            TrainingError: the loss is not finite any more.
+            TrainingError: the loss is no longer finite.
         """
         began, rate = time.perf_counter(), self.optimizer.param_groups[0]["lr"]
         self.epoch += 1
@@ -202,11 +202,11 @@ class Trainer:
 
     @property
     def judged(self) -> Forecaster:
-        """The model that an epoch is judged by: with averaged weights where they are averaged."""
+        """The model that is validated, with averaged weights if there are any."""
         return self.model if self.average is None else cast("Forecaster", self.average.module)
 
     def _validate(self, model: Forecaster) -> tuple[float, Accuracy]:
-        """The mean of what an epoch is judged by and the errors, over all validation windows."""
+        """The mean validation loss and the errors, over all validation windows."""
         total, seen = torch.zeros(3, dtype=torch.float64, device=self.device), 0.0
         unit = self.validation.unit
         with torch.inference_mode():
@@ -225,7 +225,7 @@ class Trainer:
         return loss, Accuracy(mse=mse, mae=mae)
 
     def _step(self, step: int, batch: Batch) -> Tensor:
-        """Update the weights by one batch, and return what it would have been judged by."""
+        """Update the weights with one batch, and return its validation loss before the update."""
         done = (self.epoch - 1) * self.steps_per_epoch + step
         reduced = self.precision != "float32"
         kind = getattr(torch, self.precision)
@@ -244,19 +244,19 @@ class Trainer:
         self.scheduler.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-            # A mean would round the places of channels or keys, and has no infinity of a mask.
+            # An average would round places of channels or keys, and breaks infinities in masks.
             for mean, constant in self._constants:
                 mean.copy_(constant)
         with torch.no_grad():
             return over_known(self.judge, forecast.float(), batch)
 
     def restore_best(self) -> None:
-        """Give the model its best weights, in eval mode."""
+        """Load the best weights into the model, in eval mode."""
         self.model.load_state_dict(self.best.weights)
         self.model.eval()
 
     def state(self) -> dict[str, Any]:
-        """All that the next epoch depends on."""
+        """Everything that the next epoch depends on."""
         stateful = self._stateful()
         return {
             "epoch": self.epoch,
@@ -265,7 +265,7 @@ class Trainer:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on after the epoch whose `state` this is."""
+        """Resume after the epoch of a `state`."""
         self.epoch = state["epoch"]
         self.best = Best(**state["best"])
         for name, each in self._stateful().items():

@@ -1,4 +1,4 @@
-"""All windows of some rows of a panel."""
+"""Windows of context and horizon in the rows of a panel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foretell.models.forecaster import ForecasterConfig
 
 
-# Windows that are cut out together to see what is known of them.
+# Number of windows that are cut out together to count known targets.
 _BATCH = 256
 
 
@@ -32,12 +32,12 @@ class Batch(NamedTuple):
     Attributes:
         history: `[batch, context, channels]`, standardised.
         history_calendar: `[batch, context, features]`, or None without a calendar.
-        future_calendar: `[batch, horizon, features]`, likewise.
-        target: `[batch, horizon, targets]`, standardised: what is to be forecast.
-        future: `[batch, horizon, channels]`, standardised: all that followed.
-        known: `[batch, horizon, targets]`, where the target is no value that was filled in; None
-            where all are known. Nothing is known of a window whose history has no known value of
-            some channel: a request with it is refused.
+        future_calendar: `[batch, horizon, features]`, or None without a calendar.
+        target: `[batch, horizon, targets]`, standardised, the values to forecast.
+        future: `[batch, horizon, channels]`, standardised, all values that followed.
+        known: `[batch, horizon, targets]`, whether a target was known and not filled in; None if
+            all are known. It is false for a window whose history lacks all values of a channel,
+            since a server refuses such a request.
     """
 
     history: Tensor
@@ -49,19 +49,19 @@ class Batch(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """How many windows it counts as: those of which a part is known count in part."""
+        """The number of windows, each weighted by its share of known targets."""
         windows = len(self.target)
         return windows if self.known is None else windows * self.known.double().mean().item()
 
 
 class Windows(Dataset[Batch]):
-    """Every window of context and horizon within any of the spans, none dropped.
+    """All windows of context and horizon within the spans.
 
-    The rows are kept once, in float32; windows are cut out of them on access. So memory grows with
-    rows, and not with windows. A history is filled from the rows before its origin alone.
+    The rows are kept once, in float32, and windows are cut out on access. So memory grows with
+    rows, not with windows. A history is filled from the rows before its origin alone.
 
     Attributes:
-        unit: `[targets]`, a standard deviation of the training rows as these windows have them.
+        unit: `[targets]`, the standard deviation of the training rows in the units of the windows.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Windows(Dataset[Batch]):
 
         Args:
             panel: The series.
-            spans: Rows of its tables; those too short for a window have none.
-            context: Steps of history.
-            horizon: Steps of target.
-            scaler: Of the training rows.
-            calendar: Calendar features to give, or None.
-            targets: Places of the channels that are to be forecast; all of them if None.
+            spans: Rows of its tables; spans too short for a window are ignored.
+            context: Number of history steps.
+            horizon: Number of target steps.
+            scaler: Scaler of the training rows.
+            calendar: Calendar features, or None.
+            targets: Places of the channels to forecast; all channels if None.
 
         Raises:
-            DataError: no span holds a window.
+            DataError: no span holds a window, or no window has a known target.
         """
         spans = [span for span in spans if span.windows(context, horizon)]
         if not spans:
@@ -111,7 +111,7 @@ class Windows(Dataset[Batch]):
         self._latest = _latest(panel, spans)
         self._spans = spans
         self._count = sum(counts)
-        # The first window of each span. Each span has so many fewer windows than rows.
+        # The first window of each span, and the number by which its rows exceed its windows.
         self._firsts = torch.from_numpy(np.cumsum(counts)[:-1])
         self._fewer = context + horizon - 1
         self._steps = torch.arange(context + horizon)
@@ -119,15 +119,15 @@ class Windows(Dataset[Batch]):
             batch.known is None or batch.known.any() for batch in self.batches(_BATCH)
         ):
             raise DataError(
-                f"every value that windows of context {context} and horizon {horizon} are to "
-                "forecast is missing and was filled in"
+                f"all targets of windows of context {context} and horizon {horizon} are missing "
+                "and were filled in"
             )
 
     @classmethod
     def of(
         cls, config: ForecasterConfig, panel: Panel, spans: Iterable[Span], scaler: Scaler
     ) -> Self:
-        """Those that a model of a config reads and forecasts; arguments and errors as above."""
+        """The windows that a model reads and forecasts; arguments and errors as above."""
         return cls(
             panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
         )
@@ -160,10 +160,10 @@ class Windows(Dataset[Batch]):
             yield self.batch(torch.arange(start, min(start + size, len(self))))
 
     def known(self, enough: int) -> int:
-        """How many windows know a step of a target, of the one that the fewest know.
+        """The smallest number of windows in which a step of a target is known.
 
         Args:
-            enough: Where there are as many, they are not counted further.
+            enough: Number at which counting stops.
         """
         if self._latest is None:
             return min(len(self), enough)
@@ -177,7 +177,7 @@ class Windows(Dataset[Batch]):
         return min(fewest, enough)
 
     def span(self, index: int) -> Span:
-        """Where the rows of a window lie in the panel."""
+        """The rows of a window in the panel."""
         place = int(torch.searchsorted(self._firsts, index, right=True)) - 1
         table, start, _ = self._spans[place]
         first = start + index - int(self._firsts[place])
@@ -199,7 +199,7 @@ class Windows(Dataset[Batch]):
         return Batch(history, past, ahead, target, future, known)
 
     def _as_known(self, latest_known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Histories of what is known before their origin, and which targets are known."""
+        """Histories from known values before their origins, and whether each target is known."""
         past, ahead = rows[..., : self.context], rows[..., self.context :]
         last = latest_known[past[..., -1]]
         columns = torch.arange(self.values.shape[1], device=self.values.device)
@@ -213,9 +213,9 @@ class Windows(Dataset[Batch]):
 
 
 def _latest(panel: Panel, spans: Sequence[Span]) -> Tensor | None:
-    """The row of the latest known value `[rows, channels]` of spans that follow each other.
+    """The row of the latest known value `[rows, channels]`, over spans in a row.
 
-    -1 where there is none yet in a span; None where nothing was filled in.
+    It is -1 before the first known value of a span. None if no value was filled in.
     """
     if all(panel.tables[span.table].filled is None for span in spans):
         return None

@@ -91,7 +91,7 @@ AGE = "time_features age: how old a series is"
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("paths", {}, "num_time_features 2: time_features has to have as many of second, "),
+        ("paths", {}, "num_time_features 2: time_features: expected 2 of second, "),
         ("paths", {"time_features": "hour"}, "as many of second, minute"),
         ("paths", {"time_features": "hour,age"}, AGE),
         ("paths", {"time_features": "hour,moon"}, "time_features moon: expected some of second"),
@@ -238,7 +238,7 @@ def test_damaged_folder_is_refused_and_nothing_written(
         (
             "classed",
             ["--mean", "0,0,0", "--std", "1,1,1"],
-            "--no-scaler: there are --mean and --st",
+            "--no-scaler: cannot be combined with --mean",
         ),
         ("classed", ["--set=seq_len=27"], "seq_len: is read from the folder, and cannot be given"),
         ("classed", ["--arch", "patchtst"], "arch: is read from the folder, and cannot be given"),
@@ -283,7 +283,7 @@ def test_counts_are_of_values_as_they_are(tmp_path: Path) -> None:
     given = words(replace(asked("counts", saved("counts", tmp_path)[1]), unscaled=False))
     done = CliRunner().invoke(command, [*given, *scaled])
     assert done.exit_code == 2
-    assert "negative-binomial: of counts, which are trained on as they are" in done.stderr
+    assert "negative-binomial: counts are trained without a scaler" in done.stderr
 
 
 @pytest.mark.parametrize(

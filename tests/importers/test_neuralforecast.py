@@ -168,14 +168,14 @@ def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> N
 
 def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
     message = refused(write(tmp_path / "saved"), "--set=levels=0.1,0.5")
-    assert "levels: of models by IQLoss and HuberIQLoss alone; it is by MAE" in message
+    assert "levels: only for the losses IQLoss and HuberIQLoss, this model has MAE" in message
 
 
 @pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
 def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> None:
     loss = {"cls": "DistributionLoss", "args": {"distribution": name}}
     folder = write(tmp_path / "saved", state=weights(size), loss=loss)
-    assert "of counts, which are trained on as they" in refused(folder, "--mean", "5", "--std", "2")
+    assert "counts are trained without a scaler" in refused(folder, "--mean", "5", "--std", "2")
     assert adopt(folder).exit_code == 0
 
 
@@ -189,12 +189,12 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "NHITS"}, "a NHITS; adopted are PatchTST, DLinear, iTransformer, "),
+        ({"kind": "NHITS"}, "a NHITS; expected one of PatchTST, DLinear, iTransformer, "),
         ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
         ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
         (
             {"settings": {"local_scaler_type": "boxcox"}},
-            "local_scaler_type boxcox: adopted are standard, robust, robust-iqr, minmax; train",
+            "local_scaler_type boxcox: expected one of standard, robust, robust-iqr, minmax; train",
         ),
         (
             {"settings": {"local_scaler_type": "robust"}, "scaler_type": "minmax"},
@@ -204,10 +204,10 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
             {"settings": {"local_scaler_type": "robust"}, "loss": NORMAL, "state": weights(6)},
             "local_scaler_type robust around a distribution: the library undoes it on samples",
         ),
-        ({"loss": {"cls": "GMM"}}, "loss GMM: adopted are models by DistributionLoss, by MQLoss, "),
+        ({"loss": {"cls": "GMM"}}, "loss GMM: expected DistributionLoss, MQLoss, "),
         (
             {"loss": {"cls": "IQLoss"}},
-            "loss.quantile_layer.output_layer.0.bias is missing, of which its quantiles are made",
+            "loss.quantile_layer.output_layer.0.bias is missing, which determines the quantiles",
         ),
         (
             {
@@ -228,10 +228,10 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
             {"kind": "iTransformer", "n_series": 2, "loss": {"cls": "MQLoss"}},
             "loss MQLoss of several series: the library takes quantiles of one for those of others",
         ),
-        ({"loss": None}, "loss None: adopted are models by DistributionLoss"),
+        ({"loss": None}, "loss None: expected DistributionLoss"),
         (
             {"loss": {"cls": "DistributionLoss", "args": {"distribution": "Tweedie"}}},
-            "loss DistributionLoss of Tweedie: adopted are Normal, StudentT, NegativeBinomial, P",
+            "loss DistributionLoss of Tweedie: expected one of Normal, StudentT, NegativeBinomial",
         ),
         ({"loss": NORMAL}, "linear_season.bias is [3], expected [6]"),
         ({"scaler_type": "log"}, "scaler_type log: expected one of identity, "),
@@ -303,7 +303,9 @@ def test_a_model_is_chosen(tmp_path: Path) -> None:
         save_file({"a": torch.zeros(1)}, folder / f"{name}.safetensors")
     message = refused(folder)
     assert "several models; choose one with --alias: DLinear_0, other_0" in message
-    assert "no such model; there is DLinear_0, other_0" in refused(folder, "--alias", "other")
+    assert "no such model; expected one of DLinear_0, other_0" in refused(
+        folder, "--alias", "other"
+    )
     assert adopt(folder, "--alias", "other_0").exit_code == 0
     assert load(tmp_path / "out").info.config.window_norm == "robust"
 

@@ -416,7 +416,7 @@ def test_another_architecture_is_refused_by_the_right_one(tmp_path: Path, form: 
         (
             "patchtst",
             {"enc_in": "3", "c_out": "2"},
-            "has 3 channels and 2 of the forecast, feature",
+            "has 3 channels and forecasts 2, feature",
         ),
         ("patchtst", {"source": "tfb", "features": "MS"}, "features MS: TFB has no models of one"),
     ],

@@ -205,7 +205,7 @@ def test_nothing_counts_where_a_request_is_refused(tmp_path: Path) -> None:
     # Nor does such a window read what came after it.
     assert (batch.history[origin - CONTEXT] == np.float32(values[19])).all()
     assert batch.known[origin + 1 - CONTEXT].all()
-    with pytest.raises(DataError, match="is missing and was filled in"):
+    with pytest.raises(DataError, match="are missing and were filled in"):
         Windows(panel, [Span(0, 12, 22)], CONTEXT, HORIZON, Scaler.identity(1))
 
 

@@ -290,7 +290,7 @@ def test_seeds_every_generator() -> None:
         ("cpu", "auto", "cpu", "cpu"),
         ("auto", "auto", "cuda", "cpu"),
         ("auto", "float16", "cuda", "precision: float16 needs a GPU"),
-        ("cuda", "auto", "cuda", "device: cuda was asked for"),
+        ("cuda", "auto", "cuda", "device: torch finds no GPU"),
         ("cpu", "float16", "precision: float16 needs a GPU", "precision: float16 needs a GPU"),
     ],
 )
