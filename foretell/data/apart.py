@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.bundle.nearness import listed
-from foretell.data.clock import counts_a_day, is_called_so, is_clock, is_written_so
+from foretell.data.clock import counts_a_day, has_clock_form, has_clock_name, is_clock
 from foretell.data.errors import DataError
 from foretell.data.moments import looks_like_timestamp, read_timestamps
 from foretell.data.numbers import is_text, read_numbers
@@ -100,7 +100,7 @@ def clocks_of(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
 
 def is_sure(frame: pd.DataFrame, name: str) -> bool:
     """Whether the form or the name of a column shows that it holds times of the day."""
-    return is_written_so(frame[name]) or is_called_so(name)
+    return has_clock_form(frame[name]) or has_clock_name(name)
 
 
 def names_apart(
@@ -118,7 +118,7 @@ def names_apart(
         and not holds_times(frame[name], named=False)
         and not (is_sure(frame, name) and is_clock(frame[name]))
         and not is_part(frame[name])
-        and not (is_called_so(name) and _are_numbered(frame[name]))
+        and not (has_clock_name(name) and _are_numbered(frame[name]))
     ]
     for found in chain(combinations(names[:_NAMES], 1), combinations(names[:_NAMES], 2)):
         apart = (*ids, *found)
@@ -151,7 +151,7 @@ def _are_there(frame: pd.DataFrame, times: Sequence[str], ids: Sequence[str]) ->
     return len(frame) >= _THERE * float((ranges["max"] - ranges["min"] + 1).sum())
 
 
-def tell_apart(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str:
+def remedy_for_repeats(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) -> str:
     """A remedy for rows of the same time and series: columns that distinguish them, or others."""
     found = names_apart(frame, times, ids, of_texts=True)
     remedy = None
@@ -204,7 +204,7 @@ def _clock(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) ->
                     remedy += f" (if {name!r} names series, use --id-column instead)"
                 return remedy
     for name in others:
-        if is_called_so(name) and _are_numbered(frame[name]) and not is_clock(frame[name]):
+        if has_clock_name(name) and _are_numbered(frame[name]) and not is_clock(frame[name]):
             return f"column {name!r} may hold times of the day: write them as 13:00"
     return None
 

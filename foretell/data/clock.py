@@ -9,19 +9,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.data.numbers import MISSING, is_text
-from foretell.data.written import OFFSET, SAID, ZONE
+from foretell.data.written import HOUR_WORD, OFFSET, ZONE
 
 Spans = NDArray[np.timedelta64]
 
 # With points there are seconds: 5.50 is a number.
 _MINUTE = r" ?(?:[:h]|\.(?=\d\d\.))(?P<minute>\d\d)(?: ?[:.m](?P<second>\d\d(?:[.,]\d+)?) ?s?)?"
 _TIME = (
-    rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.? ?(?:m\.?)?)?(?: ?{SAID}|{OFFSET})?"
+    rf"T?(?P<hour>\d{{1,2}})(?:{_MINUTE}| ?h)? ?(?P<half>[ap]\.? ?(?:m\.?)?)?"
+    rf"(?: ?{HOUR_WORD}|{OFFSET})?"
 )
-# Before a number.
+# Words before a number.
 _HOUR = re.compile(r"^(?:HE|H|Hr|Hour|Hour ending)[ _-]?(?=\d{1,3}$)", re.IGNORECASE)
 # A suffix of four digits: 1300 UTC.
-_ZONED = re.compile(rf"^(\d{{4}}) ?(?:UTC|GMT|Z|{SAID})$", re.IGNORECASE)
+_ZONED = re.compile(rf"^(\d{{4}}) ?(?:UTC|GMT|Z|{HOUR_WORD})$", re.IGNORECASE)
 _NOON = {"noon": 12, "midnight": 0}
 _DASH = " ?(?:-|\u2013|\u2014|to|/) ?"
 _FORM = re.compile(_TIME, re.IGNORECASE)
@@ -169,12 +170,12 @@ def is_clock(cells: pd.Series) -> bool:
     return spans is not None and not np.isnat(spans).any()
 
 
-def is_called_so(name: str) -> bool:
+def has_clock_name(name: str) -> bool:
     """Whether the name of a column means times of the day."""
     return _CALLED.search(name.replace("_", " ")) is not None
 
 
-def is_written_so(cells: pd.Series) -> bool:
+def has_clock_form(cells: pd.Series) -> bool:
     """Whether times of the day are written in a form that is not a number."""
     if not is_text(cells) or pd.api.types.is_datetime64_any_dtype(cells):
         return False

@@ -14,7 +14,7 @@ from foretell.data.cells import Cells
 from foretell.data.errors import DataError
 from foretell.data.moments import are_times_near
 from foretell.data.numbers import NAMELESS, Numbers, read_numbers
-from foretell.data.parts import tells_again
+from foretell.data.parts import repeats_times
 from foretell.data.roles import Roles
 from foretell.timeaxis.timestamps import Timestamps
 
@@ -71,7 +71,7 @@ def choose_channels(
 def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> Numbers | str:
     """The numbers of a column, or why it is not a channel."""
     column = cells.frame[name]
-    if not named and tells_again(column, walls):
+    if not named and repeats_times(column, walls):
         return "are parts of a time"
     if not named and are_times_near(column, walls):
         return "hold times"

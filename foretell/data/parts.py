@@ -69,7 +69,7 @@ def find_parts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     """The columns of each part of a date; empty if they do not make a date together."""
     found: dict[str, str] = {}
     for name in names:
-        called = _called(name)
+        called = _normalised(name)
         for part, *others in _NAMES:
             # `min` may mean minimum, so minutes and seconds need a column of hours before.
             may_be = part not in ("minute", "second") or "hour" in found
@@ -80,7 +80,7 @@ def find_parts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     if "year" not in found:
         return {}
     if not found.keys() & {"quarter", "month", "week", "day of year"}:
-        period = next((name for name in names if _called(name) == "period"), None)
+        period = next((name for name in names if _normalised(name) == "period"), None)
         counted = None if period is None else _period(frame[period])
         if period is None or counted is None:
             return found if len(found) > 1 and "day" not in found else {}
@@ -95,13 +95,13 @@ def are_dates(parts: dict[str, str]) -> bool:
 
 def is_part(cells: pd.Series) -> bool:
     """Whether a column has the name and the cells of a part of a time."""
-    called = _called(str(cells.name))
+    called = _normalised(str(cells.name))
     return any(called in names and len(called) > 1 and _holds(cells, names[0]) for names in _NAMES)
 
 
 def part_called(name: str) -> str | None:
     """The part of a time that the name of a column means."""
-    called = _called(name)
+    called = _normalised(name)
     return next((names[0] for names in _NAMES if called in names and len(called) > 1), None)
 
 
@@ -109,16 +109,16 @@ def beside(names: Sequence[str], clock: str) -> tuple[str, ...]:
     """The columns of minutes and seconds that belong to a column of hours."""
     found: list[str] = []
     for part in _NAMES[-2:]:
-        more = [name for name in names if _called(name) in part and name not in (clock, *found)]
+        more = [name for name in names if _normalised(name) in part and name not in (clock, *found)]
         if not more:
             break
         found.append(more[0])
     return tuple(found)
 
 
-def tells_again(cells: pd.Series, walls: Timestamps) -> bool:
+def repeats_times(cells: pd.Series, walls: Timestamps) -> bool:
     """Whether a column only repeats a part of the times of its rows."""
-    called = _called(str(cells.name))
+    called = _normalised(str(cells.name))
     if called in _PLAIN:
         return True
     there = ~np.isnat(walls) & cells.notna().to_numpy()
@@ -144,7 +144,7 @@ def tells_again(cells: pd.Series, walls: Timestamps) -> bool:
     return False
 
 
-def _called(name: str) -> str:
+def _normalised(name: str) -> str:
     return name.lower().replace("_", " ").strip("# ")
 
 

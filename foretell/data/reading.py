@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
 from foretell.bundle.part import Part
-from foretell.data.apart import are_many, tell_apart
+from foretell.data.apart import are_many, remedy_for_repeats
 from foretell.data.cells import ArrowFrame, Cells, of_frame
 from foretell.data.columns import choose_channels, read_ids
 from foretell.data.errors import DataError
@@ -200,7 +200,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
     places = pd.DataFrame({"series": series, "time": moments.walls - offsets})
     repeated = places.duplicated() & places["time"].notna()
     if are_many(repeated.to_numpy(), frame):
-        remedy = tell_apart(frame, roles.times, roles.ids)
+        remedy = remedy_for_repeats(frame, roles.times, roles.ids)
         raise DataError(f"column {time_column!r} repeats its times: {remedy}")
     channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
     return Rows(labels, moments, series, names, values, missing, channels, time_column)

@@ -20,7 +20,7 @@ from foretell.data.apart import (
     repeats,
 )
 from foretell.data.cells import Cells
-from foretell.data.clock import is_clock, is_written_so
+from foretell.data.clock import has_clock_form, is_clock
 from foretell.data.errors import DataError
 from foretell.data.moments import read_timestamps
 from foretell.data.numbers import is_text, read_numbers
@@ -175,8 +175,8 @@ def _find_clock(
     for after in names[at + 1 : at + 2]:
         first = frame[after].dropna().iloc[:1]
         # In daily rows it may be any other time, such as the sunrise or a duration.
-        is_theirs = count or after.lower() in _CLOCKS or frame[after].nunique() == 1
-        if is_theirs and is_written_so(first) and is_clock(first):
+        may_belong = count or after.lower() in _CLOCKS or frame[after].nunique() == 1
+        if may_belong and has_clock_form(first) and is_clock(first):
             return (after,)
     if not count:
         return ()

@@ -121,8 +121,8 @@ class Assembly:
             if len(part)
             for table in self._series(rows, part, name, clock)
         ]
-        self._tell_missing(rows)
-        self._tell()
+        self._report_missing(rows)
+        self._add_notes()
         return tables
 
     def _ascending(self, walls: Timestamps, part: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -339,7 +339,7 @@ class Assembly:
             offsets = offsets[0].astype("m8[us]").item()
         return Table(walls, values, rows.channels, clock.frequency, offsets, name, empty)
 
-    def _tell_missing(self, rows: Rows) -> None:
+    def _report_missing(self, rows: Rows) -> None:
         """Report missing values as problems, or note channels that miss many."""
         missing = rows.missing.copy()
         for passed in self._passed_over:
@@ -357,7 +357,7 @@ class Assembly:
                     f"{channel} misses {empty.mean():.0%} of its values: --channels leaves it out"
                 )
 
-    def _tell(self) -> None:
+    def _add_notes(self) -> None:
         gaps = f"longer than {self.max_gap} steps (--max-gap)"
         if count := self._done["filled"]:
             total = self._done["values"]

@@ -23,10 +23,10 @@ _ZONED = re.compile(
 _DASHES = "\u2013\u2014"
 _HOUR_SIGNS = "\u65f6\u6642"
 # Words after the hour.
-SAID = rf"(?:uhr|hrs?|hours?|o'clock|h|[{_HOUR_SIGNS}])\.?"
+HOUR_WORD = rf"(?:uhr|hrs?|hours?|o'clock|h|[{_HOUR_SIGNS}])\.?"
 _HALF = re.compile(r"(?i)(?<=\d)(?!(?-i: [AP]M)(?: |$)) ?([ap])\.? ?(?:m\.?)?(?= |$)")
-_SAID = re.compile(rf"(?i)(?<=:\d\d) ?{SAID}(?= |$)")
-_SAID_HOUR = re.compile(rf"(?i)([ T]\d\d?) ?{SAID}$")
+_HOUR_WORD = re.compile(rf"(?i)(?<=:\d\d) ?{HOUR_WORD}(?= |$)")
+_HOUR_WORD_AT_END = re.compile(rf"(?i)([ T]\d\d?) ?{HOUR_WORD}$")
 # A date, and separators between it and a time of the day, which do not make an interval.
 _NAME = r"[^\W\d_]{3,10}\.?"
 _DATE = (
@@ -102,8 +102,8 @@ def made_plain(texts: pd.Series, date_format: str | None = None) -> Written:
     for pattern, plain in (
         (_ZONED, r"\1\2"),
         (_HALF, lambda found: f" {found[1].upper()}M"),
-        (_SAID, ""),
-        (_SAID_HOUR, r"\1:00"),
+        (_HOUR_WORD, ""),
+        (_HOUR_WORD_AT_END, r"\1:00"),
         (_COLONS, r"\1-\2-\3"),
     ):
         if any(pattern.search(text) for text in texts.iloc[:_TELLING]):

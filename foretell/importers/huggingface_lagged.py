@@ -132,11 +132,11 @@ class LaggedModel(SavedConfig):
         found += rows("parameter_projection.proj.{parameter}.*  heads.{parameter}.*")
         for part, attentions in _PARTS.items():
             found += rows(embedding, f"model.{part}.", f"{part}_embedding.")
-            theirs, ours = f"model.{part}.layers.{{layer}}.", f"{part}_layers.{{layer}}."
+            published, ours = f"model.{part}.layers.{{layer}}.", f"{part}_layers.{{layer}}."
             for attention, name in attentions.items():
-                found += rows(_ATTENTION, f"{theirs}{attention}.", f"{ours}{name}.")
+                found += rows(_ATTENTION, f"{published}{attention}.", f"{ours}{name}.")
             own = self.encoder_keys if part == "encoder" else self.decoder_keys
-            found += rows(own + _FEED_FORWARD, theirs, ours)
+            found += rows(own + _FEED_FORWARD, published, ours)
         return KeyMap(f"{self.title} of transformers", found)
 
     def embedded(self, state: State, given: Mapping[str, str]) -> Tensor:

@@ -21,12 +21,12 @@ _COUNTER = ".num_batches_tracked"
 _COUNTS = frozenset({"n_averaged"})
 
 
-def rows(table: str, theirs: str = "", ours: str = "") -> list[Row]:
+def rows(table: str, published: str = "", ours: str = "") -> list[Row]:
     """Read a table with a published key and our name, or `-`, in each line.
 
     Args:
         table: Lines; `{name}` means a number, `*` weight and bias, `**` all tensors of a BatchNorm.
-        theirs: Prefix of the published keys.
+        published: Prefix of the published keys.
         ours: Prefix of our names.
     """
     found: list[Row] = []
@@ -35,7 +35,7 @@ def rows(table: str, theirs: str = "", ours: str = "") -> list[Row]:
         parts = ["weight", "bias"] if key != stem else [""]
         parts += ["running_mean", "running_var", "num_batches_tracked"] if stars else []
         own = None if name == "-" else ours + name.rstrip("*")
-        found += [(theirs + stem + part, own and own + part) for part in parts]
+        found += [(published + stem + part, own and own + part) for part in parts]
     return found
 
 
@@ -50,9 +50,11 @@ class KeyMap:
     def __init__(self, title: str, rows: Iterable[Row]) -> None:
         self.title = title
         found = dict(rows)
-        self._known = [_pattern(theirs) for theirs in found]
-        self._ignored = [_pattern(theirs) for theirs, ours in found.items() if ours is None]
-        self._ours = {_pattern(ours): theirs for theirs, ours in found.items() if ours is not None}
+        self._known = [_pattern(published) for published in found]
+        self._ignored = [_pattern(published) for published, ours in found.items() if ours is None]
+        self._ours = {
+            _pattern(ours): published for published, ours in found.items() if ours is not None
+        }
 
     def knows(self, key: str) -> bool:
         """Whether a published key belongs to the model."""
@@ -68,9 +70,9 @@ class KeyMap:
         Raises:
             KeyError: the name has no published key.
         """
-        for pattern, theirs in self._ours.items():
+        for pattern, published in self._ours.items():
             if found := pattern.fullmatch(name):
-                return theirs.format(**found.groupdict())
+                return published.format(**found.groupdict())
         raise KeyError(name)
 
 

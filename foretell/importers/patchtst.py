@@ -48,20 +48,20 @@ _NORMS = {
 }
 
 
-def branch_rows(norm: str, theirs: str, ours: str, *, individual: bool = False) -> list[Row]:
+def branch_rows(norm: str, published: str, ours: str, *, individual: bool = False) -> list[Row]:
     """The keys of one network.
 
     Args:
         norm: Norm in the layers, `batch` or `layer`.
-        theirs: Prefix of the published keys.
+        published: Prefix of the published keys.
         ours: Prefix of our names.
         individual: Whether each channel has its own head.
     """
     head = (
         "head.linears.{channel}.*  heads.{channel}.*" if individual else "head.linear.*  heads.0.*"
     )
-    layer = f"{theirs}backbone.encoder.layers.{{layer}}.", f"{ours}layers.{{layer}}."
-    return rows(_BRANCH + head, theirs, ours) + rows(_LAYER + _NORMS[norm], *layer)
+    layer = f"{published}backbone.encoder.layers.{{layer}}.", f"{ours}layers.{{layer}}."
+    return rows(_BRANCH + head, published, ours) + rows(_LAYER + _NORMS[norm], *layer)
 
 
 def _keys(state: State) -> KeyMap:

@@ -75,7 +75,7 @@ def train(
     check_bounds(settings.bounds, targets, panel)
     device = choose_device(settings)
     prepared = prepare(settings, panel)
-    _tell_of_short(prepared.split, progress)
+    _warn_of_short(prepared.split, progress)
     if warning := offset_warning(prepared.scaler, panel.channels):
         progress.warned(warning)
     date = overlap(panel, prepared.split, settings.context)
@@ -194,7 +194,7 @@ def _refit_errors(
         return None
 
 
-def _tell_of_short(split: Split, progress: Progress) -> None:
+def _warn_of_short(split: Split, progress: Progress) -> None:
     for names, fate in (
         (split.trained_on_only, "too short to be tested on, trained on alone"),
         (split.left_out, "too short for a window, left out"),
