@@ -19,7 +19,7 @@ Form = Literal["dense", "circulant", "sparse", "none"]
 Positions = Literal["steps", "patches", "channels", "landmarks", "clusters"]
 ElementType = Literal["float32", "int64"]
 
-# Outputs of each form, with their types and axes. A stage prefixes its name to theirs.
+# Outputs of each form, with types and axes. The name of the stage precedes their names.
 _ROWS = ("channels", "heads", "query")
 _PARTS: dict[Form, dict[str, tuple[ElementType, tuple[str, ...]]]] = {
     "dense": {"weights": ("float32", (*_ROWS, "key"))},

@@ -34,7 +34,7 @@ PARAMETERS: Mapping[Parametric, tuple[str, ...]] = {
 }
 # Distributions of counts.
 _COUNTED = ("negative-binomial", "poisson")
-# Fewer degrees of freedom have no variance; the models keep theirs above this.
+# Fewer degrees of freedom have no variance; models forecast more.
 _LEAST_DF = 2.0
 # Levels further out depend on the family, not on data.
 LOWEST, HIGHEST = 1e-6, 1 - 1e-6
@@ -216,7 +216,7 @@ def student_t_series(*levels: float) -> Floats:
 
 
 def _negative_binomial(parameters: Floats, level: float) -> Floats:
-    """The smallest count whose share is at least the level."""
+    """The smallest count whose cumulative probability reaches the level."""
     count, logits = parameters
     with np.errstate(over="ignore", invalid="ignore"):
         mean = count * np.exp(logits)
@@ -247,7 +247,7 @@ def _negative_binomial_shares(
 
 
 def _poisson(parameters: Floats, level: float) -> Floats:
-    """The smallest count whose share is at least the level."""
+    """The smallest count whose cumulative probability reaches the level."""
     (rate,) = parameters
     found = np.full(rate.shape, np.nan)
     found[rate == 0] = 0

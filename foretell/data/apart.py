@@ -164,8 +164,8 @@ def remedy_for_repeats(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[s
         names = " and ".join(map(repr, found))
         return f"several series, told apart by {names}: {flag('id-column', found)}"
     return (
-        "no one or two columns tell their series apart; --id-column takes those that do; add up or "
-        "average rows of the same series first, such as by "
+        "no one or two columns tell their series apart; --id-column takes those that do; rows "
+        "of the same series must be added up or averaged first, such as by "
         f"frame.groupby({[*ids, *times]!r}).mean(numeric_only=True) of pandas"
     )
 
@@ -201,7 +201,7 @@ def _clock(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[str, ...]) ->
             remedy = _options(frame, (*times, name, *more), ids, place)
             if remedy is not None:
                 if not is_sure(frame, name):
-                    remedy += f" (if {name!r} names series, use --id-column instead)"
+                    remedy += f" (if {name!r} names series, it is an id column instead)"
                 return remedy
     for name in others:
         if has_clock_name(name) and _are_numbered(frame[name]) and not is_clock(frame[name]):

@@ -122,7 +122,7 @@ def _with_index(frame: pd.DataFrame, name: str) -> pd.DataFrame:
         level = frame.index.names[place]
         if not _are_equal(frame.index.get_level_values(place), frame[level]):
             raise DataError(
-                f"{name}: a level of the index and a column are both called {level!r} and differ; "
+                f"{name}: a level of the index and a column are called {level!r}, and differ; "
                 "rename one, or leave the index out, such as by frame.reset_index(drop=True)"
             )
         if frame.index.nlevels == 1:
@@ -191,7 +191,7 @@ def choose_mark(file: str, columns: list[pd.Series], *, has_points: bool = False
     both = _both_ways(columns)
     if has_points or both is None:
         return "."
-    raise DataError(f"{file}: {both}; choose with --decimal . or --decimal ,")
+    raise DataError(f"{file}: {both}; --decimal . or --decimal , sets the mark")
 
 
 def _both_ways(columns: list[pd.Series]) -> str | None:

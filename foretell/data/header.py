@@ -136,7 +136,7 @@ def find_header(path: Path, text: str) -> Header:
         header = marked[0]._replace(cells=[name, *marked[0].cells[1:]])
         if len(marked) > 1:
             notes.append(
-                f"{len(marked)} lines with {COMMENT} may be the columns' names; line "
+                f"{len(marked)} lines with {COMMENT} may be the columns' names, line "
                 f"{header.line + 1} is read"
             )
     else:

@@ -319,7 +319,7 @@ def _read_iso(parts: pd.DataFrame) -> Moments:
     odd = ~np.isnat(walls) & np.isnat(offsets)
     wrong = []
     if odd.any():
-        text = "it has no UTC offset, but others have; give all of them one, or none"
+        text = "it has no UTC offset, and others have; give all of them one, or none"
         wrong.append((text, np.flatnonzero(odd)))
         offsets = np.where(odd, np.timedelta64(0, "us"), offsets)
     return Moments(walls, offsets, wrong=wrong)

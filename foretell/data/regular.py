@@ -212,7 +212,7 @@ def remedy(
     share = 1 - step * len(near) / near.sum()
     return (
         f"{advice}correct it, or choose steps on which all rows lie and fill the missing ones, "
-        f"{share:.0%} of all: --frequency {_named(step)} --missing interpolate{longest}"
+        f"which are {share:.0%} of all: --frequency {_named(step)} --missing interpolate{longest}"
     )
 
 

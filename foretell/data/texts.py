@@ -82,9 +82,9 @@ def read_text(
     del text
     if comments:
         cells.notes.append(
-            f"{comments:,} lines that begin with # are skipped"
+            f"{comments:,} lines that begin with # are passed over"
             if comments > 1
-            else "a line that begins with # is skipped"
+            else "a line that begins with # is passed over"
         )
     cells.frame = _parse(path, content, header, names, cells.decimal, texts)
     if decimal is None:

@@ -68,8 +68,8 @@ def check_norm(config: ForecasterConfig) -> None:
             )
     if set(norms.values()) == {None} and "logits" in head.described.parameters:
         raise TrainingError(
-            f"window_norm: none leaves counts as large as they are, and head {config.head} takes "
-            f"the exponential of what it makes of them: take {_NORM}"
+            f"window_norm: none leaves counts unscaled, and head {config.head} takes the "
+            f"exponential of its output: take {_NORM}"
         )
 
 

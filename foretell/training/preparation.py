@@ -131,7 +131,5 @@ def _calendar(
         case "auto":
             return published and learnable(published, time)
     if published is None:
-        raise TrainingError(
-            f"calendar: {settings.arch} reads no calendar features of data of this frequency"
-        )
+        raise TrainingError(f"calendar: {settings.arch} reads none in data of this frequency")
     return replace(published, features=settings.calendar)

@@ -98,7 +98,7 @@ def test_a_norm_of_windows_keeps_the_level_or_is_refused(head: str, norm: str) -
 
 @pytest.mark.parametrize("norm", PLAIN)
 def test_a_head_of_exponentials_needs_a_norm(norm: str | None) -> None:
-    with pytest.raises(TrainingError, match="exponential of what it makes of them: take magnitude"):
+    with pytest.raises(TrainingError, match="exponential of its output: take magnitude"):
         forecaster_config(settings("negative-binomial", window_norm=norm), ("sales",), HOUR)
     forecaster_config(settings("poisson", window_norm=norm), ("sales",), HOUR)
 
