@@ -65,7 +65,9 @@ def _kind(path: Path, found: dict[str, Any]) -> type[SavedConfig]:
             return one
     kinds = ", ".join(map(str, names if isinstance(names, list) else [kind]))
     read = ", ".join(one.title for one in _READ)
-    raise ImporterError(f"{path}: {kinds} is not supported; expected one of {read}")
+    raise ImporterError(
+        f"{path}: {kinds} (model_type {kind}) is not supported; expected one of {read}"
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

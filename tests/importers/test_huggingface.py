@@ -85,19 +85,19 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
     assert arguments["static_categorical"] == ("2", "--set")
 
 
-AGE = "time_features age: how old a series is"
+AGE = "time_features age: requests do not have"
 
 
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
         ("paths", {}, "num_time_features 2: time_features: expected 2 of second, "),
-        ("paths", {"time_features": "hour"}, "as many of second, minute"),
+        ("paths", {"time_features": "hour"}, "expected 2 of second, minute"),
         ("paths", {"time_features": "hour,age"}, AGE),
         ("paths", {"time_features": "hour,moon"}, "time_features moon: expected some of second"),
         ("paths", {"time_features": "hour,minute_of_day"}, "time_features minute_of_day: expected"),
         ("means", {**CATEGORY, "time_features": "hour"}, "num_time_features 0: "),
-        ("means", {}, "num_static_categorical_features 1: static_categorical has to have"),
+        ("means", {}, "num_static_categorical_features 1: static_categorical: expected"),
         ("means", {**CATEGORY, "static_real": "1"}, "num_static_real_features 0: "),
         ("paths", {**DATED, "num_parallel_samples": "x"}, "num_parallel_samples x: expected 0"),
         ("paths", {**DATED, "num_parallel_samples": "1"}, "num_parallel_samples 1: expected 0"),
@@ -122,8 +122,12 @@ SCALE = "minimum_scale 0.1: models with 1e-10 are read"
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("classed", {"architectures": ["PatchTSTForRegression"]}, "a model of PatchTSTForRegressi"),
-        ("classed", {"model_type": "bert"}, "a model of PatchTSTForPrediction is not read; adopt"),
+        (
+            "classed",
+            {"architectures": ["PatchTSTForRegression"]},
+            "PatchTSTForRegression (model_type",
+        ),
+        ("classed", {"model_type": "bert"}, "(model_type bert) is not supported; expected"),
         ("classed", {"loss": "nll", "prediction_length": 1}, "prediction_length 1: the library it"),
         ("classed", {"distribution_output": "poisson"}, "distribution_output 'poisson': Input"),
         ("classed", {"share_projection": False}, "share_projection False: Input should be True"),
@@ -265,7 +269,7 @@ def test_data_and_scale_are_asked_for(tmp_path: Path) -> None:
     for options, message in (
         ([], "--channels, --frequency, --mean and --std (or --no-scaler)"),
         (["--data", str(table)], "--mean and --std, or --no-scaler"),
-        (["--data", str(table), "--no-scaler"], "split: which rows of the data"),
+        (["--data", str(table), "--no-scaler"], "split: the training rows are unknown"),
         (["--data", str(table), "--no-scaler", "--channels", "sun"], "1 channels (sun), but the"),
     ):
         done = CliRunner().invoke(command, [folder, *start, *options])

@@ -270,7 +270,7 @@ def test_other_versions_are_told(run: PartialRun, monkeypatch: pytest.MonkeyPatc
     assert run.load(CPU, told.append) is not None
     (said,) = told
     assert f"torch {torch.__version__.partition('+')[0]}" in said
-    assert "here is 9.1" in said
+    assert "now 9.1" in said
 
 
 # In a process of its own, whose peak is that of the training alone.
