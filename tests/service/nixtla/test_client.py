@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:IProgress not found"),
 ]
 
-PAGE = ROOT / "docs" / "clients" / "nixtla.md"
+PAGE = ROOT / "docs" / "guides" / "nixtla.md"
 
 # Monthly airline passengers in thousands, 1949 to 1960 (Box & Jenkins, series G).
 PASSENGERS = """
