@@ -1,4 +1,4 @@
-"""Windows that no data set has, to see where rounding shows."""
+"""Artificial windows that show the effects of rounding."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LARGEST = 1e38
 def adversarial(
     windows: WindowSet, scaler: Scaler, seed: int, observed_steps: int | None = None
 ) -> Iterator[WindowSet]:
-    """Artificial histories in the place of real ones; the calendars stay.
+    """Replace the histories of windows by artificial ones; the calendars stay.
 
     Args:
-        windows: Real windows; the last kinds are made of them.
-        scaler: Offsets and amplitudes are in its units.
-        seed: Of levels, phases, noise and gaps.
-        observed_steps: Of a model that reads gaps, the last steps of which each channel keeps a
-            value.
+        windows: Real windows; `mixed` and `gaps` are made from them.
+        scaler: Scaler whose units offsets and amplitudes have.
+        seed: Seed of levels, phases, noise and gaps.
+        observed_steps: Number of last steps in which each channel keeps a value, for a model that
+            reads gaps; else None.
 
     Yields:
-        As many windows of each kind: `constant`, `zero`, `periodic` (24 steps exactly), `trend`,
-        `offset 30`, `offset 10000`, `tiny` (1e-6), and `mixed`, whose channels take turns; and
-        `gaps`, which lack values, for a model that reads them.
+        An equal number of windows of each kind: `constant`, `zero`, `periodic` (24 steps exactly),
+        `trend`, `offset 30`, `offset 10000`, `tiny` (1e-6), `mixed`, whose channels are of these
+        kinds in turn; and, for a model that reads gaps, `gaps`, which lack values.
     """
     random = np.random.default_rng(seed)
     count, context, channels = windows.history.shape
@@ -62,7 +62,7 @@ def adversarial(
 
 
 def _with_gaps(windows: WindowSet, observed_steps: int, random: np.random.Generator) -> WindowSet:
-    """Real windows that lack a share of each channel, its first steps or its last, by turns."""
+    """Real windows that lack, in turn, random, first or last steps of each channel."""
     count, context, channels = windows.history.shape
     each = (count, 1, channels)
     step = np.arange(context)[None, :, None]

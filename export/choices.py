@@ -1,4 +1,4 @@
-"""Comparing what attention looked at and what it chose, and how close its choices were."""
+"""Compare attention weights and choices of a graph with the reference, and measure margins."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def headroom(
     expected: Outputs,
     allowed: Sequence[Errors] | None = None,
 ) -> Errors:
-    """How many times the margin of the last that was chosen exceeds what rounding could bridge.
+    """Ratio of the margin of the last chosen candidate to the error that rounding can make.
 
     Args:
-        stages: Of the model; those without choices do not count.
+        stages: Stages of the model; stages without choices are ignored.
         found: Outputs of the graph.
-        expected: Of torch in float64.
-        allowed: Of each choice the largest error `[batch]` that is taken for rounding, where that
-            is more than `ROUNDING` of the largest score.
+        expected: Outputs of torch in float64.
+        allowed: Largest error `[batch]` of each choice that counts as rounding, if that is more
+            than `ROUNDING` times the largest score.
 
     Returns:
-        `[batch]`, the smallest of all choices; infinite where there is none.
+        `[batch]`, the smallest ratio of all choices; infinite without choices.
 
     Raises:
         ExportError: an output is missing, or has another shape.
@@ -42,7 +42,7 @@ def headroom(
         most = ROUNDING * np.abs(exact).max(axis=-1)
         if allowed is not None:
             most = np.maximum(most, allowed[place][:, None])
-        # What is not a number is as little rounding as what is too large.
+        # An error that is NaN counts as the limit, like one that is larger.
         rounding = np.fmin(_largest(error), most)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = _margin(exact, ends) / (2 * rounding)
@@ -53,7 +53,7 @@ def headroom(
 def score_errors(
     stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
 ) -> list[Errors]:
-    """Of each choice that leaves out a candidate, the largest error of a score, `[batch]`.
+    """Largest error of a score, `[batch]`, for each choice that leaves out a candidate.
 
     Raises:
         ExportError: as `headroom`.
@@ -65,16 +65,17 @@ def score_errors(
 def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Errors:
     """Error of the difference between the last candidate that is chosen and the next.
 
-    Relative to the range of the scores, as the graphs' `margin` is: that of lags, to all of which
-    the same may be added, or that of other scores and zero.
+    It is relative to the range of the scores, like the `margin` of the graphs. The range of lags
+    does not include zero, because the same may be added to all of them; the range of other scores
+    does.
 
     Args:
-        stages: As in `headroom`, like the two after it.
-        found: See above.
-        expected: See above.
+        stages: As in `headroom`.
+        found: As in `headroom`.
+        expected: As in `headroom`.
 
     Returns:
-        `[batch]`, the largest of all choices; 0 where there is none.
+        `[batch]`, the largest error of all choices; 0 without choices.
 
     Raises:
         ExportError: as `headroom`.
@@ -90,7 +91,7 @@ def margin_error(stages: Sequence[AttentionStage], found: Outputs, expected: Out
 
 
 def choices_differ(stages: Sequence[AttentionStage], found: Outputs, expected: Outputs) -> Mask:
-    """Whether anything else is chosen, in whatever order, `[batch]`.
+    """Whether the graph chooses other candidates than the reference, in any order, `[batch]`.
 
     Raises:
         ExportError: as `headroom`.
@@ -106,8 +107,8 @@ def choices_differ(stages: Sequence[AttentionStage], found: Outputs, expected: O
 def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) -> Errors:
     """Largest difference of an attention weight, `[batch]`; infinite where the choices differ.
 
-    It is relative to the largest weight that the query has, where that is more than 1: the sum of
-    weights that may be negative is small where some are large.
+    It is relative to the largest weight of the query if that is more than 1. Weights that may be
+    negative can be large although their sum is small.
 
     Raises:
         ExportError: as `headroom`.
@@ -117,7 +118,7 @@ def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) ->
         ours, exact = _both(stage.part("weights"), found, expected)
         largest = np.maximum(exact.max(axis=-1), -exact.min(axis=-1)).clip(min=1)
         difference = np.subtract(ours, exact, dtype=np.float64)
-        # In place: a map may be larger than all else.
+        # In place, because a map may be larger than everything else.
         rows = np.abs(difference, out=difference).max(axis=-1) / largest
         error = rows.reshape(len(error), -1).max(axis=1)
     elif stage.form == "circulant":
@@ -130,14 +131,14 @@ def attention_error(stage: AttentionStage, found: Outputs, expected: Outputs) ->
 def _choices(
     stages: Sequence[AttentionStage], found: Outputs, expected: Outputs
 ) -> Iterator[tuple[Errors, Errors, NDArray[np.int64]]]:
-    """Those of all stages that leave out a candidate."""
+    """Scores, errors and the ends of each choice that leaves out a candidate."""
     for choice in (choice for stage in stages for choice in stage.choices):
         ours, exact = (
             part.astype(np.float64).reshape(len(part), -1, part.shape[-1])
             for part in _both(choice.scores, found, expected)
         )
         if not np.isfinite(exact).all():
-            raise ExportError(f"{choice.scores}: a choice is by finite scores")
+            raise ExportError(f"{choice.scores}: the scores of a choice must be finite")
         kept = _both(choice.chosen, found, expected)[1].shape[-1]
         if kept < exact.shape[-1]:
             order = np.argsort(-exact, axis=-1, kind="stable")
@@ -145,14 +146,14 @@ def _choices(
 
 
 def _largest(error: Errors) -> Errors:
-    """Of the errors `[batch, places, candidates]` the largest in a place, `[batch, places]`."""
-    # What all candidates share changes neither their order nor their weights.
+    """Largest error of each place, `[batch, places]`, of `[batch, places, candidates]`."""
+    # An error that all candidates share changes neither their order nor their weights.
     own: Errors = np.abs(error - error.mean(axis=-1, keepdims=True)).max(axis=-1)
     return own
 
 
 def _margin(values: Errors, ends: NDArray[np.int64]) -> Errors:
-    """The difference of values `[batch, places, candidates]` between both ends."""
+    """Difference of values `[batch, places, candidates]` between both ends."""
     first, second = np.moveaxis(np.take_along_axis(values, ends, axis=-1), -1, 0)
     difference: Errors = first - second
     return difference
@@ -178,12 +179,12 @@ def _sparse_error(
 
 
 def _both(name: str, found: Outputs, expected: Outputs) -> tuple[NDArray[np.generic], ...]:
-    """An output of the graph and what it must be, of the same shape."""
+    """An output of the graph and of the reference, which have the same shape."""
     for outputs, whose in ((found, "graph"), (expected, "reference")):
         if name not in outputs:
             raise ExportError(f"{name}: the {whose} has no such output")
     pair = found[name], expected[name]
     if pair[0].shape != pair[1].shape:
         shapes = " and ".join(str(list(part.shape)) for part in pair)
-        raise ExportError(f"{name}: the shapes of the graph's and the reference's are {shapes}")
+        raise ExportError(f"{name}: the graph and the reference have the shapes {shapes}")
     return pair

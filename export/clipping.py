@@ -1,7 +1,7 @@
-"""The bounds of channels at the end of a graph: looking before them, and at them alone.
+"""The bounds of channels at the end of a graph: the graph without them, and a check of them.
 
-What the rules compare is the forecast before its bounds: of one that was moved to a bound little
-would be left to compare. The bounds have a check of their own.
+The rules compare the forecast before its bounds, which would hide errors of a forecast that they
+move. The bounds have a check of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOUNDS = ("Max", "Min")
 
 
 def without_bounds(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph whose forecast is what the bounds of this one are applied to."""
+    """Copy of a graph whose forecast is not moved to the bounds."""
     nodes = graph.graph.node
     constants = {weight.name for weight in graph.graph.initializer}
     makers = {name: node for node in nodes for name in node.output}
@@ -51,16 +51,16 @@ def check_limits(
     scale: Floats,
     tolerance: float,
 ) -> Check:
-    """Whether a graph forecasts what it does without its bounds, moved to them.
+    """Check that a graph forecasts the same as without its bounds, moved to them.
 
     Args:
-        name: Of the graph.
-        graph: Runs it.
-        free: Runs it without its bounds.
-        limits: What no forecast goes beyond.
-        windows: In batches.
+        name: Name of the graph.
+        graph: Runs the graph.
+        free: Runs the graph without its bounds.
+        limits: Limits of forecasts.
+        windows: Windows in batches.
         scale: `[targets]`, standard deviation of each in training.
-        tolerance: The largest error.
+        tolerance: The largest error that is allowed.
 
     Returns:
         The check; its name says so if no forecast reaches a bound.

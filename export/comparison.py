@@ -1,7 +1,7 @@
-"""Comparing graphs with what they must give, by `foretell.export.rules`; it needs no torch.
+"""Compare graphs with the reference by `foretell.export.rules`; this needs no torch.
 
-Attention maps may be larger than all else together. What is compared comes in batches, of which
-errors, forecasts and choices are kept, and no maps.
+Attention maps may be larger than everything else together. So windows are compared in batches, and
+only errors, forecasts and choices are kept.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from foretell.export.rules import LEAST_COMPARED, LEAST_KINDS, ROUNDING, RULES
 from foretell.export.window_set import Floats, WindowSet
 
 _DISTRIBUTION = "distribution"
-# Of parameters that are no values: an error of a logarithm of odds is one of their ratio.
+# Scale of the errors of parameters that are not values: an error of log odds is a ratio of odds.
 _OWN_SIZE = {"df": 1.0, "total_count": 1e-6, "logits": 1.0}
-# Standard deviations of the training rows: a distribution may be narrower than rounding is.
+# In standard deviations of the training rows: a distribution may be narrower than rounding.
 _LEAST_SCALE = 0.01
-# Windows of a batch; the largest is less where no more fit.
+# Windows of a batch; the largest batch is smaller if fewer windows fit.
 SMALL = (1, 3)
 LARGEST = 64
 
@@ -58,7 +58,7 @@ class Reference:
         return self.outputs["forecast"].astype(np.float64)
 
     def without_maps(self, stages: Sequence[AttentionStage]) -> Reference:
-        """The forecast and the choices: what is compared on adversarial windows."""
+        """Outputs that are compared on adversarial windows: the forecast and the choices."""
         choices = (choice for stage in stages for choice in stage.choices)
         kept = {
             "forecast",
@@ -68,19 +68,19 @@ class Reference:
         return Reference({name: each for name, each in self.outputs.items() if name in kept})
 
     def take(self, rows: NDArray[np.int64] | slice) -> Reference:
-        """That of some of the windows."""
+        """Outputs of some of the windows."""
         return Reference({name: output[rows] for name, output in self.outputs.items()})
 
 
 @dataclass(frozen=True)
 class Case:
-    """Windows of a kind, and what they must give.
+    """Windows of a kind, with their reference outputs.
 
     Attributes:
-        windows: See above.
-        exact: What the plain model makes of them in float64.
-        rounded: What it makes of them in torch's float32; None of natural ones, unless a graph errs
-            by more than is allowed without.
+        windows: Windows of the kind.
+        exact: Outputs of the plain model in float64.
+        rounded: Outputs of the plain model in torch's float32; None for natural windows, unless a
+            graph errs by more than the tolerance.
     """
 
     windows: WindowSet
@@ -104,14 +104,16 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Natural:
-    """What natural windows told.
+    """Results of the comparison on natural windows.
 
     Attributes:
-        checks: Of forecasts, attention and choices.
-        forecast: `[batch, horizon, targets]` float64, what they must give.
-        conditioning: `[batch]`, the headroom of every window; -1 of those that were not compared.
-        largest_error: Of the forecasts that were compared.
-        margin_error: Largest of the windows that were compared; None without choices.
+        checks: Checks of forecasts, attention and choices.
+        forecast: `[batch, horizon, targets]` float64, the reference forecasts.
+        conditioning: `[batch]`, the headroom of every window; -1 for windows that were not
+            compared.
+        largest_error: Largest error of the forecasts that were compared.
+        margin_error: Largest error of a margin in the windows that were compared; None without
+            choices.
         deviations: `[targets]`, the largest error of each forecast that was compared, in units of
             the comparison's scale.
     """
@@ -125,19 +127,19 @@ class Natural:
 
 
 class Comparison:
-    """Both graphs of a model next to what they must give.
+    """Comparison of both graphs of a model with the reference.
 
     Args:
-        stages: Of the model.
+        stages: Attention stages of the model.
         scale: `[targets]`, `foretell.bundle.measure.deviations`.
-        distribution: What it forecasts of each step besides the mean, if it does.
-        precision: Of the graphs.
-        graph: Runs that of the forecast.
-        explain_graph: Runs that of the forecast and its attention.
-        largest: Windows of the largest batch: as many as the cases have that are compared.
+        distribution: Distribution that the model forecasts for each step besides the mean, if any.
+        precision: Precision of the graphs.
+        graph: Runs the forecast graph.
+        explain_graph: Runs the explain graph.
+        largest: Windows of the largest batch, which is the size of the cases.
 
     Attributes:
-        rules: What may differ.
+        rules: Limits of the differences.
     """
 
     def __init__(
@@ -164,18 +166,18 @@ class Comparison:
         self._largest = largest
 
     def natural(self, windows: WindowSet, cases: Iterable[Case]) -> Natural:
-        """Compare forecasts in batches of every size, alone against among others, and attention.
+        """Compare attention and forecasts, in batches of every size and alone against in a batch.
 
         Args:
-            windows: All of them.
-            cases: The same windows in batches, with what they must give. A graph may err by more
-                where torch's float32 is among that and errs as well.
+            windows: All natural windows.
+            cases: Batches of these windows, with their references. Where these include torch's
+                float32 and it errs as well, a graph may err by more.
 
         Raises:
             ExportError: too few windows are compared, a forecast is not finite, or an output is
                 missing.
         """
-        # `map` lets go of a case before it asks for the next.
+        # `map` frees a case before it takes the next one.
         looks = list(map(self._look, cases))
         exact = Reference(_joined([kept for _, kept in looks]))
         clear, differ, margin, deviation, error, *others = map(
@@ -214,13 +216,13 @@ class Comparison:
         )
 
     def adversarial(self, kinds: Iterable[tuple[str, Iterable[Case]]]) -> list[Check]:
-        """Compare forecasts and in float32 choices on windows far outside of the data.
+        """Compare forecasts, and in float32 also choices, on windows far outside of the data.
 
         Args:
-            kinds: What each is called, and its windows in batches.
+            kinds: Name and windows in batches of each kind.
 
         Returns:
-            The checks of every kind, and how many kinds had a window to compare.
+            The checks of every kind, and one of the share of kinds without a window to compare.
 
         Raises:
             ExportError: a forecast is not finite, or an output is missing.
@@ -241,7 +243,7 @@ class Comparison:
         return checks
 
     def _look(self, case: Case) -> tuple[list[NDArray[Any]], Outputs]:
-        """What there is to say of natural windows, and what of the reference is still needed."""
+        """Measures of natural windows, and the outputs of the reference that are still needed."""
         found, exact = self._explain(case.windows), case.exact.outputs
         errors = [
             headroom(self._stages, found, exact),
@@ -261,19 +263,19 @@ class Comparison:
         return errors, {name: exact[name] for name in self._kept if name in exact}
 
     def _errors(self, found: Outputs, exact: Reference) -> list[Errors]:
-        """Of the forecast, and of each stage that is shown."""
+        """Errors of the forecast and of each stage that is shown."""
         attention = (attention_error(stage, found, exact.outputs) for stage in self._shown)
         return [self._error(found, exact), *attention]
 
     def _allowed(self, least: float, of_torch: Errors) -> float:
-        """How much a graph may err on natural windows of which torch's float32 errs by so much."""
+        """Tolerance on natural windows, given the errors of torch's float32."""
         own = float(of_torch.max(initial=0))
         return max(least, min(self.rules.slack * own, ROUNDING))
 
     def _forecasts(
         self, windows: WindowSet, exact: Reference, compared: Mask, allowed: float
     ) -> list[Check]:
-        """Forecasts in batches of every size, and alone against among others."""
+        """Checks of forecasts in batches of every size, and alone against in a batch."""
         name = f"{windows.name} windows"
         sizes = sorted({*SMALL, max(*SMALL, self._largest)})
         forecasts, counted, checks = {}, dict.fromkeys(sizes, compared), []
@@ -295,7 +297,7 @@ class Comparison:
         return [*checks, _check(what, error, counted[alone] & counted[among], allowed)]
 
     def _adversarial(self, kind: str, cases: Iterable[Case]) -> list[Check]:
-        """The forecast, and in float32 the choices."""
+        """Checks of the forecast and, in float32, of the choices."""
         compared, differ, error, own = map(
             np.concatenate, zip(*map(self._look_far, cases), strict=True)
         )
@@ -307,11 +309,11 @@ class Comparison:
         return checks
 
     def _look_far(self, case: Case) -> tuple[NDArray[Any], ...]:
-        """What there is to say of adversarial windows."""
+        """Measures of adversarial windows."""
         found, exact = self._explain(case.windows), case.exact.outputs
         rounded = case.rounded or case.exact
         differ = choices_differ(self._stages, found, exact)
-        # Where torch chooses otherwise itself, its error says nothing of rounding.
+        # Where torch's float32 chooses differently, its error is more than rounding.
         steady = ~choices_differ(self._stages, rounded.outputs, exact)
         of_torch = score_errors(self._stages, rounded.outputs, exact)
         allowed = [self.rules.slack * error for error in of_torch]
@@ -323,7 +325,7 @@ class Comparison:
         return compared, differ, error, np.where(compared & steady, own, 0)
 
     def _compared(self, conditioning: Errors, differ: Mask) -> Mask:
-        """Which windows are compared, `[batch]`."""
+        """Whether each window is compared, `[batch]`."""
         return conditioning > 1 if self.rules.other_choices is None else ~differ
 
     def _explain(self, windows: WindowSet) -> Outputs:
@@ -338,7 +340,7 @@ class Comparison:
         return found
 
     def _error(self, found: Outputs, exact: Reference) -> Errors:
-        """Of the forecast, or of that parameter of its distribution that errs more, `[batch]`."""
+        """Largest error of the forecast and of the parameters of its distribution, `[batch]`."""
         forecast = found["forecast"].astype(np.float64)
         error = relative_error(forecast, exact.forecast, self._scale)
         if _DISTRIBUTION not in exact.outputs:
@@ -353,20 +355,20 @@ class Comparison:
 
 
 def _least(distribution: Distribution, scale: Errors) -> list[Errors]:
-    """What errors of each parameter count relative to where it is smaller, each `[targets]`."""
-    # Degrees of freedom are as wrong for large values as for small ones.
+    """Scale `[targets]` of errors of each parameter, where the parameter itself is smaller."""
+    # These parameters do not depend on the scale of the values.
     own = {name: np.full_like(scale, least) for name, least in _OWN_SIZE.items()}
     own["scale"] = _LEAST_SCALE * scale
     return [own.get(name, scale) for name in distribution.parameters]
 
 
 def _joined(parts: Sequence[Outputs]) -> Outputs:
-    """Outputs of batches as those of one."""
+    """Outputs of batches as outputs of one batch."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _check(name: str, errors: Errors, compared: Mask, tolerance: float) -> Check:
-    """A comparison; the name of one that nothing is left of says so."""
+    """A check; its name says so if no window is compared."""
     counted = errors[compared] if compared.any() else np.zeros(1)
     return Check(
         name=name if compared.any() else f"{name}: not compared",
@@ -379,7 +381,7 @@ def _check(name: str, errors: Errors, compared: Mask, tolerance: float) -> Check
 
 
 def _share(name: str, share: float, tolerance: float, *, windows: int, excluded: int = 0) -> Check:
-    """A check of how many are so, not of an error."""
+    """A check of a share, not of an error."""
     return Check(
         name=name,
         windows=windows,

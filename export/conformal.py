@@ -1,10 +1,10 @@
 """Conformal calibration of a model's quantiles, on the exported graph.
 
-The errors of the first pass over the horizon are those of at most `WINDOWS` windows of the
-validation split, evenly spaced. A longer horizon is rolled forward on the model's own forecasts:
-its errors are those of at most `ROLLED_WINDOWS` windows, evenly spaced, that were rolled in the
-same way, with the calendar of their rows. A window costs a run of the graph for each pass, and
-the next one differs from it by a row: more of them would cost time and tell little.
+The errors of the first pass over the horizon come from at most `WINDOWS` windows of the validation
+split, evenly spaced. A longer horizon is rolled forward on the model's own forecasts. Its errors
+come from at most `ROLLED_WINDOWS` windows, evenly spaced, that are rolled in the same way with the
+calendar of their rows. Each pass of a window costs a run of the graph, and neighbouring windows
+differ by a row: more windows would cost time and add little.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Errors:
     """Errors of one pass over the horizon.
 
     Attributes:
-        first_step: Its first step ahead, from 0.
+        first_step: First step ahead of the pass, from 0.
         scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`;
-            NaN where what came is not known, or was filled in.
-        scale: `[windows, 1, targets]`, that of each window's history, in the user's units.
-        is_finite: Whether every forecast is.
+            NaN where the actual value is missing or was filled in.
+        scale: `[windows, 1, targets]`, scale of each window's history in the user's units.
+        is_finite: Whether every forecast is finite.
         forecast: `[windows, horizon, targets]`, in the user's units; None without bounds.
     """
 
@@ -82,18 +82,18 @@ def calibrate(
 
     Args:
         graph: The exported graph.
-        info: Of the checkpoint it was made of.
-        panel: Its data.
-        split: What each row of that was for, if that is known.
-        roll: Most passes over the horizon to calibrate; fewer where the validation split is too
-            short for them, and one for a model that does not forecast all that it reads.
-        batch: Windows of a run, at most.
-        refits: Errors of refits of the model, which are taken where the validation split has too
-            few windows.
+        info: Metadata of the checkpoint.
+        panel: Data of the checkpoint.
+        split: Split of the data, if it is known.
+        roll: Most passes over the horizon to calibrate. Fewer are calibrated if the validation
+            split is too short, and one for a model that does not forecast all its channels.
+        batch: Most windows of a run.
+        refits: Errors of refits of the model, which are used if the validation split has too few
+            windows.
 
     Raises:
         UncalibratedError: the split is not known, its validation part has fewer than 20 windows, or
-            forecasts of it are not finite.
+            its forecasts are not finite.
     """
     if split is None:
         raise UncalibratedError("its checkpoint does not name the data it was trained on")
@@ -105,7 +105,7 @@ def calibrate(
     method: CalibrationMethod = "scaled_split_conformal"
     found: list[NDArray[np.float32]] = []
     if passes:
-        # A model may carry itself off when it goes on from its own forecasts.
+        # A model may diverge when it continues from its own forecasts.
         for part in errors(graph, info, panel, split.validation, passes, floor, batch):
             if not part.is_finite and not found:
                 raise UncalibratedError("its forecasts of the validation split are not finite")
@@ -151,7 +151,7 @@ def errors(
     floor: float = FLOOR,
     batch: int = BATCH,
 ) -> Iterator[Errors]:
-    """Errors in some rows, pass by pass; the rows must hold a window of all passes."""
+    """Errors in some rows, pass by pass; the rows must hold a window with all passes."""
     windows = windows_in(info, panel, spans, info.config.horizon)
     yield from _errors(graph, info, windows, floor, WINDOWS, batch)
     if passes > 1:
@@ -190,18 +190,18 @@ def _errors(
 
 
 def _fewest(errors: NDArray[np.float32]) -> int:
-    """How many errors are known of the step and channel of which the fewest are."""
+    """Number of known errors of the step and channel with the fewest."""
     return int(known_errors(errors).min())
 
 
 def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32]:
-    """Forecast windows whose future is longer than the horizon, on the model's own forecasts.
+    """Forecast beyond the horizon by reading the model's own forecasts.
 
     Args:
         graph: Forecasts `horizon` steps.
-        batch: Windows; their future is a whole number of horizons, and one if the model does not
-            forecast all that it reads.
-        horizon: The model's.
+        batch: Windows whose future is a whole number of horizons; one horizon if the model does not
+            forecast all its channels.
+        horizon: Horizon of the model.
 
     Returns:
         `[batch, future, targets]` in the user's units.
@@ -225,7 +225,7 @@ def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32
 
 
 def _most_passes(info: CheckpointInfo, spans: Spans, most: int) -> int:
-    """Passes that the rows hold enough windows of."""
+    """Number of passes for which the rows hold enough windows."""
     context, horizon = info.config.context, info.config.horizon
 
     def enough(passes: int) -> bool:
@@ -258,7 +258,7 @@ def _measure(
                 continue
             low, high = calibration.at(tails, steps.stop)[:, steps]
             if within is not None and part.forecast is not None:
-                # As they are served; rounded like the errors, of which many lie on a bound.
+                # As served, and rounded like the errors, many of which lie on a bound.
                 low, high = (
                     (within.apply(part.forecast + end * part.scale) - part.forecast) / part.scale
                     for end in (low, high)

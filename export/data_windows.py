@@ -16,7 +16,7 @@ from foretell.training.windows import Windows
 
 
 def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:
-    """What each row of a checkpoint's own data was for; None of other data.
+    """Split of a checkpoint's own data; None for other data.
 
     Raises:
         DataError: a part holds no window.
@@ -28,7 +28,7 @@ def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:
 
 
 def windows_of(info: CheckpointInfo, panel: Panel) -> Windows:
-    """All windows in the user's units: of the test split, or of all rows where none is known.
+    """All windows of the test split, or of all rows without a split, in the user's units.
 
     Raises:
         DataError: the rows hold no window.
@@ -50,7 +50,7 @@ def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -
         DataError: the rows hold no window.
     """
     config = info.config
-    # Standardising is the graph's business.
+    # The graph standardises.
     identity = Scaler.identity(config.channels)
     return Windows(panel, spans, config.context, horizon, identity, config.calendar, config.targets)
 
@@ -68,7 +68,7 @@ def natural(windows: Windows, count: int, seed: int) -> WindowSet:
 
 
 def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
-    """Daily cycles with noise in the scale of each channel, for a model without its data."""
+    """Noisy cycles of random periods in the scale of each channel, for a model without its data."""
     config = info.config
     random = np.random.default_rng(seed)
     shape = (count, 1, config.channels)

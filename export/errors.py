@@ -6,4 +6,4 @@ class ExportError(Exception):
 
 
 class UncalibratedError(ExportError):
-    """A model without errors to calibrate quantiles on; the message says why there are none."""
+    """A model without errors to calibrate quantiles on; the message gives the reason."""

@@ -17,10 +17,10 @@ _PAGE = 4096
 
 
 def share_weights(graphs: Iterable[onnx.ModelProto], path: Path) -> None:
-    """Move the large tensors of all graphs to one file, equal ones once, and refer to it.
+    """Move the large tensors of all graphs to one file; equal tensors are stored once.
 
     Args:
-        graphs: Changed in place.
+        graphs: Graphs, which are changed in place.
         path: The file to write; the graphs must be saved to the same folder.
     """
     places: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""A serving form traced to ONNX, and what must hold of the result."""
+"""Trace a serving form to ONNX, and check the interface of the graph."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FILES: dict[GraphKind, str] = {
 def trace_all(
     model: Forecaster, scaler: Scaler, limits: Limits | None = None
 ) -> dict[str, onnx.ModelProto]:
-    """Trace the graphs of a bundle, by their files.
+    """Trace the graphs of a bundle, by file name.
 
     Args:
-        model: In its inference form.
-        scaler: Its standardisation.
-        limits: What no forecast goes beyond.
+        model: Model in its inference form.
+        scaler: Standardisation of the model.
+        limits: Limits of forecasts.
 
     Raises:
         ExportError: as `trace`.
@@ -45,7 +45,7 @@ def trace_all(
     forms = {kind: ServingForm(model, scaler, kind, limits) for kind in FILES}
     explained = trace(forms["explain"])
     if forms["forecast"].explains:
-        # Tracing takes most of an export's time, and the one has all of the other.
+        # Tracing takes most of an export's time, and the explain graph contains the other one.
         forecast = _part(explained, forms["forecast"])
     else:
         forecast = trace(forms["forecast"])
@@ -58,14 +58,14 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     Raises:
         ExportError: the graph has other inputs or outputs than the form, or torch cannot trace it.
     """
-    # A batch of 1 would be taken for a constant.
+    # Tracing would take a batch of 1 for a constant.
     example = form.example_inputs(batch=2)
     batch = Dim("batch", min=1)
     axes = tuple({0: batch} for _ in example)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     with _rare_collections(), warnings.catch_warnings():
-        # Deprecations inside torch and onnxscript are not the user's business.
+        # Users cannot act on deprecations inside torch and onnxscript.
         warnings.simplefilter("ignore")
         exporter.setLevel(logging.ERROR)
         try:
@@ -98,7 +98,7 @@ def trace(form: ServingForm) -> onnx.ModelProto:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """What a trace makes lives until its end: to look for garbage in it takes a seventh of it."""
+    """Collect garbage less often: a trace frees little, and collections take a seventh of it."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(before[0], 50_000), 20, 100)
@@ -109,7 +109,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _part(proto: onnx.ModelProto, form: ServingForm) -> onnx.ModelProto:
-    """What of a graph makes the outputs of a form."""
+    """The part of a graph that computes the outputs of a form."""
     part = Extractor(proto).extract_model([*form.input_names], [*form.output_names])
     part.graph.ClearField("value_info")
     return part
@@ -128,7 +128,7 @@ def _strip_traces(proto: onnx.ModelProto) -> None:
 
 
 def _check_interface(proto: onnx.ModelProto, form: ServingForm) -> None:
-    """Tracing specialises a dimension silently where the code allows it to: look."""
+    """Check names, types and shapes: tracing may specialise a dimension silently."""
     example = form.example_inputs(batch=2)
     wanted = {
         name: ("FLOAT", ["batch", *tensor.shape[1:]])

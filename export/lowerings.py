@@ -1,7 +1,7 @@
-"""What graphs have for operators of torch that CUDA would not run; models are plain torch.
+"""Replacements in graphs for operators of torch that CUDA would not run.
 
 onnxruntime's CUDA provider lacks some operators, leaves minima, maxima and means over inner axes to
-cuDNN, and has shapes computed on the CPU. `export/operators.py` lists its kernels.
+cuDNN, and computes shapes on the CPU. `export/operators.py` lists its kernels.
 """
 
 # ruff: noqa: ANN401 - values of a trace, which onnxscript computes with
@@ -30,7 +30,7 @@ def _smallest(values: Any, dim: Sequence[int] = (), keepdim: bool = False) -> An
 
 
 def _first(values: Any, dim: Sequence[int], keepdim: bool, *, largest: int) -> Any:
-    """Axis by axis, the last one first; a NaN is kept only if it comes first in its axis."""
+    """Reduce axis by axis from the last; a NaN is kept only if it comes first in its axis."""
     rank = len(values.shape)
     for axis in sorted((each % rank for each in dim or range(rank)), reverse=True):
         values, _ = op.TopK(values, _integers(1), axis=axis, largest=largest, sorted=1)
@@ -62,22 +62,22 @@ def _mean(values: Any, dim: Sequence[int] | None, keepdim: bool = False, dtype: 
 
 
 def _softplus(values: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """As exact as torch has it: the operator of ONNX leaves no digits of small ones."""
+    """Exact like torch's: the operator of ONNX loses the digits of small results."""
     kind = values.dtype
     scaled = values if beta == 1 else op.Mul(values, _number(beta, kind))
     found = op.Add(op.Relu(scaled), _log1p(op.Exp(op.Neg(op.Abs(scaled))), kind))
     found = found if beta == 1 else op.Div(found, _number(beta, kind))
-    # Beyond 20 both are the same in float32.
+    # Beyond 20 both forms are equal in float32.
     if threshold >= 20:
         return found
     return op.Where(op.Greater(scaled, _number(threshold, kind)), values, found)
 
 
 def _asinh(values: Any) -> Any:
-    """By `log1p` for digits of small ones; the square of a large one would overflow."""
+    """By `log1p`, which keeps the digits of small values; large squares would overflow."""
     kind = values.dtype
     size, one = op.Abs(values), _number(1, kind)
-    # From here on it is log(2x), in digits.
+    # Above this value the result equals log(2x) in this precision.
     large = _number(kind.eps**-0.5, kind)
     small = op.Min(size, large)
     square = op.Mul(small, small)
@@ -87,10 +87,10 @@ def _asinh(values: Any) -> Any:
 
 
 def _sinh(values: Any) -> Any:
-    """By `1 - exp(-x/2)` with its digits (Kahan's `expm1`), so that nothing overflows before."""
+    """By `1 - exp(-x/2)` (Kahan's `expm1`), which keeps its digits and does not overflow early."""
     kind = values.dtype
     one, half = _number(1, kind), _number(0.5, kind)
-    # Twice as much overflows.
+    # Twice this value overflows.
     size = op.Min(op.Mul(op.Abs(values), half), _number(0.6 * log(kind.max), kind))
     falling = op.Min(op.Exp(op.Neg(size)), _number(1 - kind.eps / 2, kind))
     below = op.Mul(size, op.Div(op.Sub(falling, one), op.Log(falling)))
@@ -102,7 +102,7 @@ def _sinh(values: Any) -> Any:
 def _log1p(values: Any, kind: ir.DataType) -> Any:
     """`log(1 + values)` of values that are not negative.
 
-    A small number that 1 is added to loses its digits; the quotient has them from the same sum
+    Adding 1 to a small number loses its digits; a quotient of terms with the same sum keeps them
     (Kahan).
     """
     one = _number(1, kind)
@@ -111,7 +111,7 @@ def _log1p(values: Any, kind: ir.DataType) -> Any:
 
 
 _ATEN = torch.ops.aten
-# Of the operators that torch traces, for its exporter.
+# Replacements of the operators that torch traces, for its exporter.
 LOWERINGS: dict[Callable[..., Any], Callable[..., Any]] = {
     _ATEN.amax.default: _largest,
     _ATEN.amin.default: _smallest,
@@ -132,13 +132,13 @@ def _number(value: float, kind: ir.DataType) -> Any:
 
 
 def broadcast(model: ir.Model) -> None:
-    """Make tensors longer without the arithmetic of shapes; changes the model.
+    """Broadcast tensors without arithmetic of shapes; changes the model.
 
-    An axis keeps its length where the shape has a 1. One that becomes as long as that of another
-    tensor, such as the batch, does so in a sum with zeros that are made of the other.
+    An axis keeps its length where the shape has a 1. An axis that becomes as long as that of
+    another tensor, such as the batch, is broadcast by adding zeros made from the other tensor.
 
     Args:
-        model: Traced, with the shapes that torch knows of its values, and constants folded.
+        model: Traced model with the shapes that torch knows, and with constants folded.
     """
     for node in list(model.graph):
         if node.op_type == "Expand" and (shape := node.inputs[1]) and shape.const_value is None:
@@ -181,7 +181,7 @@ def _expand(graph: ir.Graph, node: ir.Node) -> None:
 
 
 class _Tape(ir.tape.Tape):
-    """New nodes and constants, with names by the node whose place they take."""
+    """New nodes and constants, named after the node that they replace."""
 
     def __init__(self, node: ir.Node) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class _Tape(ir.tape.Tape):
 
 
 def _of_length(graph: ir.Graph, node: ir.Node, length: object) -> Iterator[ir.Value]:
-    """Tensors that are known before a node, and are as long in their first axis."""
+    """Float tensors, computed before a node, whose first axis has this length."""
     for value in (*graph.inputs, *(value for other in graph for value in other.outputs)):
         if value in node.outputs:
             return
@@ -202,7 +202,7 @@ def _of_length(graph: ir.Graph, node: ir.Node, length: object) -> Iterator[ir.Va
 
 
 def _zeros(tape: _Tape, other: ir.Value, rank: int, like: ir.Value) -> ir.Value:
-    """`[length, 1, …]`, of a tensor that may hold what is not finite."""
+    """Zeros `[length, 1, …]` from a tensor that may hold values that are not finite."""
     assert other.shape is not None  # noqa: S101 - it has a first axis
     assert like.dtype is not None  # noqa: S101 - torch knows it
     inner = np.arange(1, len(other.shape))

@@ -2,14 +2,14 @@
 
 An operator without one would run on the CPU, with copies in between, and rule out CUDA graphs: such
 a graph is for CPUs alone. Kernels are bound to versions of an operator and to types, so the list
-holds what the graphs use, each looked up in the kernels that onnxruntime 1.31 registers for opset
-23 (docs/OperatorKernels.md in its repository).
+holds the operators that graphs use, each looked up in the kernels that onnxruntime 1.31 registers
+for opset 23 (docs/OperatorKernels.md in its repository).
 
-No cuDNN is needed. Where the axes decide that, they are looked at: CUDA takes the mean over the
-first or the last axes by itself, and leaves one over an inner axis to cuDNN, like every minimum and
-maximum (`export/lowerings.py` has what graphs take instead).
+No cuDNN is needed. Where the axes decide that, they are checked: CUDA computes the mean over the
+first or the last axes itself, and leaves a mean over an inner axis to cuDNN, like every minimum and
+maximum (`export/lowerings.py` replaces these).
 
-Shapes are not computed with: onnxruntime would do that on the CPU. So `Concat`, say, takes no
+Graphs compute no shapes, which onnxruntime would do on the CPU. So `Concat`, for example, takes no
 integers.
 """
 
@@ -32,7 +32,7 @@ _OR_HALF: Types = _FLOAT32 | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _ALL: Types = _OR_HALF | _OR_INDEX
 _CONDITION: Types = frozenset({TensorProto.BOOL})
 
-# The element types, by operator, that its first input may have; without inputs, its output.
+# Element types, by operator, of its first input; of its output if it has no inputs.
 CUDA_KERNELS: Mapping[str, Types] = {
     "Abs": _FLOAT32,
     "Add": _ALL,
@@ -102,10 +102,10 @@ def without_kernel(graph: onnx.ModelProto) -> list[str]:
 def devices_of(graphs: Iterable[onnx.ModelProto]) -> tuple[Device, ...]:
     """The devices that have a kernel for every operator of some graphs.
 
-    The CPU runs whatever is verified there, and lacks bfloat16.
+    The CPU runs every graph that is verified there, and lacks bfloat16.
 
     Raises:
-        ExportError: there is none; it names the operators.
+        ExportError: no device has all kernels; the message names the operators.
     """
     graphs = tuple(graphs)
     missing = sorted({name for graph in graphs for name in without_kernel(graph)})
@@ -120,7 +120,7 @@ def devices_of(graphs: Iterable[onnx.ModelProto]) -> tuple[Device, ...]:
 
 
 def _kernel(node: NodeProto, types: TensorTypes) -> tuple[str, int]:
-    """What a kernel is looked up by: the operator, and the element type that decides."""
+    """Key of a node's kernel: the operator, and the element type that decides."""
     decides = types.get((*node.input, *node.output)[0])
     return node.op_type, TensorProto.UNDEFINED if decides is None else decides.elem_type
 
@@ -133,7 +133,7 @@ def _is_inner_mean(
         return False
     kind, axes = types.get(node.input[0]), constants.get(node.input[1])
     if axes is None or kind is None or not kind.shape.dim:
-        # Nobody knows before it runs.
+        # Axes or rank are unknown before the graph runs.
         return True
     rank = len(kind.shape.dim)
     over = sorted(int(axis) % rank for axis in numpy_helper.to_array(axes))

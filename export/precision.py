@@ -1,4 +1,4 @@
-"""Half precision where it costs little: in the large matrix products."""
+"""Half precision in the large matrix products, where it costs little accuracy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DTYPES: dict[Precision, torch.dtype] = {
 
 
 class Reduced(nn.Module):
-    """Runs a module in half precision amid float32.
+    """Runs a module in half precision inside of a float32 model.
 
     Args:
-        module: Its weights are converted.
+        module: Module whose weights are converted.
         dtype: The half precision.
     """
 
@@ -32,7 +32,7 @@ class Reduced(nn.Module):
         self.dtype = dtype
 
     def forward(self, *arguments: object, **options: object) -> object:
-        """As the module, with float32 tensors in and out."""
+        """Run the module with float32 tensors in and out."""
         given = pytree.tree_map_only(Tensor, self._reduce, (arguments, options))
         found = self.module(*given[0], **given[1])
         return pytree.tree_map_only(Tensor, self._restore, found)
@@ -47,11 +47,11 @@ class Reduced(nn.Module):
 def reduce_precision(form: Forecaster, precision: Precision) -> None:
     """Convert attention, feed-forward networks and the values of auto-correlations.
 
-    These hold most multiplications. In float32 stay
+    These hold most multiplications. The following parts stay in float32:
 
     - the scaler, instance normalisation and the embeddings, where a large offset would leave no
-      digits for the rest, and with them the softmax attention that reads tokens as they were
-      embedded: its scores would even overflow in float16;
+      digits for the rest, and the softmax attention that reads embedded tokens, whose scores would
+      even overflow in float16;
     - the residual sums, the norms, the series decompositions and the trend, which add up what the
       products leave;
     - the keys of auto-correlations, their correlation and the mixture by lags: there rounding
@@ -59,14 +59,14 @@ def reduce_precision(form: Forecaster, precision: Precision) -> None:
     - the last product, whose rounding nothing after it averages out;
     - attention that has no faster form.
 
-    A form says by `reducible` that it is converted, and by `reducible_parts` which parts of it are.
+    `reducible` marks a form that is converted; `reducible_parts` names the parts that are.
 
     Args:
         form: An inference form; changed in place.
-        precision: Of the products; float32 changes nothing.
+        precision: Precision of the products; float32 changes nothing.
 
     Raises:
-        ExportError: nothing of it can be converted.
+        ExportError: no part of the model can be converted.
     """
     if precision == "float32":
         return
@@ -78,9 +78,9 @@ def reduce_precision(form: Forecaster, precision: Precision) -> None:
             reducible = type(module) is FeedForward or getattr(module, "reducible", False)
             if reducible or name in parts:
                 if hasattr(module, "bounded"):
-                    # The bound of scores is one for float32.
+                    # The bound of scores holds in float32 only.
                     module.bounded = False  # type: ignore[assignment]
                 setattr(parent, name, Reduced(module, dtype))
                 reduced += 1
     if not reduced:
-        raise ExportError(f"precision: the model has no part that {precision} is for")
+        raise ExportError(f"precision: no part of the model can run in {precision}")

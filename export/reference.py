@@ -1,4 +1,4 @@
-"""What the graphs must equal: the plain model, in float64."""
+"""The reference of the graphs: the plain model in float64."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class PlainModel:
     """The model as it was trained, not its inference form.
 
     Args:
-        model: Stays as it is.
-        scaler: Its standardisation.
-        dtype: Of the arithmetic; float32 tells what torch's own rounding does.
-        limits: What its forecasts do not go beyond; None for no such limits.
-        shows: Whether what it attended to is asked for. If not, a model that chooses nothing makes
-            no maps, which takes half of the time.
+        model: Trained model, which is not changed.
+        scaler: Standardisation of the model.
+        dtype: Type of the arithmetic; float32 shows torch's own rounding.
+        limits: Limits of forecasts; None for no limits.
+        shows: Whether to return attention. Without it, a model that chooses nothing makes no maps,
+            which takes half of the time.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PlainModel:
         self._dtype = dtype
 
     def __call__(self, windows: WindowSet) -> Reference:
-        """The outputs of a batch: all of them, or the forecast's."""
+        """The outputs of a batch: all of them, or those of the forecast graph."""
         tensors = (
             None if part is None else torch.from_numpy(part).to(self._dtype)
             for part in windows.inputs

@@ -1,10 +1,10 @@
-"""By how much a graph may differ from torch in float64, and why.
+"""Limits of the differences between a graph and torch in float64, and the reasons.
 
 Forecasts are compared on natural windows, alone, in batches, and alone against among others; the
 attention of every stage; and forecasts on adversarial windows, which lie far outside of the data.
-Errors are relative (`foretell.bundle.measure`). For attention they are those of a weight,
-relative to the largest that the query has where that is more than 1. The largest batch has 64
-windows, or as many as fit where attention is large (`foretell.models.batches`).
+Errors are relative (`foretell.bundle.measure`). For attention they are errors of a weight, relative
+to the largest weight of the query if that is more than 1. The largest batch has 64 windows, or as
+many as fit where attention is large (`foretell.models.batches`).
 
 An attention may choose: lags, buckets, clusters, the queries that count. It takes the k largest of
 some scores, and where the k-th and the next are too close, rounding decides, in torch as much as in
@@ -14,12 +14,13 @@ compared. A window counts as ill-conditioned if one choice of one stage is, in a
 In float32
 
 - a natural window is compared unless rounding can bridge the difference between the last candidate
-  that was chosen and the next, and every one that is compared must choose the same. What is more
-  than `ROUNDING` of the largest score is no rounding: a graph leaves out no window by being wrong.
-  At most half of the windows may be left out;
-- so is an adversarial window, unless torch's own float32 chooses otherwise. A model may amplify
-  rounding there without bound: a graph may be `slack` times as wrong as torch's own float32, in its
-  forecast if that is more than the tolerance, and in a score if that is more than `ROUNDING`;
+  that was chosen and the next, and every window that is compared must choose the same. An error of
+  more than `ROUNDING` times the largest score does not count as rounding, so a wrong graph cannot
+  exclude windows. At most half of the windows may be excluded;
+- an adversarial window is compared likewise, unless torch's own float32 chooses differently. A
+  model may amplify rounding there without bound: a graph may be `slack` times as wrong as torch's
+  own float32, in its forecast if that is more than the tolerance, and in a score if that is more
+  than `ROUNDING`;
 - on natural windows a forecast or a weight may likewise be `slack` times as wrong as torch's own
   float32, but by `ROUNDING` at most: weights that may be negative are divided by their sum, which
   may be near 0.
@@ -31,14 +32,14 @@ In half precision
   last place of a number below 1;
 - choices that differ are an error of the precision, not of the graph. Their share is a check of its
   own on natural windows, and the other windows are compared;
-- on adversarial windows it may be as many times as wrong as torch's own float32 as its units are
-  larger.
+- on adversarial windows the error may exceed that of torch's own float32 by the ratio of the units
+  in the last place.
 
 In any precision
 
-- a kind of adversarial windows of which none can be compared says nothing, and its check is called
-  `not compared`: with an offset of 10,000 the scores of an auto-correlation are rounding and little
-  else. Of all kinds at least a quarter must have a window that is compared.
+- if no window of an adversarial kind can be compared, its check is called `not compared`: with an
+  offset of 10,000 the scores of an auto-correlation are little more than rounding. At least a
+  quarter of the kinds must have a window that is compared.
 """
 
 from __future__ import annotations
@@ -47,32 +48,32 @@ from dataclasses import dataclass
 
 from foretell.bundle.manifest import Precision
 
-# The most that is taken for rounding in float32, relative to the largest score or value.
+# Largest error that counts as rounding in float32, relative to the largest score or value.
 ROUNDING = 1e-4
 # Keeps a margin finite that is relative to scores of zero.
 TINY = 1e-30
 # The share of natural windows that must be compared.
 LEAST_COMPARED = 0.5
-# Likewise of the kinds of adversarial windows. Most kinds are the same at many steps: without a
-# calendar all lags of a constant are alike.
+# The share of adversarial kinds that must be compared. In most kinds many steps are the same:
+# without a calendar all lags of a constant are equal.
 LEAST_KINDS = 0.25
 _UNIT = 2.0**-24
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What may differ in a precision.
+    """Limits of the differences in a precision.
 
     Attributes:
         forecast: Largest error of a forecast.
         attention: Largest error of an attention weight.
-        other_choices: Largest share of natural windows with other choices; None where a window
-            that has them must not be compared at all.
-        slack: How many times as wrong as torch's float32 a forecast may be on adversarial windows.
-        reserve: Factor on the rounding that was measured, for windows that were not. In half
-            precision 1: more would call most windows ill-conditioned.
-        accuracy: Relative difference of the errors on the test split; there may be another device
-            behind the checkpoint's.
+        other_choices: Largest share of natural windows with other choices; None if no window that
+            is compared may have any.
+        slack: Factor by which the error of a forecast may exceed that of torch's float32.
+        reserve: Factor on the measured rounding, for windows that were not measured; 1 in half
+            precision, where more would make most windows ill-conditioned.
+        accuracy: Largest relative difference of the errors on the test split; the checkpoint's may
+            come from another device.
     """
 
     forecast: float

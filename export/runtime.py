@@ -1,4 +1,4 @@
-"""Running an exported graph on the CPU, to compare it with torch."""
+"""Run an exported graph on the CPU, to compare it with torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Graph:
 
     Attributes:
         emulates: The half precision of the graph, if it has one.
-        outputs: Their names.
+        outputs: Names of the outputs.
     """
 
     provider = "CPUExecutionProvider"
@@ -61,8 +61,8 @@ class Graph:
             providers=[self.provider],
             disabled_optimizers=["SkipLayerNormFusion"],
         )
-        # What a run of the largest batch took is given back after it. Without an arena each result
-        # would be of new pages, which takes as long as to compute a map, and more of them.
+        # The memory of a run is freed after it. Without an arena each result would need new pages,
+        # which takes as long as computing a map, and more memory.
         self._options = onnxruntime.RunOptions()
         self._options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = [value.name for value in self._session.get_inputs()]

@@ -1,4 +1,4 @@
-"""The window that a bundle carries for people to try its model with."""
+"""The example window of a bundle, to try its model with."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from foretell.timeaxis.timestamps import render
 from foretell.training.accuracy import known_targets
 from foretell.training.windows import Windows
 
-# Looked at, evenly spaced.
+# Number of windows that are compared, evenly spaced.
 _WINDOWS = 128
 # Rows before the context are for backtests, for quantiles by the history, and for other models that
-# read more: so many contexts and rows, unless so many values do not hold them.
+# read more. Their number is the larger of these contexts and rows, but at most these values.
 _CONTEXTS, _ROWS, _VALUES = 4, 512, 65_536
 
 
 def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> Example:
-    """A typical window of the test split, or of all rows where none is known.
+    """A typical window of the test split, or of all rows if no split is known.
 
-    Typical is the one whose error is the median: neither the model's best nor its worst.
+    Its error is the median: neither the model's best nor its worst.
 
     Args:
-        graph: Of the bundle.
-        info: What it was exported from.
-        panel: Its data.
+        graph: Graph of the bundle.
+        info: Metadata of the checkpoint.
+        panel: Data of the checkpoint.
         batch: Most windows run together.
 
     Raises:
@@ -46,7 +46,7 @@ def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> 
     offset = rows.utc_offset
     return Example(
         rows.history(history.start, begin),
-        # An offset that is always the same says nothing: models read the wall clock.
+        # A constant offset is left out: models read the wall clock.
         np.array(
             render(
                 rows.timestamps[history],
@@ -69,7 +69,7 @@ def _median(graph: Graph, info: CheckpointInfo, windows: Windows, batch: int) ->
         forecast = graph.predict(given.history, given.history_calendar, given.future_calendar)
         scaled = (forecast.astype(np.float64) - given.target.numpy()) / std
         known = known_targets(given)
-        # One that nothing is known of comes last.
+        # A window without known values comes last.
         sums = np.square(scaled).sum(axis=(1, 2), where=known)
         with np.errstate(invalid="ignore"):
             errors[part] = sums / known.sum(axis=(1, 2))

@@ -1,4 +1,4 @@
-"""How good an exported graph is in the test split, step by step and channel by channel."""
+"""Accuracy of an exported graph on the test split, by step and channel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foretell.training.accuracy import baselines, known_targets, score
 from foretell.training.windows import Batch
 
 _LEVELS = np.array([0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975])
-# Whose quantiles are looked at, evenly spaced.
+# Number of windows whose quantiles are counted, evenly spaced.
 _WINDOWS = 1024
 
 
@@ -28,14 +28,14 @@ def evaluate_graph(
     batch: int,
     calibrated: tuple[Calibration, CalibrationReport] | None,
 ) -> Evaluation:
-    """Errors of the graph and of the baselines, and what the quantiles held.
+    """Errors of the graph and of the baselines, and coverage of the quantiles.
 
     Args:
-        graph: Of the bundle.
-        info: What it was exported from.
-        panel: Its data.
+        graph: Graph of the bundle.
+        info: Metadata of the checkpoint.
+        panel: Data of the checkpoint.
         batch: Most windows run together.
-        calibrated: Its quantiles, if it has any.
+        calibrated: Quantiles of the graph, if it has any.
     """
     windows = windows_of(info, panel)
     shares = _Shares(info, calibrated, -(-len(windows) // _WINDOWS), windows.targets)
@@ -58,7 +58,7 @@ def evaluate_graph(
 
 
 class _Shares:
-    """Counts what lies below the quantiles, and at or below them, of one window in so many."""
+    """Counts values below the quantiles, and at or below them, in every `stride`-th window."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Shares:
         self._seen, self._counted = 0, np.zeros(len(info.targets))
 
     def look(self, batch: Batch, forecast: NDArray[np.float64]) -> None:
-        """Count those of a batch."""
+        """Count the values of a batch."""
         rows = slice(-self._seen % self._stride, None, self._stride)
         self._seen += len(forecast)
         ahead, target = forecast[rows], batch.target.numpy()[rows]
@@ -92,7 +92,7 @@ class _Shares:
             edge = ahead + spread * offset
             if self._within is not None:
                 edge = self._within.apply(edge)
-            # Rounded like what came: much of it may lie on a bound.
+            # Rounded like the actual values, many of which may lie on a bound.
             edge = edge.astype(np.float32)
             for sums, held in zip(self._sums, (target < edge, target <= edge), strict=True):
                 sums[place] += (held & known).sum((0, 1))

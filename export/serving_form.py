@@ -31,18 +31,19 @@ class ServingForm(nn.Module):
     large offset would lose its precision, and auto-correlation its lags.
 
     Args:
-        model: Standardised history to standardised forecast.
+        model: Model from standardised history to standardised forecast.
         scaler: Mean and standard deviation of each channel.
         kind: Whether the attention follows the forecast in the outputs.
-        limits: What no forecast goes beyond; None for no such limits.
+        limits: Limits of forecasts; None for no limits.
 
     Attributes:
-        explains: Whether the model tells what it attended to, also if that is no output.
+        explains: Whether the model computes its attention, even if that is not an output.
 
     A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
     clear of them was (`smallest_margin`), and 0 where a seasonal norm makes rounding errors so
-    large that a forecast shows them (`clearness_of_norms`). One with a head has `distribution`
-    `[batch, horizon, targets, parameters]` after the forecast, which is its mean and bounded alone.
+    large that a forecast shows them (`clearness_of_norms`). A model with a head has `distribution`
+    `[batch, horizon, targets, parameters]` after the forecast. The forecast is its mean, and only
+    the forecast is bounded.
     """
 
     def __init__(
@@ -91,8 +92,9 @@ class ServingForm(nn.Module):
         history_calendar: Tensor | None = None,
         future_calendar: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`, NaN where a value
-        is missing that a model may lack.
+        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`.
+
+        A missing value is NaN, if the model may lack values.
 
         Returns:
             One tensor for each of `output_names`.
@@ -134,7 +136,7 @@ def _part(stage: AttentionStage, attention: Mapping[str, Evidence], output: str)
 def _margin(
     forecast: Tensor, stages: Iterable[AttentionStage], attention: Mapping[str, Evidence]
 ) -> Tensor:
-    """The smallest margin of all choices, `[batch]`; 1 where none leaves anything out."""
+    """The smallest margin of all choices, `[batch]`; 1 if no choice leaves a candidate out."""
     found = []
     for stage in stages:
         for choice in stage.choices:
@@ -146,5 +148,5 @@ def _margin(
                 found.append(
                     extremes(scores, kept, to_zero=not shifted) if known is None else known
                 )
-    # As many as there are windows, without the arithmetic of shapes that ones take.
+    # A one for each window, without the arithmetic of shapes of `ones`.
     return smallest_margin(found) if found else 1 + 0 * forecast[:, 0, 0]

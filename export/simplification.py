@@ -1,7 +1,7 @@
-"""A traced graph with fewer nodes, by the passes of onnxscript's optimizer.
+"""Reduce the nodes of a traced graph by passes of onnxscript's optimizer.
 
-That has a rule more, which looks at all nodes for each of them, and never found what it looks for:
-of a decoder with thousands of nodes it took most of the time.
+One of its rules is left out. It compares each node with all others and never matched; for a decoder
+with thousands of nodes it took most of the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onnxscript.rewriter.rules import common as rules
 
 from foretell.export.lowerings import broadcast
 
-# Another version may lack one of them, and only leaves a graph with more nodes then.
+# A version of onnxscript that lacks one of these only leaves more nodes.
 _NAMES = (
     "add_0",
     "sub_0",
@@ -50,7 +50,7 @@ _RULES = [rule for name in _NAMES if (rule := getattr(rules, f"{name}_rule", Non
 
 
 def simplify(model: ir.Model) -> None:
-    """Fold constants, merge what is equal and drop what nothing reads; changes the model."""
+    """Fold constants, merge equal nodes and drop unused ones; changes the model."""
     passes = ir.passes.common
     inline(model)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A graph in half precision as a CPU can run it: every result rounded, no sum."""
+"""A graph in half precision as a CPU can run it: results are rounded, sums are not."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _HALVES: dict[int, Precision] = {
 
 
 def half_precision(graph: onnx.ModelProto) -> Precision | None:
-    """The half precision that some of a graph's weights have, if so."""
+    """The half precision of some of a graph's weights, or None."""
     types = (weight.data_type for weight in graph.graph.initializer)
     return next((_HALVES[kind] for kind in types if kind in _HALVES), None)
 
 
 def float32_twin(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The same function in float32, with each result of half precision rounded to it.
+    """Copy of a graph in float32 that rounds each result of half precision.
 
-    That is what a GPU's matrix units do: they multiply numbers of half precision exactly and add in
+    A GPU's matrix units do the same: they multiply numbers of half precision exactly and add in
     float32. The CPU's kernels are float32, or missing.
 
     Args:
-        graph: With its weights loaded.
+        graph: Graph with its weights loaded.
     """
     types = {name: found.elem_type for name, found in tensor_types(graph).items()}
     twin = onnx.ModelProto()
@@ -66,7 +66,7 @@ def tensor_types(graph: onnx.ModelProto) -> TensorTypes:
 
 
 def _rounded(node: NodeProto, types: dict[str, int]) -> Iterator[NodeProto]:
-    """A node with float32 in and out, and the rounding of what was half precision."""
+    """A node with float32 in and out, and the rounding of results in half precision."""
     own = NodeProto()
     own.CopyFrom(node)
     for attribute in own.attribute:

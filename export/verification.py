@@ -1,4 +1,4 @@
-"""Comparing exported graphs with torch, number by number; `foretell.export.rules` has the rules."""
+"""Compare exported graphs with torch, number by number, by `foretell.export.rules`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from foretell.models.forecaster import Forecaster
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found.
+    """Results of `verify`.
 
     Attributes:
         verification: The checks, passed or not.
         windows: The natural windows, the best-conditioned ones first.
-        forecast: `[batch, horizon, targets]` float64, theirs in the same order, within the bounds.
-        largest_error: Of the forecasts of natural windows that were compared.
+        forecast: `[batch, horizon, targets]` float64, reference forecasts of these windows within
+            the bounds.
+        largest_error: Largest error of the forecasts of natural windows that were compared.
         margin_bound: The `margin` below which rounding may decide what the attention chooses, such
-            as lags; None where it chooses nothing.
+            as lags; None if it chooses nothing.
     """
 
     verification: Verification
@@ -54,16 +55,16 @@ def verify(
     precision: Precision = "float32",
     limits: Limits | None = None,
 ) -> Verified:
-    """Compare both graphs of a folder with the model they were made of.
+    """Compare both graphs of a folder with the model they were made from.
 
     Args:
         model: The plain trained model.
-        scaler: Its standardisation.
-        folder: Where the graphs and their weights are.
-        windows: Natural ones.
+        scaler: Standardisation of the model.
+        folder: Folder of the graphs and their weights.
+        windows: Natural windows.
         adversarial: Sets of windows far outside of the data.
-        precision: Of the graphs.
-        limits: What their forecasts do not go beyond. All else is compared without them.
+        precision: Precision of the graphs.
+        limits: Limits of the forecasts. All other comparisons are without them.
 
     Raises:
         ExportError: too many natural windows are ill-conditioned, a forecast is not finite, or an
@@ -79,14 +80,14 @@ def verify(
     drawn = None if model.head is None else model.head.described
     comparison = Comparison(model.stages, scale, drawn, precision, graph, explain_graph, size)
     exact = PlainModel(model, scaler)
-    # No maps are compared of what lies far outside.
+    # Maps of adversarial windows are not compared.
     plains = [
         PlainModel(model, scaler, kind, shows=False) for kind in (torch.float64, torch.float32)
     ]
 
     def far(kind: WindowSet) -> Iterator[Case]:
         for batch in kind.batches(size):
-            # Of a model that chooses there are maps: none of the first when the second are made.
+            # A generator, so that the first model's maps are freed before the second makes its own.
             pair = (plain(batch).without_maps(model.stages) for plain in plains)
             yield Case(batch, *pair)
 
@@ -94,7 +95,7 @@ def verify(
         windows, (Case(batch, exact(batch)) for batch in windows.batches(size))
     )
     if not all(check.passed for check in natural.checks):
-        # Rarely: as large an error may be torch's own, which takes time and memory to tell.
+        # Rarely, torch's own error is as large, which takes time and memory to compute.
         rounded = PlainModel(model, scaler, torch.float32)
         natural = comparison.natural(
             windows, (Case(batch, exact(batch), rounded(batch)) for batch in windows.batches(size))
@@ -104,8 +105,8 @@ def verify(
     error = natural.margin_error
     if error is not None and MARGIN not in graph.outputs:
         raise ExportError(
-            f"{FORECAST_GRAPH}: the model's attention chooses, but no output `{MARGIN}` tells how "
-            "clearly"
+            f"{FORECAST_GRAPH}: the model's attention chooses, but the graph has no output "
+            f"`{MARGIN}`"
         )
     expected = natural.forecast
     if limits is not None:

@@ -16,7 +16,7 @@ class WindowSet:
     """Inputs of the graphs.
 
     Attributes:
-        name: What kind of windows these are.
+        name: Kind of the windows.
         history: `[batch, context, channels]` in the user's units; NaN where a value is missing.
         history_calendar: `[batch, context, features]`, or None.
         future_calendar: `[batch, horizon, features]`, or None.

@@ -81,15 +81,15 @@ def export_checkpoint(
         repository: Folder of bundles; made if it does not exist.
         name: The model's name; the checkpoint folder's by default.
         version: A whole number; the one after the newest by default.
-        data: Where the CSV the checkpoint names is now, if it was moved; for a checkpoint that
-            names none, any CSV of its channels to verify on. Without either the graphs are
+        data: Current path of the CSV that the checkpoint names, if it was moved. For a checkpoint
+            that names no CSV, any CSV of its channels to verify on. Without either the graphs are
             verified on synthetic windows.
-        roll: Passes over the horizon that quantiles are calibrated for, as far as the validation
-            split of the checkpoint's own data is long enough for them.
-        precision: Of the large matrix products; half precision is for CUDA.
+        roll: Most passes over the horizon to calibrate quantiles for; fewer if the validation split
+            of the checkpoint's own data is too short.
+        precision: Precision of the large matrix products; half precision is for CUDA.
         bounds: Limits of channels, by name; those of the checkpoint by default.
-        seed: Of the choice of windows.
-        anyway: Write a model of our own training that is no better than the baselines, too.
+        seed: Seed of the choice of windows.
+        anyway: Write a model trained by foretell even if it is no better than the baselines.
 
     Returns:
         The bundle's folder, `<repository>/<name>/<version>`.
@@ -127,14 +127,14 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     """Compare a written bundle with its checkpoint again.
 
     Args:
-        bundle: Its folder.
-        checkpoint: What it was exported from.
+        bundle: Folder of the bundle.
+        checkpoint: Folder of the checkpoint that it was exported from.
         data: As in `export_checkpoint`.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
         DataError: the data cannot be read or is not the data of the checkpoint.
-        ExportError: the checkpoint is of a model with other inputs.
+        ExportError: the checkpoint and the bundle have different configurations.
     """
     manifest = read(bundle)
     loaded = load(checkpoint)
@@ -147,11 +147,11 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
     panel = _panel(loaded, data)
     scaler = _scaler(loaded.info, panel)
     if scaler.training.is_identity:
-        # The data were there at export alone.
+        # Without data here, the deviations come from the manifest.
         scaler = scaler.beside(manifest.scaler)
     changes = {"bounds": manifest.bounds, "scaler": scaler}
     loaded = loaded._replace(info=loaded.info.model_copy(update=changes))
-    # A graph of an earlier release may read none, although such a model does now.
+    # A graph of an earlier release may read no gaps, although such a model does now.
     observed = manifest.observed_steps
     verified = _verify(loaded, panel, bundle, manifest.precision, seed=0, observed_steps=observed)
     return verified.verification
@@ -166,9 +166,7 @@ def _verify(
     *,
     observed_steps: int | None,
 ) -> Verified:
-    """Verify on windows of the data, or synthetic ones without any, and adversarial ones, of which
-    some lack values if the graphs read gaps.
-    """
+    """Verify on windows of the data, or synthetic ones without data, and on adversarial ones."""
     info, model = checkpoint
     if panel is None:
         windows = synthetic(info, _VERIFIED_WINDOWS, seed)
@@ -228,7 +226,7 @@ def _write(
         if test is not None and info.data is not None:
             found = evaluate_graph(graph, info, panel, batch, calibrated)
             test = _with_graph(test, found, _largest(info, panel), RULES[precision])
-            # Of a short test split with gaps some steps are not known at all.
+            # In a short test split with gaps some steps may have no known values.
             if found.is_whole:
                 evaluation.write(folder, found)
 
@@ -271,7 +269,7 @@ def _write(
 
 
 def _scaler(info: CheckpointInfo, panel: Panel | None) -> Scaler:
-    """That of a checkpoint, with the deviation of its data where it tells none."""
+    """Scaler of a checkpoint, with the deviations of the data if it has none."""
     if panel is None or not info.scaler.training.is_identity:
         return info.scaler
     split = split_of(info, panel)
@@ -306,7 +304,7 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
 
 
 def _check_worth(info: CheckpointInfo) -> None:
-    """Refuse a model of our own training that the baselines beat."""
+    """Refuse a model trained by foretell that the baselines beat."""
     if info.training is not None and info.test is not None and is_worth_nothing(info.test):
         worth = verdict(info.test, Frequency.parse(info.frequency))
         raise ExportError(
@@ -316,7 +314,7 @@ def _check_worth(info: CheckpointInfo) -> None:
 
 
 def _write_probes(path: Path, verified: Verified) -> None:
-    """Store the best-conditioned windows with the forecasts they must give."""
+    """Store the best-conditioned windows with their reference forecasts."""
     probes = verified.windows.take(slice(_PROBES))
     arrays = {
         "history": probes.history,
@@ -334,11 +332,11 @@ def _with_graph(
     assert found.counts is not None  # noqa: S101 - it was just made
     mse, mae = (mean_of_known(errors[0], found.counts) for errors in (found.mse, found.mae))
     accuracy = Accuracy(mse=mse, mae=mae)
-    # By how much the errors of a graph that passed may differ, however small they are.
+    # Largest difference of the errors of a graph that passed its checks.
     off = rules.forecast * float(np.sqrt(np.square(np.maximum(largest, 1)).mean()))
     for kind, slack in (("mse", 2 * off * math.sqrt(test.model.mse) + off**2), ("mae", off)):
         reached, wanted = getattr(accuracy, kind), getattr(test.model, kind)
-        # A comparison that NaN fails.
+        # NaN fails this comparison.
         if not abs(reached - wanted) <= rules.accuracy * wanted + slack:
             raise ExportError(
                 f"the graph's {kind.upper()} on the test split is {reached:.6g}, the checkpoint's "
@@ -348,7 +346,7 @@ def _with_graph(
 
 
 def _largest(info: CheckpointInfo, panel: Panel) -> NDArray[np.float64]:
-    """The largest value `[targets]` of what is forecast, in standard deviations."""
+    """Largest value of each target in standard deviations, `[targets]`."""
     columns = [panel.channels.index(name) for name in info.targets]
     each = [np.abs(table.values[:, columns]).max(axis=0) for table in panel.tables]
     found: NDArray[np.float64] = np.max(each, axis=0) / np.array(info.target_scaler.training.std)

@@ -1,4 +1,4 @@
-"""What architectures share whose layers attend between tokens."""
+"""Shared parts of architectures whose layers attend between tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mechanisms = Annotated[
     tuple[Mechanism, ...],
     Field(
         min_length=1,
-        description="One mechanism for all, or one a layer or stage (docs/guides/mechanisms.md).",
+        description="One mechanism for all, one per layer or stage (docs/guides/mechanisms.md).",
     ),
 ]
 
@@ -36,7 +36,9 @@ class AttendingConfig(ForecasterConfig):
     d_ff: int = Field(default=64, ge=1, description="Width of the feed-forward layers.")
     encoder_layers: int = Field(default=2, ge=1, description="Encoder layers.")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="Probability of dropout.")
-    activation: Activation = Field(default="gelu", description="Of the feed-forward layers.")
+    activation: Activation = Field(
+        default="gelu", description="Activation of the feed-forward layers."
+    )
     attention: Mechanisms = (Softmax(),)
 
     @field_validator("attention", mode="before")
@@ -63,7 +65,7 @@ class AttendingConfig(ForecasterConfig):
 
     @abstractmethod
     def sites(self) -> Mapping[str, tuple[int, Site]]:
-        """Where there is an attention: by the name of the stage, the layer and its place."""
+        """Layer and place of each attention, by the name of its stage."""
 
     @model_validator(mode="after")
     def _check_attention(self) -> Self:
@@ -101,7 +103,7 @@ class AttendingConfig(ForecasterConfig):
         )
 
     def describe_stages(self) -> tuple[AttentionStage, ...]:
-        """All of them, in the order in which they run."""
+        """All attention stages, in the order in which they run."""
         return tuple(
             stage
             for name, (mechanism, site) in self._placed().items()

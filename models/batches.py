@@ -1,7 +1,7 @@
-"""How many windows of a model go together.
+"""Sizes of batches by the memory that a model needs.
 
-Wide models take little batches: where channels attend by themselves, memory grows with windows
-times channels.
+Wide models take small batches: if each channel attends by itself, memory grows with windows times
+channels.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from foretell.models.forecaster import Forecaster
 
 # Bytes that the arrays of a batch may take.
 LIMIT = 256 * 2**20
-# More windows at a time gain nothing.
+# Larger batches are not faster.
 _MOST = 256
 # Bytes that training may keep of a batch for its gradients.
 _KEPT = 2 * 2**30
-# How often a layer keeps its maps and what is inside of it: about, of one with softmax and dropout;
-# a window of the wide PatchTST in bench/results/README.md takes what it should by them.
+# Copies of its maps and of its features that a layer with softmax and dropout keeps, roughly. The
+# wide PatchTST in bench/results/README.md takes as much memory as they predict.
 _MAPS, _FEATURES = 3, 3
 
 
@@ -23,8 +23,9 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
     """The largest batch of windows to run, at least 1.
 
     Args:
-        model: What runs them.
-        explained: Whether all maps are kept, in float64; else one stage at a time, in float32.
+        model: Model that runs them.
+        explained: Whether all maps are kept, in float64; else those of one stage at a time, in
+            float32.
     """
     config = model.config
     maps, features = _numbers(model)
@@ -38,12 +39,12 @@ def windows_that_fit(model: Forecaster, *, explained: bool = False) -> int:
 
 
 def are_recomputed(model: Forecaster, windows: int) -> bool:
-    """Whether training on batches of so many windows would keep too much of what layers compute."""
+    """Whether training on batches of this size would keep too many activations."""
     return sum(_kept(model, windows)) > _KEPT
 
 
 def parts_that_fit(model: Forecaster, windows: int) -> int:
-    """In how many parts such a batch goes through a layer that is computed again, at least 1."""
+    """Number of parts, at least 1, in which a batch goes through a layer that is recomputed."""
     return max(1, -(-max(_kept(model, windows), default=0) // LIMIT))
 
 
@@ -54,7 +55,7 @@ def _kept(model: Forecaster, windows: int) -> list[int]:
 
 
 def _numbers(model: Forecaster) -> tuple[list[int], list[int]]:
-    """Of each stage, for a window: the numbers of its maps, and of what it attends from."""
+    """Numbers of a window in each stage: of its maps, and of its layer's features."""
     config = model.config
     maps = [sum(stage.sizes.values()) for stage in model.stages]
     features = [

@@ -1,6 +1,6 @@
 """A trained model on disk: a folder with `model.safetensors` and `config.json`.
 
-One of our own training has its log, too, and where its data are short the errors of refits.
+A model trained by foretell has its log as well and, if its data are short, errors of refits.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class TrainingRecord(Part):
     """How a model was trained.
 
     Attributes:
-        seed: Of weights, dropout and order of the windows.
+        seed: Seed of weights, dropout and order of the windows.
         epochs: Epochs run.
-        best_epoch: The one whose weights were kept, from 1.
-        validation_loss: Of those weights, in standardised units; the mean squared error, unless
-            the loss was another than that and `huber`.
-        loss: What was learned from.
-        learning_rate: Its peak.
-        batch_size: Windows a step.
-        precision: Of the arithmetic.
+        best_epoch: Epoch whose weights were kept, from 1.
+        validation_loss: Loss of those weights in standardised units: the mean squared error for
+            `mse` and `huber`, and `loss` otherwise.
+        loss: Loss of the training.
+        learning_rate: Peak of the learning rate.
+        batch_size: Windows per step.
+        precision: Precision of the arithmetic.
         device: `cpu` or `cuda`.
-        libraries: Versions, by name.
+        libraries: Versions of libraries, by name.
     """
 
     seed: int
@@ -68,24 +68,24 @@ class TrainingRecord(Part):
 
 
 def _fields(value: object) -> object:
-    """A part as it is written."""
+    """A part as JSON fields; other values unchanged."""
     return value.model_dump(mode="json") if isinstance(value, Part) else value
 
 
 class CheckpointInfo(Part):
-    """All there is to know about a model besides its weights.
+    """Everything about a model except its weights.
 
     Attributes:
         format: Version of this format.
         config: The architecture's configuration.
         channels: Names of the channels, in the model's order.
         frequency: Spacing of the steps, a pandas alias.
-        scaler: Its standardisation, with the deviation of the training rows.
-        bounds: Limits of channels, by name, that no forecast goes beyond.
-        data: What it was trained on, if that is known: the fields of a
-            `foretell.data.source.DataSource`, which may be given itself.
+        scaler: Standardisation of the model, with the deviations of the training rows.
+        bounds: Limits of the forecasts of channels, by name.
+        data: Data that it was trained on, if known, as fields of a
+            `foretell.data.source.DataSource`; such an object is accepted too.
         test: Accuracy on the test split, if it was measured.
-        training: How it was trained; None for an adopted checkpoint.
+        training: Record of its training; None for an imported checkpoint.
     """
 
     format: Literal[1] = 1
@@ -120,18 +120,18 @@ class CheckpointInfo(Part):
 
     @property
     def target_scaler(self) -> Scaler:
-        """The standardisation of what is forecast."""
+        """Standardisation of the channels that are forecast."""
         return self.scaler.of(self.config.targets)
 
 
 class Refits(NamedTuple):
-    """Errors of refits of a model (`foretell.training.refits`), and what they are made of.
+    """Errors of refits of a model (`foretell.training.refits`), and the values behind them.
 
     Attributes:
         errors: `[windows, horizon, targets]`, actual less forecast, in units of `scales`.
-        actuals: The same shape, what followed, in the user's units.
-        forecasts: What was forecast of it, not moved to any bound.
-        scales: `[windows, 1, targets]`, of each window's history.
+        actuals: `[windows, horizon, targets]`, actual values in the user's units.
+        forecasts: Forecasts of these values, not moved to any bound.
+        scales: `[windows, 1, targets]`, scale of each window's history.
     """
 
     errors: NDArray[np.float32]
@@ -141,14 +141,14 @@ class Refits(NamedTuple):
 
     @classmethod
     def of(cls, actuals: Floats, forecasts: Floats, scales: Floats, within: Limits | None) -> Self:
-        """Those of forecasts that are served within bounds."""
+        """Refits with the errors of forecasts that are served within bounds."""
         served = forecasts if within is None else within.apply(forecasts)
         errors = (actuals - served) / scales
         return cls(*(each.astype(np.float32) for each in (errors, actuals, forecasts, scales)))
 
 
 class Checkpoint(NamedTuple):
-    """A model in eval mode, on the CPU, and what is known about it."""
+    """A model in eval mode on the CPU, with its metadata."""
 
     info: CheckpointInfo
     model: Forecaster
@@ -163,7 +163,7 @@ def check_free(folder: Path, *, overwrite: bool = False) -> None:
     """Refuse a folder that `save` would refuse.
 
     Raises:
-        CheckpointError: something exists there that is no checkpoint, or `overwrite` is not set.
+        CheckpointError: something else than a checkpoint exists there, or `overwrite` is not set.
     """
     if not folder.exists():
         return
@@ -186,15 +186,15 @@ def save(
     """Write a checkpoint; the folder appears whole or not at all.
 
     Args:
-        folder: Where to.
-        model: Its weights are written.
-        info: Everything else.
-        log: The log of its training, if there is one: a row an epoch.
-        refits: Errors of refits, if there are any.
+        folder: Folder to write.
+        model: Model whose weights are written.
+        info: Metadata of the model.
+        log: Log of its training, if any, with a row per epoch.
+        refits: Errors of refits, if any.
         overwrite: Replace the checkpoint that exists there.
 
     Raises:
-        CheckpointError: something exists there that is no checkpoint, or `overwrite` is not set.
+        CheckpointError: something else than a checkpoint exists there, or `overwrite` is not set.
     """
     folder = folder.resolve()
     check_free(folder, overwrite=overwrite)
@@ -256,7 +256,7 @@ def load_info(folder: Path) -> CheckpointInfo:
 
 
 def load_refits(folder: Path) -> Refits | None:
-    """Read the errors of refits; None if there are none.
+    """Read the errors of refits; None if the checkpoint has none.
 
     Raises:
         CheckpointError: the file is damaged.

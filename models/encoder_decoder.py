@@ -1,4 +1,4 @@
-"""What Autoformer and Transformer share: a decoder that knows the end of the history."""
+"""Shared parts of Autoformer and Transformer: a decoder that reads the end of the history."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EncoderDecoderConfig(AttendingConfig):
         description="Steps of history the decoder starts with; half the context if not given.",
     )
     decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
-    embedding: CalendarKind = Field(default="timeF", description="Of calendar features.")
+    embedding: CalendarKind = Field(default="timeF", description="Embedding of calendar features.")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -56,7 +56,7 @@ class EncoderDecoderConfig(AttendingConfig):
 
     @property
     def decoder_length(self) -> int:
-        """Steps the decoder works on."""
+        """Steps of the decoder."""
         return self.label + self.horizon
 
     @classmethod
@@ -75,7 +75,7 @@ class EncoderDecoderConfig(AttendingConfig):
         return torch.cat([history_calendar[:, start:], future_calendar], dim=1)
 
     def by_parameter(self, outputs: Tensor) -> Tensor:
-        """All steps of a parameter together.
+        """Reorder outputs so that all steps of a parameter are together.
 
         Args:
             outputs: `[batch, horizon, parameters * channels]`.
@@ -90,7 +90,7 @@ class EncoderDecoderConfig(AttendingConfig):
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
-        """The encoder's, then the decoder's; all attend between steps."""
+        """Places in the encoder, then in the decoder; all attend between steps."""
         history = Axis(length=self.context, start=-self.context)
         decoder = Axis(length=self.decoder_length, start=-self.label)
         own = Site(self.d_model, self.heads, history, history, dropout=self.dropout)
@@ -104,7 +104,7 @@ class EncoderDecoderConfig(AttendingConfig):
         return found
 
     def build_embedding(self, length: int, *, positions: bool) -> SeriesEmbedding:
-        """An embedding of so many steps."""
+        """An untrained embedding of `length` steps."""
         return SeriesEmbedding(
             self.channels,
             self.d_model,

@@ -1,4 +1,4 @@
-"""What every architecture is to the rest of foretell."""
+"""The interface between architectures and the rest of foretell."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from foretell.timeaxis.frequency import Frequency
 
 
 class Inputs(NamedTuple):
-    """What a model reads.
+    """Inputs of a model.
 
     Attributes:
         history: `[batch, context, channels]`, standardised; NaN where a value is missing, for
             models that read gaps.
         history_calendar: `[batch, context, features]`, for models with a calendar.
-        future_calendar: `[batch, horizon, features]`, likewise.
+        future_calendar: `[batch, horizon, features]`, for models with a calendar.
     """
 
     history: Tensor
@@ -50,14 +50,14 @@ class Inputs(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """A forecast and what each attention stage looked at, by stage name; empty if nobody asked.
+    """A forecast, and the evidence of its attention if requested.
 
     Attributes:
-        forecast: What a network says, or what that means.
-        attention: See above.
+        forecast: Outputs of a network, or the forecast made from them.
+        attention: Evidence by the name of the stage; empty if not requested.
         distribution: Parameters `[batch, horizon, targets, parameters]`, of a model with a head.
-        anchor: What a network with a head, which scales windows itself, says its distributions are
-            shifted and scaled by.
+        anchor: Shift and scale of the distributions, from a network with a head that scales windows
+            itself.
     """
 
     forecast: Tensor
@@ -67,12 +67,12 @@ class Explained(NamedTuple):
 
     @property
     def said(self) -> Tensor:
-        """What a training judges: the distribution, or the forecast of a model without one."""
+        """The output that training evaluates: the distribution, or else the forecast."""
         return self.forecast if self.distribution is None else self.distribution
 
     @classmethod
     def of(cls, forecast: Tensor, seen: Mapping[str, Evidence | None]) -> Explained:
-        """A forecast with the evidence that there is, by the names of stages."""
+        """A forecast with the evidence that exists, by the names of stages."""
         found: dict[str, Single | None] = {}
         for name, one in seen.items():
             if isinstance(one, Parts):
@@ -83,37 +83,37 @@ class Explained(NamedTuple):
 
 
 def _listed(levels: object) -> object:
-    """A list of what is separated by commas, as flags have it."""
+    """List of the values that a flag separates by commas."""
     return levels.split(",") if isinstance(levels, str) else levels
 
 
 NormOfWindows = Annotated[
     WindowNormName | None,
     Field(
-        description="Normalises each window: mean or last is subtracted, and the rest divided by "
-        "its standard deviation (RevIN), or one of the scalers of NeuralForecast; A+B puts B "
-        "within A, none leaves it as it is. A training takes the mean if nothing is given.",
+        description="Norm of each window: mean or last subtracts that value and divides by the "
+        "standard deviation (RevIN), other names are scalers of NeuralForecast. A+B puts B within "
+        "A; none leaves windows unchanged. Training uses mean by default.",
     ),
 ]
 
 
 class ForecasterConfig(BaseModel):
-    """What every architecture needs to know; it fixes both state_dict and forward.
+    """Settings of every architecture, which determine both state_dict and forward.
 
-    What the fields of a family are is their `description`, the help of their flags.
+    Fields of a family have a `description`, which is the help of their flags.
 
     Attributes:
-        architecture: The family; each family's config narrows it.
+        architecture: Family; each family's config narrows it.
         channels: Series read together.
-        targets: Places of those of them that are forecast; None where all are.
+        targets: Places of the channels that are forecast; None for all.
         context: Steps of history read.
         horizon: Steps forecast in one pass.
         calendar: Calendar features read, or None.
-        window_norm: What normalises each window before the network, and is undone after it
+        window_norm: Norm of each window before the network, which is undone after it
             (`foretell.models.layers.window_norms`).
-        affine: Whether RevIN among that has trained parameters.
+        affine: Whether RevIN in `window_norm` has trained parameters.
         head: The distributions or quantiles that it forecasts, or None for values.
-        levels: Of the quantiles.
+        levels: Levels of the quantiles.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -128,15 +128,16 @@ class ForecasterConfig(BaseModel):
     affine: bool = Field(default=False, description="Whether RevIN has trained parameters.")
     head: HeadName | None = Field(
         default=None,
-        description="The distributions that it forecasts, or none for values; those of "
-        "neuralforecast have its rules for parameters. Of quantiles, those of levels.",
+        description="Distributions to forecast, or none for values. Names with neuralforecast use "
+        "its rules for parameters. Quantiles need levels.",
     )
     levels: Annotated[tuple[float, ...], BeforeValidator(_listed)] | None = Field(
         default=None,
-        description="Of a head of quantiles: theirs, such as 0.1,0.5,0.9, with the median.",
+        description="Levels of a head of quantiles, such as 0.1,0.5,0.9, with the median.",
     )
 
-    # Whether its networks say `horizon` values of every parameter, one parameter after the other.
+    # Whether its networks return `horizon` values of every parameter, one parameter after the
+    # other.
     has_heads: ClassVar[bool] = False
 
     @model_validator(mode="after")
@@ -155,7 +156,7 @@ class ForecasterConfig(BaseModel):
     @model_validator(mode="after")
     def _check_head(self) -> Self:
         if (self.head in OF_LEVELS) != (self.levels is not None):
-            raise ValueError("levels: go with a head of quantiles, and with no other")
+            raise ValueError("levels: a head of quantiles needs them, no other has any")
         if self.head is not None and not self.has_heads:
             raise ValueError(f"head: {self.architecture} forecasts values alone")
         head = self.build_head()
@@ -163,19 +164,19 @@ class ForecasterConfig(BaseModel):
             return self
         if not head.is_of_values and self.affine and anchors_by_revin(self.window_norm or ""):
             raise ValueError(
-                "affine: with a head, within another norm alone (identity+mean): it would turn "
-                "scales around"
+                "affine: with a head, RevIN must be within another norm (identity+mean), because "
+                "it may change the sign of scales"
             )
         return self
 
     @property
     def parameters(self) -> int:
-        """How many numbers a network says of a step and channel."""
+        """Number of outputs of a network for each step and channel."""
         head = self.build_head()
         return 1 if head is None else head.size
 
     def build_head(self) -> Head | None:
-        """What is made of what a network says; None for values as they are."""
+        """The head that reads the network's outputs; None for values as they are."""
         if self.head is None:
             return None
         if self.levels is None:
@@ -193,28 +194,27 @@ class ForecasterConfig(BaseModel):
         """An untrained model."""
 
     def build_window_norm(self) -> WindowNorm | None:
-        """What normalises each window, if anything does."""
+        """The untrained norm of windows, if any."""
         if self.window_norm is None:
             return None
         return build_window_norm(self.window_norm, self.channels, affine=self.affine)
 
     @property
     def observed_steps(self) -> int | None:
-        """Of a model that reads gaps, the last steps of which each channel must have a value.
+        """Last steps, one of which must have a value in each channel, if a model reads gaps.
 
-        All other values of a history may be missing, which it takes for not observed; None where
-        all of them are needed.
+        All other values of a history may be missing (NaN). None if the model needs all values.
         """
         return None
 
     @property
     def learning_rate(self) -> float:
-        """The peak that suits a training of such a model, unless one is given."""
+        """Default peak of the learning rate."""
         return 5e-3
 
     @property
     def token_width(self) -> int:
-        """Numbers that a layer makes of each token, by which memory is judged."""
+        """Numbers that a layer computes for each token, to estimate memory."""
         return 0
 
     @classmethod
@@ -223,17 +223,17 @@ class ForecasterConfig(BaseModel):
         frequency: Frequency,  # noqa: ARG003 - of families that read one
         settings: dict[str, object],  # noqa: ARG003
     ) -> Calendar | None:
-        """The calendar features that a model of this family reads of data.
+        """Calendar features that a model of this family reads.
 
         Args:
-            frequency: Of the data.
-            settings: What is set of the config.
+            frequency: Frequency of the data.
+            settings: Fields of the config that are set.
         """
         return None
 
 
 def calendar_of(frequency: Frequency, encoding: Encoding) -> Calendar | None:
-    """The calendar features of a frequency; the timestamps of yearly data tell a model nothing."""
+    """Calendar features of a frequency; None without any, as for yearly data."""
     calendar = Calendar.for_frequency(frequency, encoding)
     return calendar if calendar.features else None
 
@@ -241,17 +241,17 @@ def calendar_of(frequency: Frequency, encoding: Encoding) -> Calendar | None:
 class Forecaster(nn.Module, ABC):
     """A model from standardised history to standardised forecast.
 
-    Windows are normalised around the network, if the config says so: what `run` and `learn` read
-    and return is normalised, what goes in and out of all else is not. They forecast all channels;
-    of these the targets are what comes out of all else.
+    A config may name a norm of windows around the network. `run` and `learn` read and return
+    normalised values, and forecast all channels. All other methods read and return values without
+    this norm, and forecast the targets only.
 
     Args:
-        config: What it is made of.
+        config: Configuration of the model.
 
     Attributes:
-        config: What it was made of.
-        stages: What `explain` returns, in the order in which it runs.
-        window_norm: What normalises each window, if anything does.
+        config: Configuration of the model.
+        stages: Stages that `explain` returns, in the order in which they run.
+        window_norm: Norm of each window, if any.
     """
 
     config: ForecasterConfig
@@ -267,10 +267,10 @@ class Forecaster(nn.Module, ABC):
 
     @abstractmethod
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        """Forecast, and find out what was attended to if asked."""
+        """Forecast, and return evidence if requested."""
 
     def example_inputs(self, batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
-        """Arguments of the right shapes, all zero: those that a model of its config reads."""
+        """Arguments of the right shapes for the config, all zero."""
         config = self.config
         history = torch.zeros(batch, config.context, config.channels, dtype=dtype)
         if config.calendar is None:
@@ -304,11 +304,11 @@ class Forecaster(nn.Module, ABC):
 
         Args:
             inputs: As in `run`.
-            target: `[batch, horizon, channels]`, what is to be forecast.
-            progress: How much of the training is done, from 0 to 1.
+            target: `[batch, horizon, channels]`, values to forecast.
+            progress: Share of the training that is done, from 0 to 1.
 
         Returns:
-            The forecast, and what is added to its loss.
+            The forecast, and a penalty to add to its loss.
         """
         forecast = self.run(inputs, explain=False).forecast
         return forecast, forecast.new_zeros(())
@@ -316,15 +316,15 @@ class Forecaster(nn.Module, ABC):
     def forecast_to_learn(
         self, inputs: Inputs, target: Tensor, progress: float
     ) -> tuple[Tensor, Tensor]:
-        """What a trainer calls: `learn` between the normalisation and its reverse.
+        """Forecast for a trainer: `learn` between the normalisation and its reverse.
 
         Returns:
-            The forecast `[batch, horizon, targets]`, or with a head the parameters behind these
-            axes, and what is added to its loss.
+            The forecast `[batch, horizon, targets]`, or with a head its parameters on a further
+            axis, and a penalty to add to its loss.
         """
         if self.head is not None:
-            said = self._distribution(self.head, inputs, explain=False).said
-            return said, said.new_zeros(())
+            outputs = self._distribution(self.head, inputs, explain=False).said
+            return outputs, outputs.new_zeros(())
         if self.window_norm is None:
             forecast, penalty = self.learn(inputs, target, progress)
             return self._of_targets(forecast), penalty

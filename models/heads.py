@@ -1,8 +1,9 @@
-"""What a network forecasts of each step: a value, parameters of a distribution, or quantiles.
+"""Forecasts of each step: values, parameters of distributions, or quantiles.
 
 Raw outputs become parameters by the rules of GluonTS (Alexandrov et al., JMLR 2020), which Hugging
-Face's transformers share: what has to be positive is `squareplus` of what the network says. Or by
-those of NeuralForecast's `DistributionLoss` (Olivares et al., 2022): `softplus` of it, and more.
+Face's transformers share: positive parameters are `squareplus` of outputs. Other heads follow the
+rules of NeuralForecast's `DistributionLoss` (Olivares et al., 2022): `softplus` of outputs, and
+more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ HeadName = Literal[
 ]
 
 
-# What NeuralForecast adds to what has to be more than 0, which is at least as much here.
+# NeuralForecast adds this to positive parameters; here it is their minimum.
 _TINY = 1e-8
 MEDIAN = 0.5
 
@@ -41,33 +42,33 @@ MEDIAN = 0.5
 class Head(ABC):
     """The distribution of each step; parameters are the last axis, in the order of `described`."""
 
-    # Whether its parameters are values, of which norms of windows are undone as of any.
+    # Whether its parameters are values, on which norms of windows are undone.
     is_of_values: ClassVar[bool] = False
-    # What it learns by.
+    # Name of its loss.
     loss_name: ClassVar[str] = "likelihood"
 
     @property
     @abstractmethod
     def described(self) -> Distribution:
-        """What a manifest says of it."""
+        """Its description in a manifest."""
 
     @property
     def is_of_counts(self) -> bool:
-        """Whether its values are counts, of which no mean can be subtracted."""
+        """Whether its values are counts, from which no mean can be subtracted."""
         return self.described.is_of_counts
 
     @property
     def adds_centre(self) -> bool:
-        """Whether what is subtracted of windows is added again; counts may be scaled alone."""
+        """Whether the centre subtracted from windows is added again; counts may only be scaled."""
         return True
 
     @property
     def size(self) -> int:
-        """How many numbers a network gives of a step and channel."""
+        """Number of outputs of a network for each step and channel."""
         return len(self.described.parameters)
 
     def values(self, outputs: Tensor) -> Tensor:
-        """Of a head of values these, from the outputs of a network.
+        """Values from the outputs of a network, for a head of values.
 
         Args:
             outputs: `[batch, size * horizon, channels]`.
@@ -79,38 +80,38 @@ class Head(ABC):
 
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
-        """Parameters of what a network says, both `[…, parameters]`."""
+        """Parameters from the outputs of a network, both `[…, parameters]`."""
 
     def anchored(self, raw: Tensor, anchor: InstanceStatistics | None) -> Tensor:
-        """Parameters of what a network says of windows that were normalised.
+        """Parameters from the outputs of a network for normalised windows.
 
         Args:
             raw: `[batch, horizon, channels, parameters]`.
-            anchor: What the distributions are shifted and scaled by, or None for neither.
+            anchor: Shift and scale of the distributions, or None for neither.
         """
         parameters = self.constrain(raw)
         return parameters if anchor is None else self.scaled(parameters, *anchor)
 
     @abstractmethod
     def scaled(self, parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-        """Those of the values times `spread` plus `centre`, each `[…]`."""
+        """Parameters of the values times `spread` plus `centre`, each `[…]`."""
 
     @abstractmethod
     def mean(self, parameters: Tensor) -> Tensor:
-        """The forecast of `[…, parameters]`, `[…]`: the mean, or of quantiles the median."""
+        """The forecast `[…]` from `[…, parameters]`: the mean, or the median of quantiles."""
 
     @abstractmethod
     def loss(self, parameters: Tensor, target: Tensor) -> Tensor:
-        """What training makes least, of `[…, parameters]` and `target` `[…]`."""
+        """The training loss of `[…, parameters]` and `target` `[…]`."""
 
 
 class Family(NamedTuple):
-    """How parameters of a family of distributions are read, each `[…, parameters]`.
+    """Functions of the parameters `[…, parameters]` of a family of distributions.
 
     Attributes:
-        torch: The distributions of torch.
-        mean: Their means.
-        scaled: The parameters of the values times a spread plus a centre.
+        torch: Makes the distributions of torch.
+        mean: Computes their means.
+        scaled: Computes the parameters of the values times a spread plus a centre.
     """
 
     torch: Callable[[Tensor], distributions.Distribution]
@@ -119,13 +120,13 @@ class Family(NamedTuple):
 
 
 def _moved(parameters: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
-    """Location and scale, which are the last two."""
+    """Shift and scale location and scale, which are the last two."""
     *others, loc, scale = _each(parameters)
     return torch.stack([*others, loc * spread + centre, scale * spread], dim=-1)
 
 
 def _more_likely(parameters: Tensor, _: Tensor, spread: Tensor) -> Tensor:
-    """The mean alone: what is subtracted of the history is no part of counts."""
+    """Scale the mean only: no centre is added to counts."""
     total_count, logits = _each(parameters)
     return torch.stack([total_count, logits + spread.log()], dim=-1)
 
@@ -169,8 +170,8 @@ class FamilyHead(Head):
     Args:
         family: The family.
         constrain: Parameters from the outputs of a network, both `[…, parameters]`.
-        anchored: The same of windows that were normalised, where that is more than to scale them:
-            of counts, that what is subtracted of windows is added again.
+        anchored: Parameters for normalised windows, if these need more than scaling: for counts,
+            the centre that was subtracted is added again.
     """
 
     def __init__(
@@ -222,10 +223,10 @@ class Quantiles(Head):
     """Quantiles of some levels (Koenker and Bassett, 1978), which training may leave unordered.
 
     Args:
-        levels: Ascending.
+        levels: Ascending levels.
 
     Raises:
-        ValueError: they are not; the message begins with `levels`.
+        ValueError: the levels are not valid; the message begins with `levels`.
     """
 
     is_of_values = True
@@ -261,16 +262,16 @@ class Quantiles(Head):
 
 
 class ImplicitQuantiles(Quantiles, nn.Module):
-    """Quantiles of fixed levels that an implicit quantile network makes of one value.
+    """Quantiles of fixed levels that an implicit quantile network makes from one value.
 
-    It embeds a level, and multiplies by that (Dabney et al., ICML 2018, arXiv:1806.06923; Gouttes
-    et al., 2021, arXiv:2107.03743). Of a level that is fixed the embedding is a number: a factor.
+    The network multiplies by an embedding of the level (Dabney et al., ICML 2018, arXiv:1806.06923;
+    Gouttes et al., 2021, arXiv:2107.03743). The embedding of a fixed level is a number, its factor.
 
     Args:
-        levels: Ascending.
+        levels: Ascending levels.
 
     Raises:
-        ValueError: they are not; the message begins with `levels`.
+        ValueError: the levels are not valid; the message begins with `levels`.
     """
 
     def __init__(self, levels: tuple[float, ...]) -> None:
@@ -278,7 +279,7 @@ class ImplicitQuantiles(Quantiles, nn.Module):
         super().__init__(levels)
         self.factors = nn.Parameter(torch.ones(len(levels)))
         self.bias = nn.Parameter(torch.zeros(1))
-        # Of what is negative, as torch's PReLU has it.
+        # Slope of negative values, as in torch's PReLU.
         self.slope = nn.Parameter(torch.full((1,), 0.25))
 
     @property
@@ -294,9 +295,9 @@ class ImplicitQuantiles(Quantiles, nn.Module):
 
 
 def _squareplus(raw: Tensor) -> Tensor:
-    """`(raw + sqrt(raw² + 4)) / 2`, without the difference that leaves no digits far below 0."""
+    """`(raw + sqrt(raw² + 4)) / 2`, without the difference that loses digits far below 0."""
     above = raw.relu()
-    # The magnitude, of the same slope at 0: `abs` has none.
+    # The magnitude with a gradient at 0, where that of `abs` is 0.
     magnitude = 2 * above - raw
     return above + 2 / (magnitude + torch.sqrt(raw * raw + 4))
 
@@ -315,9 +316,9 @@ def _counts(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
     spread: Tensor | float = 1.0
     if anchor is not None:
         spread = anchor.spread
-        # The centre of counts is not below 0, and nothing is lost in their sum.
+        # The centre of counts is not negative, so the sum loses no digits.
         mean = mean * spread + anchor.centre.clamp(min=0)
-    # Sums with a number as small as this would be left out of graphs.
+    # A minimum and not a sum: an exporter would drop such a small summand.
     mean = mean.clamp(min=_TINY)
     total_count = (spread + 1) / inverse.clamp(min=_TINY)
     return torch.stack([total_count, torch.log(mean / total_count)], dim=-1)
@@ -331,7 +332,7 @@ def _rates(raw: Tensor, anchor: InstanceStatistics | None = None) -> Tensor:
 
 
 def _of_parts(*rules: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Parameters that are made one by one."""
+    """A rule that makes parameters one by one."""
 
     def constrain(raw: Tensor) -> Tensor:
         parts = (rule(part) for rule, part in zip(rules, _each(raw), strict=True))

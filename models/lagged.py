@@ -1,4 +1,4 @@
-"""What the models of transformers share whose tokens are values at lags.
+"""Shared parts of Hugging Face's models whose tokens are values at lags.
 
 A token is a step: values at lags before it, the level and the scale of the window, and features of
 the calendar.
@@ -28,29 +28,31 @@ from foretell.timeaxis.frequency import Frequency
 
 
 class LaggedConfig(AttendingConfig):
-    """Of such a model, with an encoder and a decoder.
+    """Configuration of such a model, with an encoder and a decoder.
 
-    `context` is what it reads: the encoder's steps, and before them as many as the largest lag.
+    `context` has the encoder's steps and, before them, as many steps as the largest lag.
     """
 
-    # Whether the decoder has tokens a few at a time.
+    # Whether the decoder gets tokens a few at a time.
     by_step: ClassVar[bool] = False
     value_lags: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(1, 2, 3, 4, 5, 6, 7),
         min_length=1,
-        description="Steps before each whose values its token has.",
+        description="Lags, in steps, of the values in a token.",
     )
     scaling: Literal["mean", "magnitude"] | None = Field(
         default="magnitude",
-        description="What the encoder's steps are scaled by, which tokens are told of: mean and "
-        "standard deviation, or the mean magnitude.",
+        description="Scale of the encoder's steps, which tokens contain: mean and standard "
+        "deviation, or the mean magnitude.",
     )
     decoder_layers: int = Field(default=1, ge=1, description="Decoder layers.")
     decoder_heads: int | None = Field(
-        default=None, ge=1, description="Attention heads of the decoder; as many if not given."
+        default=None, ge=1, description="Attention heads of the decoder; heads if not given."
     )
     decoder_d_ff: int | None = Field(
-        default=None, ge=1, description="Width of the decoder's feed-forward layers, likewise."
+        default=None,
+        ge=1,
+        description="Width of the decoder's feed-forward layers; d_ff if not given.",
     )
 
     @field_validator("value_lags", mode="before")
@@ -68,12 +70,12 @@ class LaggedConfig(AttendingConfig):
 
     @property
     def encoder_length(self) -> int:
-        """Steps that the encoder works on, the last ones of the context."""
+        """Steps of the encoder, the last ones of the context."""
         return self.context - max(self.value_lags)
 
     @property
     def features(self) -> int:
-        """Numbers that a token is made of."""
+        """Number of features that a token is made from."""
         calendar = len(self.calendar.features) if self.calendar else 0
         return self.channels * (len(self.value_lags) + 2) + calendar
 
@@ -92,11 +94,11 @@ class LaggedConfig(AttendingConfig):
     @property
     @abstractmethod
     def decoder_axis(self) -> Axis:
-        """The decoder's steps."""
+        """Axis of the decoder's steps."""
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
-        """The encoder's, then the decoder's; all attend between steps."""
+        """Places in the encoder, then in the decoder; all attend between steps."""
         history = Axis(length=self.encoder_length, start=-self.encoder_length)
         own = Site(self.d_model, self.heads, history, history, dropout=self.dropout)
         found = {f"encoder.{i}.self": (i, own) for i in range(self.encoder_layers)}
@@ -115,10 +117,10 @@ class LaggedConfig(AttendingConfig):
 
 
 class StepEmbedding(nn.Module):
-    """What tokens of steps are made of to `d_model` features.
+    """Maps the features of steps to `d_model` features.
 
     Args:
-        config: Of the model.
+        config: Configuration of the model.
     """
 
     def __init__(self, config: LaggedConfig) -> None:
@@ -130,12 +132,14 @@ class StepEmbedding(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def placed(self, features: Tensor, first: int) -> Tensor:
-        """Tokens `[batch, time, d_model]` that still lack values, from a step of the encoder on."""
+        """Tokens `[batch, time, d_model]`, which may still lack values, from a step of the encoder
+        on.
+        """
         positions = self.positions[first : first + features.shape[1]]
         return self.value(features) + positions  # type: ignore[no-any-return]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Finish tokens that lack nothing."""
+        """Finish tokens that have all their values."""
         return self.dropout(self.norm(tokens))  # type: ignore[no-any-return]
 
 
@@ -143,7 +147,7 @@ class LaggedForecaster(Forecaster):
     """Makes the tokens of such a model.
 
     Args:
-        config: Of the model.
+        config: Configuration of the model.
     """
 
     config: LaggedConfig
@@ -169,21 +173,21 @@ class LaggedForecaster(Forecaster):
         return self.scaler.normalise(known, statistics), statistics
 
     def _lagged(self, known: Tensor, places: Tensor) -> Tensor:
-        """Lagged values of steps, `[batch, time, channels * lags]`, of a channel together."""
+        """Lagged values of steps, `[batch, time, channels * lags]`, channel by channel."""
         count, channels = len(self.config.value_lags), self.config.channels
         lagged = known.index_select(1, places).reshape(-1, len(places) // count, count, channels)
         return lagged.transpose(2, 3).flatten(2)
 
-    def _joined(self, lagged: Tensor, told: Tensor, calendar: Tensor | None) -> Tensor:
-        """What tokens are made of, `[batch, time, features]`."""
+    def _joined(self, lagged: Tensor, shared: Tensor, calendar: Tensor | None) -> Tensor:
+        """Features of tokens, `[batch, time, features]`."""
         time = lagged.shape[1]
-        parts = [lagged, repeated(told, time).transpose(1, 2)]
+        parts = [lagged, repeated(shared, time).transpose(1, 2)]
         if self.config.calendar is not None and calendar is not None:
             parts.append(calendar[:, -time:])
         return torch.cat(parts, dim=-1)
 
 
 def level_and_scale(statistics: InstanceStatistics) -> Tensor:
-    """What tokens are told of a window, `[batch, 2 * channels]`."""
+    """Level and scale of a window as features of tokens, `[batch, 2 * channels]`."""
     centre, spread = statistics
     return torch.cat([torch.log1p(centre.abs()), spread.log()], dim=-1).flatten(1)

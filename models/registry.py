@@ -1,4 +1,4 @@
-"""Configs by name, of what is plugged in: each kind has a folder, and each of its kind a file."""
+"""Config classes of plug-ins by name: each kind has a folder, and each plug-in a file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ D = TypeVar("D", bound=BaseModel)
 class Registry(Mapping[str, type[C]]):
     """The config classes of a kind; every file of its folder adds its own.
 
-    A class is known by the default of the field that discriminates its kind.
+    The name of a class is the default of the field that discriminates its kind.
 
     Args:
-        package: The folder, as a package.
-        field: That field.
-        base: What all of them are.
+        package: Package of the folder.
+        field: Name of the discriminating field.
+        base: Base class of the configs.
     """
 
     def __init__(self, package: str, field: str, base: Any) -> None:  # noqa: ANN401 - abstract
@@ -69,6 +69,6 @@ class Registry(Mapping[str, type[C]]):
     def _all(self) -> dict[str, type[C]]:
         folder = import_module(self._package).__path__
         for module in pkgutil.walk_packages(folder, f"{self._package}."):
-            # One that another thread is still importing is waited for.
+            # This waits for a module that another thread is still importing.
             import_module(module.name)
         return dict(self._classes)

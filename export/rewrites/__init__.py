@@ -4,11 +4,11 @@ The models stay plain and readable; each rewrite says what it replaces and why i
 tested by itself in float64. Together they leave no DFT, convolution, pooling or batch norm in the
 graph: onnxruntime's DFT is slow and has no CUDA kernel, and without the others no cuDNN is needed.
 
-Each file adds its own to the registry beside. Most forms lay tensors out as the modules they
-replace. Those of a whole architecture need not: inside of an encoder or a decoder tokens are
-`[time * batch, d_model]`, time being the slow index ("time first"). That begins with its embedding
-and ends with its projection or head, and nothing else sees it; such a form is taken only if every
-part within has one, by exact type.
+Each file adds its rewrites to the registry in `lookup.py`. Most forms lay tensors out like the
+modules they replace. Forms of a whole architecture may differ: inside of an encoder or a decoder
+tokens are `[time * batch, d_model]`, time being the slow index ("time first"). This layout begins
+with the embedding and ends with the projection or head. Such a form is used only if every part
+within has one, by exact type.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def inference_form(model: Forecaster) -> Forecaster:
 
 
 def composition(model: Forecaster, form: Forecaster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Classes of a model's parts that have a faster form, and of those that are as they were."""
+    """Classes of a model's parts that a faster form replaced, and of parts that stayed."""
     before, after = _parts(model), _parts(form)
     return tuple(sorted(before - after)), tuple(sorted(before & after))
 
 
 def _parts(model: Forecaster) -> set[str]:
-    """Classes of the parts of a model, apart from torch's own, what only trains, and sequences."""
+    """Classes of a model's parts, without torch's own, dropout and lists."""
     parts = {
         type(part)
         for part in model.modules()

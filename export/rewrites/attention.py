@@ -24,23 +24,23 @@ class TimeFirstAttention(nn.Module):
     - With time first the heads of query, key and value are strided views, which onnxruntime's
       matrix product reads as they are; batch first, each is copied to another order of axes.
       Tokens in two dimensions make each projection one Gemm, bias included.
-    - The key's bias adds the same to all scores of a query, and a softmax does not see it.
-    - The value's bias adds itself to the mixture, the weights summing to 1: it joins the bias of
-      the output, multiplied by that one's weight.
+    - The key's bias adds the same to all scores of a query, which a softmax ignores.
+    - As the weights sum to 1, the value's bias is added to the mixture unchanged. Multiplied by the
+      output's weight it joins the output's bias.
     - The scale of the scores is part of the query's weight.
-    - A softmax subtracts the largest score of each query, lest an exponential overflows, and
-      divides each of the exponentials by their sum. Where scores are bounded, exponentials need no
-      such care, and the mixture is divided instead, which has fewer columns.
+    - A softmax subtracts the largest score of each query, so that no exponential overflows, and
+      divides each of the exponentials by their sum. Where scores are bounded, none can overflow,
+      and the mixture is divided instead, which has fewer columns.
 
     Args:
         plain: The trained layer.
         steps: Number of queries and of keys.
-        origin: What tokens and source come out of, as far as that bounds them.
-        embedded: Whether the tokens are as they were embedded.
+        origin: Module whose outputs tokens and source are, if it may bound them.
+        embedded: Whether the tokens come directly from the embedding.
 
     Attributes:
-        bounded: Whether the scores are.
-        reducible: Whether half precision may be used. Not where tokens have the offset of the data.
+        bounded: Whether the scores are bounded.
+        reducible: Whether half precision may be used; not if tokens have the offset of the data.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class TimeFirstAttention(nn.Module):
             source: `[key * batch, d_model]`.
             inherited: `[batch, heads, query, key]`, scores of the layer before.
             explain: Return the map as well.
-            last: How many of the last queries the tokens are, if not all.
+            last: Number of last queries that the tokens are, if not all.
 
         Returns:
-            Output `[query * batch, d_model]`, the map and, if the layer hands them on, scores.
+            Output `[query * batch, d_model]`, the map and, if the layer passes them on, scores.
         """
         queries, keys = last or self.steps[0], self.steps[1]
         query, key = self.project(tokens, source)
@@ -125,12 +125,12 @@ class TimeFirstAttention(nn.Module):
 
 
 class ServedAttention(nn.Module):
-    """The same, called as the plain layer is.
+    """`TimeFirstAttention`, called like the plain layer.
 
     onnxruntime has no kernel on CUDA for the operator that torch's own attention becomes.
 
     Args:
-        attention: Of the trained layer.
+        attention: Faster form of the trained layer.
     """
 
     def __init__(self, attention: TimeFirstAttention) -> None:

@@ -21,7 +21,7 @@ _LARGEST_SHARE = 0.6
 
 
 def correlator_for(length: int, dtype: torch.dtype) -> Correlator:
-    """The faster form at a length."""
+    """The faster correlator at a length."""
     coarse = best_divisor(length)
     share = multiplications(length, coarse) / (2 * length**2)
     if length < _SHORTEST or share > _LARGEST_SHARE:
@@ -30,9 +30,9 @@ def correlator_for(length: int, dtype: torch.dtype) -> Correlator:
 
 
 class ServedAutoCorrelation(nn.Module):
-    """An auto-correlation, called as the plain one is; it tells its lags whether asked or not.
+    """An auto-correlation, called like the plain one; it always returns its lags.
 
-    What it replaces, and why it is equal:
+    Replacements, and why they are equal:
 
     - The FFT becomes a `Correlator`, an exact form of the same sums.
     - Query and key projection become one: `query . key` is `tokens . (Wq' Wk source)`. The query's
@@ -41,27 +41,27 @@ class ServedAutoCorrelation(nn.Module):
     - Value and output projection become one: the lags are the same for all features.
     - The tokens' mean over time is taken out first. That shifts all lags equally as well, but in
       float32 a large offset would drown the differences between lags. As the lags' weights sum to
-      1, mean and biases add to the mixture what is constant over time.
+      1, mean and biases add to the mixture a part that is constant over time.
     - All shifts are added to the correlation that is reported.
-    - Of a query that is cut, nothing shifts all lags equally: its mean stays in, and what its bias
-      adds to each lag is the sum of a series over the steps that are compared there.
+    - If a query is cut, mean and biases do not shift all lags equally. The mean stays in, and the
+      bias adds to each lag the sum of a series over the steps that are compared there.
 
     Args:
         plain: The trained layer.
-        correlator: Of the tokens' length; layers of the same length share it.
-        source_length: Steps of the source, or None where the tokens read themselves.
-        centre: Whether to take out the mean. A seasonal part hardly has one.
-        constant: Whether the output has its part that is constant over time. A seasonal part has no
-            use for it.
-        biased: Whether that has the bias.
-        level_free: Whether tokens that are constant over time are zero as they come, or never are
-            constant, as where they know their position.
+        correlator: Correlator of the tokens' length; layers of the same length share it.
+        source_length: Steps of the source, or None if the tokens read themselves.
+        centre: Whether to take out the mean, which a seasonal part hardly has.
+        constant: Whether the output includes its part that is constant over time, which a seasonal
+            part does not need.
+        biased: Whether the constant part includes the bias.
+        level_free: Whether tokens that are constant over time are zero on input, or never occur, as
+            with embedded positions.
 
     Attributes:
-        bias: `[d_model]`, the constant part, but for what the mean adds to it.
+        bias: `[d_model]`, the constant part without the share of the mean.
     """
 
-    # Keys, and what is mixed by lags, decide which lags are kept.
+    # Keys and the mixture stay in float32: rounding there decides which lags are kept.
     reducible_parts = ("value",)
 
     def __init__(
@@ -77,7 +77,7 @@ class ServedAutoCorrelation(nn.Module):
     ) -> None:
         super().__init__()
         length, features = correlator.length, plain.query.in_features
-        # Of which the correlation is the mean.
+        # The correlation is the mean of these features.
         projected = plain.query.out_features
         dtype = plain.query.weight.dtype
         self.correlator = correlator
@@ -96,7 +96,7 @@ class ServedAutoCorrelation(nn.Module):
         dropped = plain.config.available(length) < length
         # An inverse FFT one lag short is the full correlation times a constant matrix.
         self.shorten = nn.Buffer(_shorten(length).to(dtype)) if dropped else None
-        # What a product summed over all known steps is in the correlation.
+        # Factor, in the correlation, of a product that is constant over all known steps.
         self.gain = self.known * (length / (length - 1) if dropped else 1.0)
 
         query, key, value, out = (
@@ -105,7 +105,7 @@ class ServedAutoCorrelation(nn.Module):
         )
         mixing, mixing_bias = out[0] @ value[0], out[0] @ value[1]
         key_bias = query[0].T @ key[1] / projected
-        # Only a series has steps on which a bias can be missing.
+        # Only a padded series has steps without a bias.
         biases = (key_bias, mixing_bias) if self.padded else (None, None)
         self.key = _linear(query[0].T @ key[0] / projected, biases[0], dtype)
         self.value = _linear(mixing, biases[1], dtype)
@@ -125,8 +125,8 @@ class ServedAutoCorrelation(nn.Module):
         """Let `tokens` `[batch, query, d_model]` read `source`, which may be the tokens."""
         represent = self.correlator.represent
         if self.centre and not self.level_free:
-            # The mean of a constant is rounded, and what rounding leaves of the tokens would choose
-            # lags; less one of them they are exactly zero.
+            # The mean of a constant is rounded, and the remainder would choose lags. Constant
+            # tokens less the first of them are exactly zero.
             first = tokens[:, :1]
             tokens = tokens - first
             rest = tokens.mean(dim=1, keepdim=True)
@@ -153,7 +153,8 @@ class ServedAutoCorrelation(nn.Module):
         if self.met is not None:
             of_bias = source[:, : self.known] @ self.query_bias + self.both_biases
             correlation = correlation + of_bias @ self.met
-        # One operator less than zeros of the same shape. (What is not finite gives no forecast.)
+        # One operator less than zeros of the same shape. (Values that are not finite give no
+        # forecast.)
         unweighted = correlation * 0
         if self.shorten is not None:
             correlation = correlation @ self.shorten
@@ -167,7 +168,7 @@ class ServedAutoCorrelation(nn.Module):
         return Attended(output, Circulant(*kept, correlation, extremes))
 
     def shift_by(self, tokens: Tensor, level: Tensor) -> Tensor:
-        """What a level `[batch, 1, d_model]` of tokens that read themselves adds to every lag."""
+        """Shift of all lags by a level `[batch, 1, d_model]` of tokens that read themselves."""
         mean = tokens.mean(dim=1, keepdim=True)
         return self._shift(mean + level, tokens) - self._shift(mean, tokens)
 
@@ -177,7 +178,7 @@ class ServedAutoCorrelation(nn.Module):
         return mean @ self.of_mean + self.bias if self.biased else mean @ self.of_mean
 
     def _shift(self, mean: Tensor, source: Tensor) -> Tensor:
-        """What mean and biases add to every lag of the correlation, `[batch, 1]`."""
+        """Shift of all lags of the correlation by mean and biases, `[batch, 1]`."""
         read = mean if self.itself else source[:, : self.known].mean(dim=1, keepdim=True)
         shift = self.both_biases + read @ self.query_bias
         if not self.padded:

@@ -1,4 +1,4 @@
-"""Autoformer as it is served."""
+"""The served form of Autoformer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from foretell.models.layers.encoder import Encoder
 
 @rewrites(Autoformer)
 def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
-    """Put faster parts in the place of equal ones.
+    """Replace parts by faster, equal ones.
 
     The decoder does for the label's steps only what the horizon needs: no trend, and no projection.
 
     No level of the history and no bias goes through a layer: each is taken out before it is added.
-    Rounding a level would leave noise on a series that has none, and a correlation of noise chooses
+    Rounding a level would leave noise on a constant series, and a correlation of noise chooses
     lags. So a constant history stays exactly zero, and its lags tie.
     """
     if not all_of(model.encoder_layers, "attention", AutoCorrelation) or not all_of(
@@ -58,7 +58,7 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
             feed_forward_decomposition=seasonal[context],
         )
     for i, layer in enumerate(cast("Iterable[AutoformerDecoderLayer]", model.decoder_layers)):
-        # What comes from the embedding has a mean, which is part of the trend.
+        # Embedded tokens have a mean, which is part of the trend.
         own = ServedAutoCorrelation(
             cast("AutoCorrelation", layer.self_attention),
             correlators[length],
@@ -89,7 +89,7 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
         encoder_norm=SeasonalNorm(model.encoder_norm),
         decoder_start=JoinedDecoderStart(config, dtype),
         decoder_embedding=NeighbourEmbedding(model.decoder_embedding),
-        # Its mean over time is left to the projection.
+        # The projection takes out its mean over time.
         decoder_norm=model.decoder_norm.norm,
         projection=SeasonalProjection(model.projection, config),
     )
@@ -97,7 +97,7 @@ def rewrite_autoformer(model: Autoformer, _: Call) -> nn.Module | None:
 
 
 def _keep_constants_exact(model: Autoformer) -> None:
-    """Take levels out exactly in an Autoformer some of whose attention needs them."""
+    """Take levels out exactly in an Autoformer with attention that reads levels."""
     config, dtype = model.config, model.projection.weight.dtype
     context, length = config.context, config.decoder_length
     for steps, layers in ((context, model.encoder_layers), (length, model.decoder_layers)):
@@ -118,11 +118,11 @@ def _keep_constants_exact(model: Autoformer) -> None:
 
 
 class LevelFreeTokens(NamedTuple):
-    """Tokens less what the last value of each channel gives all of them.
+    """Tokens without the part that comes from the last value of each channel.
 
     Attributes:
         tokens: `[batch, time, d_model]`.
-        level: `[batch, 1, d_model]`, what they lack.
+        level: `[batch, 1, d_model]`, the part that was taken out.
     """
 
     tokens: Tensor
@@ -151,8 +151,8 @@ class LevelFreeEmbedding(nn.Module):
 class LevelFreeEncoder(Encoder):
     """Layers that read tokens without their level.
 
-    Equal because the first decomposition takes out any level. To all lags of the first correlation
-    it adds the same, which is added to what is reported.
+    Equal because the first decomposition takes out any level. A level adds the same to all lags of
+    the first correlation; the reported one includes it.
     """
 
     @override
@@ -170,13 +170,13 @@ class LevelFreeEncoder(Encoder):
 class JoinedDecoderStart(nn.Module):
     """The decoder's input, each step joined with its neighbours, and the trend of the horizon.
 
-    Equal because both the seasonal part and what continues it are linear in the history, so that
-    one matrix makes the input; a level has no seasonal part. Over the horizon the trend starts as
-    the mean of the history.
+    Equal because both the seasonal part and its continuation are linear in the history, so that one
+    matrix makes the input. A level has no seasonal part. Over the horizon the trend starts as the
+    mean of the history.
 
     Args:
-        config: Of the model.
-        dtype: Of the matrix.
+        config: Configuration of the model.
+        dtype: Type of the matrix.
     """
 
     def __init__(self, config: AutoformerConfig, dtype: torch.dtype) -> None:
@@ -204,12 +204,12 @@ class JoinedDecoderStart(nn.Module):
 class SeasonalProjection(nn.Module):
     """Projects the steps of the horizon, less the mean over time of all steps.
 
-    That is what the model's last norm takes out before the projection; after it there are fewer
-    features, and one constant matrix in time does both.
+    The model's last norm takes out this mean before the projection. After the projection there are
+    fewer features, and one constant matrix in time does both.
 
     Args:
         plain: The trained projection.
-        config: Of the model.
+        config: Configuration of the model.
     """
 
     def __init__(self, plain: nn.Linear, config: AutoformerConfig) -> None:
@@ -228,14 +228,14 @@ class SeasonalProjection(nn.Module):
 class TrendProjection(nn.Module):
     """Takes the trend out of tokens and projects it, for the steps of the horizon only.
 
-    Equal because moving average and convolution are both linear, one in time, the other in
-    features and time: features first leaves few channels, and the rest is one constant matrix in
-    time. It comes second in the product, where onnxruntime packs a constant once. The label's steps
-    are no part of the forecast, and the moving average of a sum is the sum of the moving averages.
+    Equal because moving average and convolution are both linear, one in time, the other in features
+    and time: features first leaves few channels, and the rest is one constant matrix in time. It
+    comes second in the product, where onnxruntime packs a constant once. The label's steps are not
+    part of the forecast, and the moving average of a sum is the sum of the moving averages.
 
     Args:
         plain: The trained projection.
-        config: Of the model.
+        config: Configuration of the model.
         left_out: `[d_model]`, a constant that the tokens lack; it is its own moving average.
     """
 

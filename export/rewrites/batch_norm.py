@@ -24,18 +24,18 @@ class AffineNorm(nn.Module):
         super().__init__()
         norm = batch_norm.norm
         if norm.running_mean is None or norm.running_var is None:
-            raise ValueError("a batch norm without running statistics is no constant map")
+            raise ValueError("a batch norm without running statistics is not a constant map")
         scale = norm.weight.detach().double() / torch.sqrt(norm.running_var.double() + norm.eps)
         shift = norm.bias.detach().double() - norm.running_mean.double() * scale
         self.scale = nn.Buffer(scale.to(norm.weight.dtype))
         self.shift = nn.Buffer(shift.to(norm.weight.dtype))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
+        """Scale and shift `[batch, time, d_model]`."""
         return tokens * self.scale + self.shift
 
 
 def affine_norms(layer: nn.Module) -> dict[str, nn.Module]:
-    """The forms of a layer's own batch norms, by their names there."""
+    """The faster forms of a layer's own batch norms, by name."""
     parts = layer.named_children()
     return {name: AffineNorm(part) for name, part in parts if isinstance(part, TokenBatchNorm)}

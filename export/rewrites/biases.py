@@ -1,4 +1,4 @@
-"""Biases of layers that need not have any."""
+"""Biases of layers, which may lack them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def bias_of(layer: nn.Linear) -> Tensor:
-    """`[features]` in float64: zeros where there is none, as a product takes a bias for nothing."""
+    """Bias `[features]` in float64; zeros without one, as a bias costs a product nothing."""
     if layer.bias is None:
         return torch.zeros(layer.out_features, dtype=torch.float64)
     return layer.bias.detach().double()

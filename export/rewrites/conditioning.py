@@ -1,8 +1,8 @@
-"""How much a norm makes of what rounding leaves of tokens that are all but zero.
+"""Amplification of rounding errors by norms of tokens that are almost zero.
 
-A history that is flat in part has steps with next to no seasonal part. Its norm divides these by
-the little that they vary: rounding errors as large as the other steps' become many times as large,
-in torch as much as in a graph, and depend on the batch.
+A history that is flat in part has steps with hardly any seasonal part. A norm divides these by
+their small deviation. This amplifies rounding errors, which are as large as those of other steps,
+in torch as much as in a graph, and they depend on the batch.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from foretell.export.rewrites.normalization import SeasonalNorm
 from foretell.export.rules import TINY
 
-# Of series that move all along it is 1 to 3, and an error of 1e-5 takes 13.
+# For series without flat parts it is 1 to 3; an error of 1e-5 takes 13.
 _LARGEST = 8.0
 
 
 def amplification(tokens: Tensor, epsilon: float) -> Tensor:
-    """How much larger rounding errors get, `[batch]`.
+    """Factor by which rounding errors grow, `[batch]`.
 
-    The root mean square of all tokens `[batch, time, d_model]`, which errors are as large as,
-    times the mean factor by which the steps' deviations are divided.
+    The root mean square of all tokens `[batch, time, d_model]`, to which errors are proportional,
+    times the mean of the inverse deviations of the steps.
     """
     power = (tokens * tokens).mean(dim=-1)
     mean = tokens.mean(dim=-1)
@@ -34,10 +34,10 @@ def amplification(tokens: Tensor, epsilon: float) -> Tensor:
 
 @contextmanager
 def clearness_of_norms(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Note of each seasonal norm that a model runs how far it is from too large an amplification.
+    """Record how far each seasonal norm of a model is from too large an amplification.
 
     Yields:
-        `[batch]` of each, once it has run: 0 where errors may be seen in a forecast.
+        `[batch]` of each norm that has run: 0 where errors may be visible in a forecast.
     """
     found: list[Tensor] = []
 

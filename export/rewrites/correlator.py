@@ -1,4 +1,4 @@
-"""What auto-correlation needs to know about time, in one of two forms."""
+"""Correlation and mixture over time, which have two forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Correlator(nn.Module, ABC):
     `represent` maps time only, so `linear(represent(series))` is `represent(linear(series))`.
 
     Args:
-        length: Steps of the query, and with that of the correlation and of what is mixed.
+        length: Steps of the query, of the correlation and of the mixture.
     """
 
     def __init__(self, length: int) -> None:
@@ -22,15 +22,15 @@ class Correlator(nn.Module, ABC):
 
     @abstractmethod
     def rows(self, steps: int) -> int:
-        """Rows of features in the representation of a series of so many steps."""
+        """Rows of features in the representation of a series with this number of steps."""
 
     @abstractmethod
     def effort(self, steps: int) -> int:
-        """Multiplications for each feature to represent so many steps."""
+        """Multiplications for each feature to represent this number of steps."""
 
     @abstractmethod
     def represent(self, series: Tensor) -> Tensor:
-        """Take `[batch, time, d_model]`, cut or continued by zeros to the length, to this form."""
+        """Represent `[batch, time, d_model]`, cut or padded with zeros to the length."""
 
     @abstractmethod
     def correlate(self, query: Tensor, key: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from foretell.export.rewrites.lookup import Call, rewrites
 from foretell.models.layers.decomposition import MovingAverage, SeriesDecomposition
 
-# Steps of a block, at least: with fewer the products get too small for a CPU.
+# Fewest steps of a block: with fewer the products get too small for a CPU.
 _SMALLEST_BLOCK = 24
 
 
 def average_matrix(kernel: int, length: int) -> Tensor:
-    """`[length, length]` in float64; times a series it is its moving average."""
+    """Matrix `[length, length]` in float64 that computes the moving average of a series."""
     impulses = torch.eye(length, dtype=torch.float64)[None]
     average: Tensor = MovingAverage(kernel)(impulses)[0]
     return average
@@ -22,18 +22,17 @@ def average_matrix(kernel: int, length: int) -> Tensor:
 class ServedDecomposition(nn.Module):
     """Splits a series into its seasonal part and its moving average.
 
-    Equal because that is linear in the series, also where the ends are repeated. Short series are
-    multiplied by one constant matrix. In long ones each block of steps is multiplied, with the
-    steps around it, by the same small one: what is further away has no influence. onnxruntime's
+    Equal because both are linear in the series, even with repeated ends. Short series are
+    multiplied by one constant matrix. In long ones each block of steps, with the steps around it,
+    is multiplied by the same small matrix: steps further away have no influence. onnxruntime's
     AveragePool is slow on CPU and needs cuDNN on CUDA.
 
     Args:
         kernel: Steps of the moving average, odd.
         length: Steps of the series.
-        dtype: Of the matrix.
-        averaged: Whether the second result is the moving average. Else it is the series itself, of
-            which a linear map may make both at once.
-        level_free: Whether a constant series is zero as it comes, or never comes.
+        dtype: Type of the matrix.
+        averaged: Whether the second result is the moving average; else it is the series itself.
+        level_free: Whether a constant series is zero on input, or never occurs.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class ServedDecomposition(nn.Module):
 
     def _seasonal(self, series: Tensor) -> Tensor:
         if not self.level_free:
-            # Of a constant exactly nothing is seasonal; its average is rounded.
+            # A constant must have no seasonal part, but its average is rounded.
             series = series - series[:, :1]
         if self.windows is None:
             return self.matrix @ series
@@ -87,7 +86,7 @@ class ServedDecomposition(nn.Module):
 
 @rewrites(SeriesDecomposition)
 def rewrite_decomposition(plain: SeriesDecomposition, call: Call) -> nn.Module:
-    """Decompose by products."""
+    """Decompose by matrix products."""
     (shape,) = call.shapes
     return ServedDecomposition(plain.average.kernel, shape[1], call.dtype)
 

@@ -28,7 +28,7 @@ def _of_neighbours(plain: TokenEmbedding) -> Tensor:
 
 
 class ServedTokens(nn.Module):
-    """The linear map of three neighbouring steps that a convolution with kernel 3 is.
+    """A convolution with kernel 3 as a linear map of three neighbouring steps.
 
     Args:
         plain: The trained convolution.
@@ -62,7 +62,7 @@ class NeighbourEmbedding(nn.Module):
         if linear is not None:
             weight = torch.cat([weight, linear.weight.detach().T])
         self.weight = nn.Buffer(weight)
-        # Rows of a table stay what they are.
+        # Tables of calendar features stay as they are.
         self.calendar = plain.calendar
         self.joined = linear is not None
 
@@ -85,7 +85,7 @@ class NeighbourEmbedding(nn.Module):
 
 
 class ServedEmbedding(nn.Module):
-    """An embedding of a series, called as the plain one is.
+    """An embedding of a series, called like the plain one.
 
     Args:
         plain: The trained embedding.

@@ -18,22 +18,22 @@ class FourierCorrelator(Correlator):
     """Correlates and mixes in frequency over coarse steps, and in time within them.
 
     With `length = coarse * fine`, step `fine * i + j` belongs to the j-th of `fine` series of
-    `coarse` steps each. Read lag `fine * a + b` from the series j, and the series
-    `(j + b) % fine` shifted by `a + (j + b) // fine` is found. A shift is a phase in frequency, so
-    at each of the coarse frequencies, independently,
+    `coarse` steps each. From the series j, lag `fine * a + b` reads the series `(j + b) % fine`
+    shifted by `a + (j + b) // fine`. A shift is a phase in frequency, so at each of the coarse
+    frequencies, independently,
 
         mixed[j] = sum over b of conj(w[b]) * phase * value[(j + b) % fine]
 
     where w are the weights, themselves read as `fine` series: a small matrix for each frequency,
-    linear in w by constant `phases`. The correlation is what follows from it by transposition: the
+    linear in w by constant `phases`. The correlation follows from this by transposition: the
     derivative of `sum(key * mix(w, query))` by w.
 
-    Complex numbers are pairs of real ones; the series being real half of the frequencies suffice.
+    Complex numbers are pairs of real ones. As the series are real, half of the frequencies suffice.
 
     Args:
         length: As for `Correlator`.
         coarse: A divisor of the length.
-        dtype: Of the constants.
+        dtype: Type of the constants.
     """
 
     def __init__(self, length: int, coarse: int, dtype: torch.dtype) -> None:
@@ -66,7 +66,7 @@ class FourierCorrelator(Correlator):
     def represent(self, series: Tensor) -> Tensor:
         """To `[batch, frequencies, 2 * fine, d_model]`: real parts, then imaginary ones."""
         series = series[:, : self.length] if series.shape[1] > self.length else series
-        # What is missing to the length is zero, and so needs no columns.
+        # Padding to the length would be zero, and so needs no columns.
         rows = math.ceil(series.shape[1] / self.fine)
         if missing := rows * self.fine - series.shape[1]:
             series = functional.pad(series, (0, 0, 0, missing))
@@ -100,7 +100,7 @@ def _phases(fine: int, turns: Tensor) -> Tensor:
     angle = turns[:, None, None] * shift
     phases = torch.zeros(len(turns), 2, fine, 2, fine, 2, fine, dtype=torch.float64)
     lag, target = series[:, None].expand(fine, fine), series.expand(fine, fine)
-    # (wr - i wi) * (cos + i sin): what the weights' parts give to real and imaginary part.
+    # (wr - i wi) * (cos + i sin): share of the weights' parts in real and imaginary part.
     parts = ((angle.cos(), angle.sin()), (angle.sin(), -angle.cos()))
     for part, (real, imaginary) in enumerate(parts):
         phases[:, part, lag, 0, target, 0, source] = real
@@ -113,7 +113,7 @@ def _phases(fine: int, turns: Tensor) -> Tensor:
 def best_divisor(length: int) -> int:
     """The coarse steps of the fastest transform, as measured in onnxruntime on CPU.
 
-    That is the one with 8 fine steps or close to it: complex numbers make them 16 rows of the small
+    The fastest has 8 fine steps or close to 8: as complex numbers these are 16 rows of the small
     products, a register of AVX-512.
     """
     divisors = [fine for fine in range(1, length + 1) if length % fine == 0]
@@ -121,6 +121,6 @@ def best_divisor(length: int) -> int:
 
 
 def multiplications(length: int, coarse: int) -> int:
-    """Of one correlation and one mixture, for each feature; other forms have `2 * length**2`."""
+    """Multiplications of a correlation and a mixture per feature; else `2 * length**2`."""
     transforms = 2 * length * (coarse + 2)
     return transforms + 8 * (coarse // 2 + 1) * (length // coarse) ** 2

@@ -13,17 +13,17 @@ from foretell.export.rewrites.correlator import Correlator
 class GramCorrelator(Correlator):
     """Sums the circular diagonals of the Gram matrix, and mixes by a circulant matrix.
 
-    Equal because the correlation at lag l is by definition the sum of a circular diagonal of
-    `key @ query.T`. Its entries are never moved: read in rows of `length + 1`, entry
-    `[t, t + l]` comes to stand in column l where it lies right of the main diagonal, and in column
-    l + 1 where it has wrapped around; a mask tells these apart.
+    Equal because the correlation at lag l is by definition the sum of a circular diagonal of `key @
+    query.T`. Its entries are never moved: read in rows of `length + 1`, entry `[t, t + l]` comes to
+    stand in column l where it lies right of the main diagonal, and in column l + 1 where it has
+    wrapped around; a mask separates these.
 
     The circulant matrix is the lags' weights repeated, read in rows of `2 * length - 1`: each row
     starts one step before where the one above does.
 
     Args:
         length: As for `Correlator`.
-        dtype: Of the mask.
+        dtype: Type of the mask.
     """
 
     def __init__(self, length: int, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""The PatchTST of Hugging Face as it is served."""
+"""The served form of Hugging Face's PatchTST."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from foretell.models.attention.softmax import MultiHeadAttention
 
 @rewrites(ChannelPatchLayer)
 def rewrite_layer(plain: ChannelPatchLayer, call: Call) -> nn.Module | None:
-    """Let the attention that tokens and channels share be two of fixed lengths.
+    """Split the attention that tokens and channels share into two of fixed lengths.
 
-    Other mechanisms than softmax, and what does not attend between channels, is replaced part by
-    part.
+    Layers with other mechanisms than softmax, or without attention between channels, are replaced
+    part by part.
     """
     attention = plain.attention
     if plain.channel_norm is None or type(attention) is not MultiHeadAttention:

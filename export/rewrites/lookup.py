@@ -1,7 +1,7 @@
-"""Which modules have a faster form, looked up by their exact type.
+"""Faster forms of modules, looked up by their exact type.
 
-A module without one, and so a subclass of one that has it, stays as it is: it is exported plainly
-and verified all the same.
+A module without one, such as a subclass of a module that has one, stays as it is: it is exported
+plainly and verified all the same.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Call(NamedTuple):
-    """How a module is called.
+    """Properties of a module's arguments.
 
     Attributes:
-        shapes: Of the tensors among its arguments, batch first.
-        itself: Whether the first two are one tensor, as those of self-attention are.
-        dtype: Of the first of them.
+        shapes: Shapes of the tensors among the arguments, batch first.
+        itself: Whether the first two tensors are the same, as in self-attention.
+        dtype: Type of the first tensor.
     """
 
     shapes: tuple[torch.Size, ...]
@@ -34,13 +34,13 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Call:
-        """By the tensors among the arguments, of which there may be none."""
+        """Make a call from the tensors among the arguments, if any."""
         itself = len(tensors) > 1 and tensors[0] is tensors[1]
         shapes = tuple(one.shape for one in tensors)
         return cls(shapes, itself, tensors[0].dtype) if tensors else cls(shapes, itself)
 
 
-# None where this one has no faster form after all.
+# None if this module has no faster form after all.
 Rewrite = Callable[[Any, Call], nn.Module | None]
 
 _REWRITES: dict[type[nn.Module], Rewrite] = {}
@@ -49,7 +49,7 @@ _REWRITES: dict[type[nn.Module], Rewrite] = {}
 def rewrites(kind: type[M]) -> Callable[[Callable[[M, Call], nn.Module | None]], Any]:
     """Decorator of a function that makes the faster form of a module.
 
-    The form is called as the module is, and gives the same.
+    The form is called like the module and returns the same.
 
     Args:
         kind: The exact type of the module.
@@ -64,7 +64,7 @@ def rewrites(kind: type[M]) -> Callable[[Callable[[M, Call], nn.Module | None]],
 
 
 def form_of(kind: type[nn.Module]) -> Callable[[type[M]], type[M]]:
-    """Decorator of a class that is the faster form, made of the module alone."""
+    """Decorator of a class that is the faster form, made from the module alone."""
 
     def add(form: type[M]) -> type[M]:
         rewrites(kind)(lambda plain, _: form(plain))
@@ -74,22 +74,22 @@ def form_of(kind: type[nn.Module]) -> Callable[[type[M]], type[M]]:
 
 
 def all_of(layers: Iterable[nn.Module], names: str, kind: type[nn.Module]) -> bool:
-    """Whether the parts of all layers with these names are of exactly this type."""
+    """Whether the parts with these names have exactly this type in all layers."""
     return all(type(getattr(layer, name)) is kind for layer in layers for name in names.split())
 
 
 def replace(module: nn.Module, **parts: nn.Module) -> None:
-    """Put faster parts in the place of a module's own; its forward stays."""
+    """Replace parts of a module by faster ones; its forward stays."""
     for name, part in parts.items():
         module.register_module(name, part)
 
 
 def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
-    """Put faster forms in the place of modules.
+    """Replace modules by faster forms.
 
     Args:
-        model: Changed, with all that is in it.
-        inputs: An example.
+        model: Model, which is changed in place.
+        inputs: Example inputs.
     """
     calls = _observe(model, inputs)
 
@@ -105,13 +105,13 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
 
     form = cast("Forecaster", visit(model))
     if form.window_norm is not None:
-        # What stands around an architecture, whatever the form of that.
+        # The norm around an architecture, whatever form the architecture has.
         form.window_norm = cast("WindowNorm", visit(form.window_norm))
     return form
 
 
 def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, Call]:
-    """How each module is called that is always called so."""
+    """The call of each module that is always called in the same way."""
     several: set[nn.Module] = set()
     calls: dict[nn.Module, Call] = {model: Call.of(inputs)}
 

@@ -12,11 +12,11 @@ from foretell.export.rules import TINY
 
 
 class LagChoice(NamedTuple):
-    """The lags that were kept, and where any was left out the runner-up as well.
+    """The lags that were kept and, if any was left out, the runner-up.
 
     Attributes:
         lags: `[batch, k]` or `[batch, k + 1]`, by descending correlation.
-        weights: The same shape, summing to 1; that of the runner-up is 0.
+        weights: Weights of the lags, which sum to 1; 0 for the runner-up.
         extremes: As in `Circulant`.
     """
 
@@ -31,7 +31,7 @@ def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
         largest, lags = correlation.topk(keep)
         return LagChoice(lags, largest.softmax(dim=-1), None)
     largest, lags = correlation.topk(keep + 1)
-    # Added to the runner-up. It leaves that out without a copy of the others.
+    # Added to the scores, it leaves the runner-up out without a copy of the others.
     left_out = largest.new_tensor([0.0] * keep + [float("-inf")])
     weights = (largest + left_out).softmax(dim=-1)
     smallest = correlation.amin(dim=-1, keepdim=True)
@@ -39,17 +39,17 @@ def choose_lags(correlation: Tensor, keep: int) -> LagChoice:
 
 
 def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
-    """The scores `[…, candidates]` that tell how clear a choice is.
+    """The scores that show how clear a choice is.
 
     Args:
-        scores: Of all candidates.
-        kept: How many were chosen.
-        to_zero: Whether their range is that of all scores and zero. Of scores that are all but
-            alike the range is rounding, unless the same may be added to all of them.
+        scores: Scores of all candidates, `[…, candidates]`.
+        kept: Number of chosen candidates.
+        to_zero: Whether the range of the scores includes zero. Without zero, the range of almost
+            equal scores is rounding, which matters unless the same may be added to all of them.
 
     Returns:
-        `[…, kept + 2]`: those that were kept, in descending order, the first that was not, and what
-        is less than the largest by the range: the smallest, mostly.
+        `[…, kept + 2]`: the scores that were kept, in descending order, the first that was not, and
+        the largest less the range, mostly the smallest.
     """
     largest = scores.topk(kept + 1, dim=-1).values
     last = scores.amin(dim=-1, keepdim=True)
@@ -59,11 +59,11 @@ def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
 
 
 def smallest_margin(choices: Sequence[Tensor]) -> Tensor:
-    """How clear the least clear of several choices is.
+    """Margin of the least clear of several choices.
 
     The difference between the last score that was kept and the first that was not, relative to the
-    difference between the first and the last of the extremes. What is added to all lags, such as
-    an offset of the data, has no influence.
+    difference between the first and the last of the extremes. A number that is added to all lags,
+    such as an offset of the data, has no influence.
 
     Args:
         choices: The `extremes` of each, `[batch, …, k + 2]`.
@@ -77,7 +77,7 @@ def smallest_margin(choices: Sequence[Tensor]) -> Tensor:
 
 
 def _differences(count: int) -> Tensor:
-    """`[count, 2]`: a product with it is fewer operators than the differences by themselves."""
+    """Matrix `[count, 2]`: a product with it takes fewer operators than the differences."""
     differences = torch.zeros(count, 2)
     differences[-3, 0] = differences[0, 1] = 1
     differences[-2, 0] = differences[-1, 1] = -1

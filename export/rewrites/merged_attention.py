@@ -12,8 +12,8 @@ from foretell.models.attention.evidence import Dense
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
 
-# Measured in onnxruntime on CPU: with more features or heads the multiplications that are more cost
-# more than the products that are fewer save.
+# Measured in onnxruntime on CPU: with more features or heads, the additional multiplications cost
+# more than the fewer products save.
 _MOST_FEATURES = 16
 _MOST_HEADS = 4
 
@@ -39,12 +39,12 @@ class MergedAttention(nn.Module):
 
     Args:
         plain: The trained layer.
-        steps: Of a window.
-        origin: What the tokens come out of, as far as that bounds them.
-        embedded: Whether they are as they were embedded.
+        steps: Steps of a window.
+        origin: Module whose outputs the tokens are, if it may bound them.
+        embedded: Whether the tokens come directly from the embedding.
 
     Attributes:
-        bounded: Whether the scores are.
+        bounded: Whether the scores are bounded.
         reducible: As in `TimeFirstAttention`.
     """
 
@@ -77,10 +77,10 @@ class MergedAttention(nn.Module):
         def constant(values: Tensor) -> Tensor:
             return nn.Buffer(values.to(dtype).contiguous())
 
-        # To the features of each head.
+        # From tokens to the features of each head.
         self.query = constant((key.transpose(1, 2) @ query).flatten(0, 1) * scale)
         self.query_bias = constant((bias @ key).flatten() * scale)
-        # From them.
+        # From the features of all heads to the output.
         self.out = constant((value.transpose(1, 2) @ mixing).flatten(0, 1).T)
         self.out_bias = constant(plain.out.bias.detach().double() + out @ value_bias)
         self.repeat = constant(torch.eye(plain.heads).repeat_interleave(features, dim=1))
@@ -93,7 +93,7 @@ class MergedAttention(nn.Module):
         inherited: Tensor | None = None,
         explain: bool = False,
     ) -> Attended:
-        """Let each token attend to those of its window.
+        """Let each token attend to the tokens of its window.
 
         Args:
             tokens: `[batch * time, d_model]`, which are the source as well.
@@ -102,7 +102,7 @@ class MergedAttention(nn.Module):
 
         Returns:
             Output `[batch * time, d_model]`, the map `[batch, heads, time, time]` and, if the layer
-            hands them on, scores `[batch, time * heads, time]`.
+            passes them on, scores `[batch, time * heads, time]`.
         """
         steps, features = self.steps, tokens.shape[1]
         windows = tokens.reshape(-1, steps, features)

@@ -13,7 +13,7 @@ from foretell.models.layers.normalization import SeasonalLayerNorm
 class SeasonalNorm(nn.Module):
     """Takes the mean over time out by a sum.
 
-    That takes out the bias, which therefore is not added: rounded, it would leave noise.
+    The mean includes the bias, which therefore is not added: rounded, it would leave noise.
 
     Args:
         plain: The trained norm.
@@ -25,6 +25,6 @@ class SeasonalNorm(nn.Module):
         self.weight = plain.norm.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
+        """Normalise `[batch, time, d_model]`."""
         normed = functional.layer_norm(tokens, self.shape, self.weight, eps=self.epsilon)
         return normed - normed.mean(dim=1, keepdim=True)

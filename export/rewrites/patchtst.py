@@ -1,4 +1,4 @@
-"""PatchTST as it is served."""
+"""The served form of PatchTST."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from foretell.models.layers.window_norms import InstanceNorm
 @rewrites(PatchTST)
 def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
     """Leave the norm of the window to the encoder, whose form has time first already."""
-    # Of distributions it is undone on their parameters.
+    # For distributions the norm is undone on their parameters.
     if type(model.window_norm) is InstanceNorm and model.head is None:
         cast("PatchEncoder", model.branches[0]).window_norm = model.window_norm
         model.window_norm = None
@@ -34,7 +34,7 @@ def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
 
 @rewrites(PatchEncoder)
 def rewrite_patch_encoder(plain: PatchEncoder, _: Call) -> nn.Module | None:
-    """Let tokens have two dimensions."""
+    """Use tokens in two dimensions."""
     if plain.config.joint_channels or type(plain.window_norm) not in (InstanceNorm, type(None)):
         return None
     if not all_of(plain.layers, "attention", MultiHeadAttention):
@@ -43,7 +43,7 @@ def rewrite_patch_encoder(plain: PatchEncoder, _: Call) -> nn.Module | None:
 
 
 class TimeFirstInstanceNorm(nn.Module):
-    """Instance normalisation with the time axis first: what it broadcasts are long rows then.
+    """Instance normalisation with the time axis first, so that it broadcasts long rows.
 
     Args:
         plain: The trained normalisation.
@@ -60,8 +60,8 @@ class TimeFirstInstanceNorm(nn.Module):
         Returns:
             `[time, batch * channels]` and the statistics, `[1, batch * channels]`.
         """
-        # Of the history as it lies: down the columns onnxruntime adds one row after the other,
-        # which shows where a window is constant.
+        # Before the transposition: over the first axis onnxruntime adds one row after the other,
+        # whose rounding shows in constant windows.
         mean = history.mean(dim=1, keepdim=True).reshape(1, -1)
         series = history.transpose(0, 1).flatten(1)
         centred = series - mean
@@ -89,7 +89,7 @@ class FoldedHead(nn.Module):
     """The final norm and the head as one linear map.
 
     Equal because a batch norm is one scale and shift in evaluation. Its weights are permuted to
-    read patch by patch: the tokens need no transposition of features. Heads of their own are one
+    read patch by patch: the tokens need no transposition of features. Individual heads are one
     product with the channel as its batch axis.
 
     Args:
@@ -117,7 +117,7 @@ class FoldedHead(nn.Module):
             biases.append(head.bias.detach().double() + (weight.sum(dim=2) * shift).sum(dim=1))
             # To [patches * d_model, horizon].
             weights.append((weight * scale[:, None]).permute(2, 1, 0).flatten(0, 1))
-        # One head: [features, horizon]. One a channel: [channels, features, horizon].
+        # One head: [features, horizon]. One per channel: [channels, features, horizon].
         weight, bias = torch.stack(weights), torch.stack(biases)[:, None]
         if not config.individual:
             weight, bias = weight[0], bias[0, 0]
@@ -176,7 +176,7 @@ class FlatPatchEncoder(nn.Module):
     def forward(
         self, history: Tensor, *, explain: bool = False
     ) -> tuple[Tensor, list[Evidence | None]]:
-        """As the plain encoder."""
+        """Forecast like the plain encoder."""
         statistics = None
         if self.window_norm is not None:
             series, statistics = self.window_norm(history)

@@ -15,10 +15,10 @@ from foretell.models.attention.rotary import RotaryAttention, Turn
 
 
 class TimeFirstRotary(TimeFirstAttention):
-    """As `TimeFirstAttention`, but for the key's bias, which is turned and so stays.
+    """`TimeFirstAttention` with rotary positions; the key's bias is rotated and so stays.
 
     Batch and heads are one axis while pairs are turned. The scale of the scores may be part of the
-    query's weight, because to turn is linear.
+    query's weight, because rotation is linear.
 
     Args:
         plain: The trained layer.
@@ -46,14 +46,14 @@ def rewrite_rotary(plain: RotaryAttention, call: Call) -> nn.Module:
 
 
 def _time_first(plain: Turn) -> Turn:
-    """For `[time, batch * heads, features]`."""
+    """A turn of `[time, batch * heads, features]`."""
     turn = copy.deepcopy(plain)
     turn.cosine, turn.sine = plain.cosine[:, None], plain.sine[:, None]
     return turn
 
 
 def _turned(turn: Turn, features: Tensor) -> Tensor:
-    """`[time * batch, width]`, all heads of it."""
+    """Turn all heads of `[time * batch, width]`."""
     time, _, size = turn.cosine.shape
     turned: Tensor = turn(features.reshape(time, -1, size))
     return turned.reshape(-1, features.shape[1])

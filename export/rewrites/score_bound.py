@@ -1,4 +1,4 @@
-"""How large the scores of an attention between normed tokens can get."""
+"""Bound of the scores of an attention between normed tokens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ _LARGEST_SCORE = 60
 
 
 def is_bounded(plain: MultiHeadAttention, origin: nn.Module | None) -> bool:
-    """Whether a softmax of its scores needs no care of large ones.
+    """Whether the scores are too small for the exponentials of a softmax to overflow.
 
     Args:
         plain: The trained layer.
-        origin: What its tokens come out of, which are its source as well; only a layer norm bounds
-            them.
+        origin: Module whose outputs are the tokens and the source; only a layer norm bounds them.
     """
-    # What is inherited is not bounded.
+    # Inherited scores are not bounded.
     if plain.residual or not isinstance(origin, nn.LayerNorm):
         return False
     return score_bound(plain, origin) <= _LARGEST_SCORE
@@ -32,10 +31,10 @@ def is_bounded(plain: MultiHeadAttention, origin: nn.Module | None) -> bool:
 def score_bound(plain: MultiHeadAttention, norm: nn.LayerNorm) -> float:
     """A bound of the scores' size that holds for every input, without the key's bias.
 
-    What a layer norm puts out lies in a ball: before its weight and bias it has a mean of 0 and at
-    most a length of `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
-    matrices bound it. (In float32 too, but for tokens so far from zero that a norm cannot tell them
-    apart: they have no forecast.)
+    Outputs of a layer norm lie in a ball: before its weight and bias they have a mean of 0 and a
+    length of at most `sqrt(d_model)`. A score is bilinear in two such vectors, so the norms of its
+    matrices bound it. (In float32 too, except for tokens so far from zero that a norm cannot
+    distinguish them: these have no forecast.)
     """
     features = plain.query.in_features
     query, query_level = _of_normed(plain.query.weight, norm)
@@ -54,7 +53,7 @@ def score_bound(plain: MultiHeadAttention, norm: nn.LayerNorm) -> float:
 
 
 def _of_normed(weight: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """A linear map as one of what a layer norm puts out before its weight and bias."""
+    """A linear map as one of a layer norm's outputs before its weight and bias."""
     weight = weight.detach().double()
     scaled = weight * norm.weight.detach().double()
     return scaled - scaled.mean(dim=1, keepdim=True), weight @ norm.bias.detach().double()

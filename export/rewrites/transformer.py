@@ -1,4 +1,4 @@
-"""Transformer as it is served."""
+"""The served form of Transformer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foretell.models.layers.transformer import DecoderLayer, EncoderLayer
 
 @rewrites(Transformer)
 def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
-    """Let time be the first axis, and the last decoder layer do the horizon's steps only."""
+    """Make time the first axis; the last decoder layer computes the horizon's steps only."""
     config = model.config
     if not all_of(model.encoder_layers, "attention", MultiHeadAttention) or not all_of(
         model.decoder_layers, "self_attention cross_attention", MultiHeadAttention
@@ -34,7 +34,7 @@ def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
         steps = (context, context)
         flatten_layer(layer, TimeFirstAttention(attention, steps, embedded=i == 0))
     decoder_layers = cast("Iterable[DecoderLayer]", model.decoder_layers)
-    # What each decoder layer passes on.
+    # Number of steps that each decoder layer passes on.
     wanted = [length] * (config.decoder_layers - 1) + [config.horizon]
     replace(
         model,
@@ -50,7 +50,7 @@ def rewrite_transformer(model: Transformer, _: Call) -> nn.Module | None:
 
 
 class TimeFirstProjection(nn.Module):
-    """The projection of the horizon's tokens, and the batch first again.
+    """The projection of the horizon's tokens, which puts the batch first again.
 
     Args:
         plain: The trained projection.

@@ -15,25 +15,25 @@ from foretell.models.layers.transformer import Decoded, DecoderLayer, EncoderLay
 
 
 def flatten_layer(layer: EncoderLayer, attention: nn.Module) -> None:
-    """Let an encoder layer take `[time * batch, d_model]`, or whatever its attention takes.
+    """Make an encoder layer take `[time * batch, d_model]`, or the layout of its attention.
 
-    All else in it looks at each token by itself, batch norms apart.
+    All its other parts except batch norms read each token by itself.
     """
     replace(layer, attention=attention, **affine_norms(layer))
 
 
 class TimeFirstDecoderLayer(nn.Module):
-    """A decoder layer on `[time * batch, d_model]`, of which the last steps go on.
+    """A decoder layer on `[time * batch, d_model]` that returns the last steps only.
 
-    Equal because a step reads the others only as keys and values of the self-attention. Those that
-    nobody reads are not computed, unless their attention is asked for.
+    Equal because a step reads the others only as keys and values of the self-attention. Steps that
+    no later part reads are computed only if their attention is requested.
 
     Args:
         plain: The trained layer, with softmax attention.
-        steps: Of the tokens.
-        source_steps: Of the memory.
-        wanted: How many of the last steps go on.
-        embedded: Whether the tokens are as they were embedded.
+        steps: Steps of the tokens.
+        source_steps: Steps of the memory.
+        wanted: Number of last steps that are returned.
+        embedded: Whether the tokens come directly from the embedding.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class TimeFirstDecoderLayer(nn.Module):
         Args:
             tokens: `[steps * batch, d_model]`.
             memory: `[source_steps * batch, d_model]`.
-            explain: Return what all steps attended to as well.
+            explain: Return the attention of all steps as well.
 
         Returns:
-            Tokens `[wanted * batch, d_model]` and, if asked for, the maps of both attentions.
+            Tokens `[wanted * batch, d_model]` and, if requested, the maps of both attentions.
         """
         last = self.steps if explain else self.wanted
         found = _last(tokens, self.steps, last)
@@ -75,7 +75,7 @@ class TimeFirstDecoderLayer(nn.Module):
 
 
 def _last(tokens: Tensor, steps: int, count: int) -> Tensor:
-    """The last `count` of so many steps, `[count * batch, d_model]`."""
+    """The last `count` of all steps, `[count * batch, d_model]`."""
     if count == steps:
         return tokens
     return tokens.reshape(steps, -1, tokens.shape[1])[-count:].flatten(0, 1)

@@ -1,4 +1,4 @@
-"""RevIN by means, which are exact of constant windows."""
+"""RevIN by means that are exact for constant windows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foretell.models.layers.window_norms import InstanceNorm
 
 @rewrites(InstanceNorm)
 def rewrite_instance_norm(plain: InstanceNorm, _: Call) -> nn.Module | None:
-    """Where there are no gaps: a norm that reads them works like this already."""
+    """Replace a norm that reads no gaps; one that reads them works like this already."""
     return None if plain.reads_gaps else SummedInstanceNorm(plain)
 
 
 class SummedInstanceNorm(InstanceNorm):
-    """Centre and spread of each window by the mean of what a first mean leaves.
+    """RevIN that corrects the mean by the mean of the centred window.
 
     Args:
         plain: The trained normalisation.
@@ -30,7 +30,7 @@ class SummedInstanceNorm(InstanceNorm):
 
     @override
     def statistics(self, history: Tensor) -> InstanceStatistics:
-        # What rounding leaves of a constant window would be made many times as large.
+        # The division would amplify the rounding error of a constant window's mean.
         rough = history.mean(dim=1, keepdim=True)
         mean = rough + (history - rough).mean(dim=1, keepdim=True)
         centred = history - mean

@@ -44,7 +44,7 @@ class AutoformerConfig(EncoderDecoderConfig):
 
     @property
     def layer_sizes(self) -> LayerSizes:
-        """Of its layers."""
+        """Sizes of its layers."""
         return LayerSizes(
             self.d_model, self.d_ff, self.moving_average, self.activation, self.dropout
         )

@@ -1,6 +1,6 @@
 """DLinear: one linear map of the trend and one of the rest (Zeng et al., 2023, arXiv:2205.13504).
 
-The baseline that attention has to beat; it has none, and no evidence.
+The baseline that attention has to beat. It has no attention and shows no evidence.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DLinear(Forecaster):
         return Explained(forecast.transpose(1, 2), {})
 
     def _maps(self) -> nn.Module:
-        """From the context to the horizon, for all channels or for each; they start as its mean."""
+        """Maps from context to horizon, for all channels or each; they start as the mean."""
         config = self.config
         maps = [
             nn.Linear(config.context, config.parameters * config.horizon)

@@ -1,8 +1,8 @@
 """The Autoformer of Hugging Face's transformers (`AutoformerForPrediction`).
 
-The layers are the paper's (Wu et al., 2021, arXiv:2106.13008) with norms within. What is decomposed
-are values at lags; what is forecast are distributions of all steps at once, read from the sum of
-trend and seasonal part of all that tokens are made of.
+The layers are the paper's (Wu et al., 2021, arXiv:2106.13008) with norms within. The model
+decomposes the features of tokens, such as values at lags. It forecasts distributions of all steps
+at once, from the sum of the features' trend and seasonal part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from foretell.models.layers.repetition import repeated
 
 @ARCHITECTURES.add
 class HuggingFaceAutoformerConfig(LaggedConfig):
-    """Configuration of an Autoformer of Hugging Face's."""
+    """Configuration of Hugging Face's Autoformer."""
 
     architecture: Literal["huggingface-autoformer"] = "huggingface-autoformer"
     has_heads: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class HuggingFaceAutoformerConfig(LaggedConfig):
     )
     moving_average: int = Field(default=25, ge=1, description="Steps of the moving average, odd.")
     static_features: int = Field(
-        default=0, ge=0, description="Numbers that the tokens of all windows have in common."
+        default=0, ge=0, description="Numbers that the tokens of all windows share."
     )
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class HuggingFaceAutoformerConfig(LaggedConfig):
         return Axis(length=self.label + self.horizon, start=-self.label)
 
     def layer_sizes(self, d_ff: int | None) -> LayerSizes:
-        """Of its layers, as wide as this or as the encoder's."""
+        """Sizes of its layers; `d_ff` is the encoder's if None."""
         return LayerSizes(
             self.d_model,
             d_ff or self.d_ff,
@@ -83,7 +83,7 @@ class HuggingFaceAutoformerConfig(LaggedConfig):
 
 
 class HuggingFaceAutoformer(LaggedForecaster):
-    """Forecasts trend and seasonal part of what tokens are made of, and reads their sum."""
+    """Forecasts trend and seasonal part of the features of tokens, and reads their sum."""
 
     config: HuggingFaceAutoformerConfig
 
@@ -120,14 +120,14 @@ class HuggingFaceAutoformer(LaggedForecaster):
         history, statistics = self._scaled(inputs.history)
         centre, spread = statistics
         lagged = self._lagged(history, self._past)
-        told = level_and_scale(statistics)
+        shared = level_and_scale(statistics)
         if self.static is not None:
-            told = torch.cat([self.static.expand(told.shape[0], -1), told], dim=1)
-        past = self._joined(lagged, told, inputs.history_calendar)
+            shared = torch.cat([self.static.expand(shared.shape[0], -1), shared], dim=1)
+        past = self._joined(lagged, shared, inputs.history_calendar)
         tokens = embed(embed.placed(past, 0))
         layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
-        forecast = self._decode(inputs, lagged, told, layers[-1].output, seen, explain=explain)
+        forecast = self._decode(inputs, lagged, shared, layers[-1].output, seen, explain=explain)
         parameters = torch.cat([head(forecast) for head in self.heads], dim=1)
         if self.head is None or self.head.is_of_values:
             return Explained.of(parameters * spread + centre, seen)
@@ -137,22 +137,22 @@ class HuggingFaceAutoformer(LaggedForecaster):
         self,
         inputs: Inputs,
         lagged: Tensor,
-        told: Tensor,
+        shared: Tensor,
         memory: Tensor,
         seen: dict[str, Evidence | None],
         *,
         explain: bool,
     ) -> Tensor:
-        """What tokens of the horizon are forecast to be made of, `[batch, horizon, features]`."""
+        """Forecast features of the horizon's tokens, `[batch, horizon, features]`."""
         config, length = self.config, self.config.encoder_length
         seasonal, _ = self.decomposition(lagged)
         seasonal = functional.pad(seasonal[:, -config.label :], (0, 0, 0, config.horizon))
         mean = lagged.sum(dim=1) / length
         calendar = inputs.future_calendar
-        trend = self._joined(repeated(mean, config.horizon).transpose(1, 2), told, calendar)
+        trend = self._joined(repeated(mean, config.horizon).transpose(1, 2), shared, calendar)
         if calendar is not None and inputs.history_calendar is not None:
             calendar = torch.cat([inputs.history_calendar, calendar], dim=1)
-        start = self._joined(seasonal, told, calendar)
+        start = self._joined(seasonal, shared, calendar)
         embed = self.decoder_embedding
         tokens = embed(embed.placed(start, length - config.label))
         for i, layer in enumerate(self.decoder_layers):

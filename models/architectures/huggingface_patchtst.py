@@ -1,8 +1,8 @@
 """PatchTST in the forms that Hugging Face's transformers have (`PatchTSTForPrediction`).
 
-Tokens are the patches of a channel (Nie et al., ICLR 2023, arXiv:2211.14730), as in the paper's own
-form beside; these attend between channels too, may be normed before each part, and what the head
-reads may be pooled or be that of one further token.
+Tokens are the patches of a channel (Nie et al., ICLR 2023, arXiv:2211.14730), as in the paper's
+form in `patchtst.py`. In addition, channels may attend to each other, norms may come before each
+part, and the head may read pooled tokens or one further token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Pool = Literal["mean", "max"]
 
 @ARCHITECTURES.add
 class HuggingFacePatchTSTConfig(AttendingConfig):
-    """Configuration of a PatchTST of Hugging Face's."""
+    """Configuration of Hugging Face's PatchTST."""
 
     architecture: Literal["huggingface-patchtst"] = "huggingface-patchtst"
     has_heads: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
         default=False, description="Each channel has its own map from patches to tokens."
     )
     class_token: bool = Field(
-        default=False, description="A further token of every channel is what the head reads."
+        default=False, description="The head reads a further token of every channel."
     )
     channel_attention: bool = Field(
         default=False,
@@ -64,7 +64,7 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
         default=True, description="Whether the feed-forward networks have biases."
     )
     pooling: Pool | None = Field(
-        default=None, description="Over patches, before the head; none of a class token."
+        default=None, description="Pooling over patches, before the head; none with a class token."
     )
     window_norm: NormOfWindows = "mean"
 
@@ -80,7 +80,9 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
             len(self.attention) in (1, self.encoder_layers)
             and all(isinstance(one, Softmax) for one in self.attention)
         ):
-            raise ValueError("channel_attention: of softmax alone, by the weights of the patches")
+            raise ValueError(
+                "channel_attention: needs softmax alone, with the weights of the patches"
+            )
         return self
 
     @override
@@ -100,12 +102,12 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
 
     @property
     def patches(self) -> int:
-        """Tokens of a channel, besides that of its class."""
+        """Tokens of a channel without the class token."""
         return max((self.context - self.patch) // self.stride + 1, 1)
 
     @property
     def start(self) -> int:
-        """The step of the context that the first patch begins with; those before are not read."""
+        """The step of the context where the first patch begins; earlier ones are not read."""
         return self.context - self.patch - self.stride * (self.patches - 1)
 
     @override
@@ -138,12 +140,12 @@ class HuggingFacePatchTSTConfig(AttendingConfig):
 
 
 class Seen(NamedTuple):
-    """What a layer gives.
+    """Outputs of a layer.
 
     Attributes:
         output: `[batch, channels, tokens, d_model]`.
-        patches: What tokens of each channel looked at, if asked for.
-        channels: What channels looked at, likewise: the mean of all tokens.
+        patches: Attention of the tokens of each channel, if requested.
+        channels: Attention of channels, if requested: the mean over tokens.
     """
 
     output: Tensor
@@ -152,14 +154,14 @@ class Seen(NamedTuple):
 
 
 class ChannelPatchLayer(nn.Module):
-    """Attention between tokens, between channels if wanted, and a feed-forward network.
+    """Attention between tokens, optionally between channels, and a feed-forward network.
 
     Args:
-        config: Of the model.
-        name: The stage of its attention.
+        config: Configuration of the model.
+        name: Stage of its attention.
 
     Attributes:
-        crossed: What channels attend by, where that is not `attention` itself.
+        crossed: Attention between channels, if it is not `attention` itself.
     """
 
     def __init__(self, config: HuggingFacePatchTSTConfig, name: str) -> None:
@@ -181,7 +183,7 @@ class ChannelPatchLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, tokens: Tensor, *, explain: bool = False) -> Seen:
-        """Of `[batch, channels, tokens, d_model]`."""
+        """Run the layer on `[batch, channels, tokens, d_model]`."""
         channels, length = tokens.shape[1:3]
         own = self._attend(self.attention, self.attention_norm, tokens.flatten(0, 1), explain)
         tokens = own.output.reshape(-1, channels, *own.output.shape[1:])
@@ -216,7 +218,7 @@ class Pooling(nn.Module):
     """Mean or largest value of each feature over the tokens.
 
     Args:
-        kind: Which of the two.
+        kind: Mean or largest value.
     """
 
     def __init__(self, kind: Pool) -> None:
@@ -244,7 +246,7 @@ class HuggingFacePatchTST(Forecaster):
             nn.Linear(config.patch, config.d_model) for _ in range(maps)
         )
         self.positions = nn.Parameter(0.02 * torch.randn(config.patches, config.d_model))
-        # Behind the patches: attention does not know in which order tokens come.
+        # The class token comes after the patches: attention does not depend on the order of tokens.
         self.class_token = (
             nn.Parameter(0.02 * torch.randn(config.d_model)) if config.class_token else None
         )
@@ -271,8 +273,8 @@ class HuggingFacePatchTST(Forecaster):
             features = tokens[:, :, -1]
         else:
             features = tokens.flatten(2) if self.pooling is None else self.pooling(tokens)
-        said = torch.cat([head(features) for head in self.heads], dim=-1)
-        return Explained.of(said.transpose(1, 2), seen)
+        outputs = torch.cat([head(features) for head in self.heads], dim=-1)
+        return Explained.of(outputs.transpose(1, 2), seen)
 
     def _tokens(self, history: Tensor) -> Tensor:
         """`[batch, context, channels]` to `[batch, channels, tokens, d_model]`."""

@@ -1,8 +1,8 @@
 """The Transformer of Hugging Face's transformers (`TimeSeriesTransformerForPrediction`).
 
 Tokens are steps: values at lags before them, the level and the scale of the window, and features of
-the calendar. The decoder forecasts a distribution of one step at a time, and reads of those before
-their means, or what is drawn of them on each of some paths (DeepAR: Salinas et al., 2020,
+the calendar. The decoder forecasts the distribution of one step at a time. It reads the means of
+earlier distributions, or values drawn from them on several paths (DeepAR: Salinas et al., 2020,
 arXiv:1704.04110).
 """
 
@@ -26,26 +26,26 @@ from foretell.models.layers.decoding import whole_map
 from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending
 from foretell.models.layers.transformer import DecoderLayer
 
-# A graph has each of them by itself.
+# A graph contains each of them.
 _MOST_STEPS = 64
 
 
 @ARCHITECTURES.add
 class HuggingFaceTimeSeriesTransformerConfig(LaggedConfig):
-    """Configuration of a TimeSeriesTransformer of Hugging Face's."""
+    """Configuration of Hugging Face's TimeSeriesTransformer."""
 
     architecture: Literal["huggingface-time-series-transformer"] = (
         "huggingface-time-series-transformer"
     )
     by_step: ClassVar[bool] = True
     step_distribution: Literal["normal", "student-t"] = Field(
-        default="student-t", description="What is forecast of a step; the next ones read its mean."
+        default="student-t", description="Distribution of a step; the next steps read its mean."
     )
     samples: int = Field(
         default=0,
         ge=0,
         le=1000,
-        description="Paths of values drawn from these, whose quantiles are forecast; none for the "
+        description="Paths drawn from the distributions, whose quantiles are forecast; 0 for the "
         "path of the means.",
     )
 
@@ -55,8 +55,8 @@ class HuggingFaceTimeSeriesTransformerConfig(LaggedConfig):
             raise ValueError("samples: one path has no quantiles")
         if self.horizon > _MOST_STEPS:
             raise ValueError(
-                f"horizon: {self.horizon} steps, each of which is decoded by itself, are more than "
-                f"{_MOST_STEPS}, which a graph can have"
+                f"horizon: {self.horizon} steps, which are decoded one by one, are more than the "
+                f"{_MOST_STEPS} that a graph can contain"
             )
         return self
 
@@ -72,7 +72,7 @@ class HuggingFaceTimeSeriesTransformerConfig(LaggedConfig):
     @property
     @override
     def decoder_axis(self) -> Axis:
-        # Nothing later is there yet that a step would have to be kept from.
+        # No mask is needed: later steps do not exist yet.
         return Axis(length=self.horizon)
 
     @override
@@ -81,10 +81,10 @@ class HuggingFaceTimeSeriesTransformerConfig(LaggedConfig):
 
 
 class PathsEmbedding(StepEmbedding):
-    """Tokens some of whose values become known later.
+    """Embedding of tokens, some of whose values become known later.
 
     Args:
-        config: Of the model.
+        config: Configuration of the model.
     """
 
     def __init__(self, config: LaggedConfig) -> None:
@@ -93,7 +93,7 @@ class PathsEmbedding(StepEmbedding):
         self.order = sorted(range(len(lags)), key=lags.__getitem__)
 
     def lagged(self) -> Tensor:
-        """Factors of lagged values, `[lags * channels, d_model]`, those of short lags first."""
+        """Factors of lagged values, `[lags * channels, d_model]`, short lags first."""
         weight = self.value.weight[:, : self.channels * len(self.order)]
         by_lag = weight.reshape(-1, self.channels, len(self.order)).permute(2, 1, 0)
         order = torch.tensor(self.order, device=weight.device)
@@ -101,14 +101,14 @@ class PathsEmbedding(StepEmbedding):
 
 
 class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
-    """Steps of the context to the paths of the steps after them, one after the other."""
+    """Forecasts the paths of the steps after the context, one step after the other."""
 
     config: HuggingFaceTimeSeriesTransformerConfig
 
     def __init__(self, config: HuggingFaceTimeSeriesTransformerConfig) -> None:
         super().__init__(config)
         context, lags = config.context, torch.tensor(config.value_lags)
-        # What lies in the future is the row after the context.
+        # Values in the future are the row after the context.
         future = (torch.arange(context, context + config.horizon)[:, None] - lags).clamp(
             max=context
         )
@@ -140,12 +140,12 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         history, statistics = self._scaled(inputs.history)
         centre, spread = statistics
-        # Zero stands for what is not known yet.
+        # Values that are not known yet are zero.
         known = functional.pad(history, (0, 0, 0, 1))
-        told = level_and_scale(statistics)
+        shared = level_and_scale(statistics)
         calendars = inputs.history_calendar, inputs.future_calendar
         past, future = (
-            self._joined(self._lagged(known, places), told, calendar)
+            self._joined(self._lagged(known, places), shared, calendar)
             for places, calendar in zip((self._past, self._future), calendars, strict=True)
         )
         embed = self.encoder_embedding
@@ -156,8 +156,8 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
         if self.draw is not None:
             paths = ascending(paths)
         # All steps of a path, and of a rank among the paths, are together.
-        said = paths.transpose(1, 2).flatten(1, 2) * spread + centre
-        return Explained.of(said, seen | decoded)
+        outputs = paths.transpose(1, 2).flatten(1, 2) * spread + centre
+        return Explained.of(outputs, seen | decoded)
 
     def _decode(
         self, features: Tensor, memory: Tensor, *, explain: bool
@@ -174,10 +174,10 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
             found = [values[step - lag] for lag in sorted(config.value_lags) if lag <= step]
             if found:
                 read = lagged[: len(found) * config.channels]
-                said = torch.cat(found, dim=-1) @ read
+                earlier = torch.cat(found, dim=-1) @ read
             else:
-                said = nothing
-            tokens = embed(known[:, step : step + 1] + said)
+                earlier = nothing
+            tokens = embed(known[:, step : step + 1] + earlier)
             for i, layer in enumerate(layers):
                 (tokens, own, cross), caches[i] = layer.extend(tokens, caches[i])
                 if explain:
@@ -192,16 +192,16 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
         return torch.stack(values, dim=1), seen
 
     def _next(self, tokens: Tensor, step: int) -> Tensor:
-        """What the paths have at a step, `[batch, paths, channels]`, scaled."""
+        """Scaled values of the paths at a step, `[batch, paths, channels]`."""
         if self.draw is None:
-            # Of both distributions the mean.
+            # `loc` is the mean of both distributions.
             place = PARAMETERS[self.config.step_distribution].index("loc")
             return self.heads[place](tokens)  # type: ignore[no-any-return]
         heads = [cast("nn.Linear", head) for head in self.heads]
         weight = torch.stack([head.weight for head in heads], dim=1).flatten(0, 1)
         bias = torch.stack([head.bias for head in heads], dim=1).flatten()
-        # One product for all of them.
-        said = functional.linear(tokens, weight, bias)
-        said = said.reshape(-1, tokens.shape[1], self.config.channels, len(heads))
-        parameters = HEADS[self.config.step_distribution].constrain(said)
+        # One product for all heads.
+        raw = functional.linear(tokens, weight, bias)
+        raw = raw.reshape(-1, tokens.shape[1], self.config.channels, len(heads))
+        parameters = HEADS[self.config.step_distribution].constrain(raw)
         return self.draw(parameters, step)  # type: ignore[no-any-return]

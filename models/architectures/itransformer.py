@@ -1,6 +1,6 @@
 """iTransformer: a token is the context of a channel (Liu et al., ICLR 2024, arXiv:2310.06625).
 
-As the Time-Series-Library has it: calendar features, where there are any, are further tokens.
+Calendar features, if any, are further tokens, as in the Time-Series-Library.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from foretell.models.layers.transformer import EncoderLayer
 from foretell.models.layers.window_norms import WindowNorm
 
 Norm = Literal["layer", "batch"]
-# Whose map is 256 MiB a head.
+# The map of this number of tokens takes 256 MiB per head.
 _MOST_JOINT = 8192
 
 
@@ -55,7 +55,7 @@ class PatchTSTConfig(AttendingConfig):
     )
     patch_bias: bool = Field(default=False, description="Whether patches are mapped with a bias.")
     positions: Literal["sinusoidal", "learned"] = Field(
-        default="sinusoidal", description="Of the patches."
+        default="sinusoidal", description="Positions of the patches."
     )
     norm: Norm = Field(default="layer", description="Norm inside the encoder layers.")
     final_norm: Norm | None = Field(default="batch", description="Norm after the last layer.")
@@ -85,10 +85,12 @@ class PatchTSTConfig(AttendingConfig):
     )
     joint_channels: bool = Field(
         default=False,
-        description="Patches of all channels attend to each other, not each by itself.",
+        description="Patches of all channels attend to each other, not each channel by itself.",
     )
     decomposition: int | None = Field(
-        default=None, ge=1, description="Steps of a moving average; a network each for it and rest."
+        default=None,
+        ge=1,
+        description="Steps of a moving average; it and the rest have a network each.",
     )
 
     @model_validator(mode="after")
@@ -99,7 +101,7 @@ class PatchTSTConfig(AttendingConfig):
                 f"patch: {self.patch} steps are more than the context {self.context}{padded}"
             )
         if self.decomposition is not None and self.head is not None:
-            raise ValueError("decomposition: with a head, whose parameters are no sum of two")
+            raise ValueError("decomposition: excludes a head, whose parameters cannot be added")
         if self.decomposition is not None:
             check_kernel("decomposition", self.decomposition)
         if self.joint_channels and self.channels * self.patches > _MOST_JOINT:
@@ -122,14 +124,15 @@ class PatchTSTConfig(AttendingConfig):
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """What the networks are called in front of a stage's name."""
+        """Prefixes of the stages of each network."""
         return ("residual.", "trend.") if self.decomposition else ("",)
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
-        """Patches of a channel attend to each other, or those of all.
+        """Patches of a channel attend to each other, or patches of all channels.
 
-        Together, position i is patch `i mod patches` of channel `i // patches`, which no axis says.
+        With all channels, position i is patch `i mod patches` of channel `i // patches`, for which
+        axes have no unit.
         """
         joint = Axis(of="landmarks", length=self.channels * self.patches)
         patches = Axis(
@@ -165,8 +168,8 @@ class PatchEncoder(nn.Module):
     """One network from history to forecast, each channel by itself.
 
     Args:
-        config: Of the model.
-        branch: What it is called in front of a stage's name.
+        config: Configuration of the model.
+        branch: Prefix of its stages.
     """
 
     def __init__(self, config: PatchTSTConfig, branch: str = "") -> None:
@@ -209,8 +212,8 @@ class PatchEncoder(nn.Module):
         """Forecast from `[batch, context, channels]`.
 
         Returns:
-            `[batch, parameters * horizon, channels]` and, if asked for, what each layer attended
-            to, with a channels axis after batch where each attends by itself.
+            `[batch, parameters * horizon, channels]` and, if requested, the evidence of each layer.
+            It has a channels axis after batch if each channel attends by itself.
         """
         statistics = None
         if self.window_norm is not None:
@@ -218,7 +221,7 @@ class PatchEncoder(nn.Module):
         tokens = self.dropout(self.patch_projection(self._patches(history)) + self.positions)
         channels = tokens.shape[1]
         joint = self.config.joint_channels
-        # Channels share the encoder: each by itself, they join the batch.
+        # Channels share the encoder; if each attends by itself, they join the batch.
         tokens = tokens.flatten(1, 2) if joint else tokens.flatten(0, 1)
         layers = self.layers(tokens, explain=explain)
         shape = (-1, channels, self.config.patches, self.config.d_model)

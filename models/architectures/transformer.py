@@ -1,7 +1,7 @@
 """Transformer: encoder and decoder, the whole horizon in one pass or some steps at a time.
 
 Vaswani et al., 2017 (arXiv:1706.03762), with Informer's one-pass decoding and embeddings (Zhou et
-al., 2021, arXiv:2012.07436), as the Time-Series-Library has it.
+al., 2021, arXiv:2012.07436), as in the Time-Series-Library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inp
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
 from foretell.models.layers.transformer import Decoded, DecoderLayer
 
-# A graph has each of them by itself.
+# A graph contains each of them.
 _MOST_CHUNKS = 64
 
 
@@ -36,12 +36,12 @@ class TransformerConfig(EncoderDecoderConfig):
     """Configuration of a Transformer.
 
     Attributes:
-        memory: Which encoder layer a decoder layer reads: the last, or that of the same height.
-        decoding: The whole horizon in one pass, or chunks of it, each of which reads those before.
+        memory: Encoder layer that a decoder layer reads: the last, or the one of the same height.
+        decoding: The whole horizon in one pass, or chunks of it, each of which reads earlier ones.
         decoding_chunk: Steps of a chunk.
-        feeding: What a decoder of chunks reads in training: the truth (`teacher`); more and more of
-            its own forecasts (`scheduled`, Mihaylova and Martins, 2019, arXiv:1906.04331, in two
-            passes); or those alone (`free`).
+        feeding: Values that a decoder of chunks reads in training: the truth (`teacher`), a growing
+            share of its own forecasts (`scheduled`, Mihaylova and Martins, 2019, arXiv:1906.04331,
+            in two passes), or its forecasts alone (`free`).
         causal: Whether a step of the decoder must not attend to later ones.
         guidance: Weight of a penalty on cross-attention far from the diagonal, in training
             (Tachibana et al., 2018, arXiv:1710.08969).
@@ -49,10 +49,10 @@ class TransformerConfig(EncoderDecoderConfig):
 
     architecture: Literal["transformer"] = "transformer"
     memory: Literal["last", "same"] = Field(
-        default="last", description="Encoder layer that one of the decoder reads."
+        default="last", description="Encoder layer that a decoder layer reads."
     )
     decoding: Literal["one_pass", "autoregressive"] = Field(
-        default="one_pass", description="All steps at once, or in chunks that read those before."
+        default="one_pass", description="All steps at once, or in chunks that read earlier chunks."
     )
     decoding_chunk: int = Field(
         default_factory=_chunk,
@@ -61,11 +61,11 @@ class TransformerConfig(EncoderDecoderConfig):
     )
     feeding: Literal["teacher", "scheduled", "free"] = Field(
         default="teacher",
-        description="What autoregressive decoding reads in training: the truth, a growing share of "
-        "its own forecasts, or those alone.",
+        description="Values that autoregressive decoding reads in training: the truth, a growing "
+        "share of its own forecasts, or its forecasts alone.",
     )
     causal: bool = Field(
-        default=True, description="Whether a step of the decoder attends to none after it."
+        default=True, description="Whether a step of the decoder must not attend to later steps."
     )
     guidance: float = Field(
         default=0.0,
@@ -84,19 +84,19 @@ class TransformerConfig(EncoderDecoderConfig):
         if chunked and len(self.chunks) > _MOST_CHUNKS:
             raise ValueError(
                 f"decoding_chunk: {len(self.chunks)} chunks of {self.decoding_chunk} steps are "
-                f"more than {_MOST_CHUNKS}, which a graph can have"
+                f"more than the {_MOST_CHUNKS} that a graph can contain"
             )
         if chunked and self.targets is not None:
             raise ValueError(
-                "decoding: autoregressive decoding reads what it forecasts, which has to be all "
-                "channels, not some targets"
+                "decoding: autoregressive decoding reads its own forecasts, so it must forecast "
+                "all channels, not some targets"
             )
         if chunked and not self.causal:
-            raise ValueError("causal: autoregressive decoding knows no later steps")
+            raise ValueError("causal: autoregressive decoding is always causal")
         if self.head is not None and (chunked or self.guidance):
             raise ValueError(
-                "head: with one pass and no guidance alone: chunks read values, and a likelihood "
-                "is all that is learned from"
+                "head: needs one_pass decoding without guidance: chunks read values, and only the "
+                "likelihood is trained"
             )
         if not chunked and self.feeding != "teacher":
             raise ValueError("feeding: only autoregressive decoding reads forecasts in training")
@@ -121,13 +121,13 @@ class TransformerConfig(EncoderDecoderConfig):
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        """First step of each and the one after its last; what is known comes with the first."""
+        """First step of each chunk and the step after it; the first includes the known steps."""
         ends = range(self.label + self.decoding_chunk, self.decoder_length, self.decoding_chunk)
         bounds = [0, *ends, self.decoder_length]
         return list(pairwise(bounds))
 
     def build_decoder_embedding(self) -> nn.Module:
-        """What makes the decoder's tokens."""
+        """Untrained embedding of the decoder's steps."""
         if self.decoding == "one_pass":
             return self.build_embedding(self.decoder_length, positions=True)
         return LaggedEmbedding(
@@ -208,7 +208,7 @@ class Transformer(Forecaster):
     def _encode(
         self, inputs: Inputs, *, explain: bool
     ) -> tuple[list[Tensor], dict[str, Evidence | None]]:
-        """What each decoder layer reads, and what the encoder looked at."""
+        """The memory of each decoder layer, and the encoder's evidence."""
         tokens = self.encoder_embedding(inputs.history, inputs.history_calendar)
         layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}
@@ -243,7 +243,7 @@ class Transformer(Forecaster):
         explain: bool,
         truth: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Evidence | None]]:
-        """Decode chunk by chunk; with the truth `[batch, horizon, channels]` all can be one."""
+        """Decode chunk by chunk, or in one pass with the truth `[batch, horizon, channels]`."""
         config = self.config
         lagged = config.label + config.decoding_chunk + BEFORE
         known = functional.pad(history[:, -lagged:], (0, 0, max(lagged - config.context, 0), 0))

@@ -1,4 +1,4 @@
-"""Which keys queries read where that is a pattern: areas of a map, in blocks without much waste."""
+"""Patterns of keys that queries read: areas of a map, in blocks without much waste."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 Positions = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Narrower products than those of this many queries are not faster.
+# Products of fewer queries are not faster.
 _NARROWEST = 32
 
 
 class Area(NamedTuple):
-    """Blocks of queries, each of which faces one of keys. Positions that there are not are none.
+    """Blocks of queries, each with a block of keys. Positions outside of the sequence are ignored.
 
     Attributes:
-        queries: `[blocks, m]`; every query is once there.
+        queries: `[blocks, m]`; every query occurs once.
         keys: `[blocks, k]`.
-        reads: Whether queries read keys, of the positions of both.
+        reads: Whether queries read keys, from the positions of both.
     """
 
     queries: Positions
@@ -31,11 +31,11 @@ class Area(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """What is read of a sequence by itself: the union of areas.
+    """The pattern by which a sequence reads itself: the union of areas.
 
     Attributes:
-        length: Of the sequence.
-        causal: Whether nothing later is read.
+        length: Length of the sequence.
+        causal: Whether no later position is read.
         areas: Every query reads itself in one of them.
         whole: Queries that read everything, in ascending order.
     """
@@ -46,7 +46,7 @@ class Pattern(NamedTuple):
     whole: tuple[int, ...] = ()
 
     def mask(self) -> Mask:
-        """`[length, length]`: what each query reads."""
+        """Mask `[length, length]` of the keys that each query reads."""
         query, key = np.ogrid[: self.length, : self.length]
         read = np.isin(query, self.whole)
         for area in self.areas:
@@ -54,9 +54,9 @@ class Pattern(NamedTuple):
         return read & (key <= query) if self.causal else read
 
     def tables(self) -> list[tuple[Area, Positions, Mask]]:
-        """The areas that add something, with the places of all queries in its blocks, and a mask.
+        """The areas that add keys, with the places of all queries in their blocks, and masks.
 
-        The mask `[length, k]` is of what no area before has.
+        The mask `[length, k]` leaves out keys of earlier areas.
         """
         found: list[tuple[Area, Positions, Mask]] = []
         for area in self.areas:

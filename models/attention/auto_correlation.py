@@ -39,22 +39,22 @@ def circulant(lags: Tensor, weights: Tensor, length: int) -> Tensor:
 
 @MECHANISMS.add
 class AutoCorrelationConfig(MechanismConfig):
-    """Steps read those at the lags where query and key correlate most."""
+    """Steps read the steps at the lags where query and key correlate most."""
 
     mechanism: Literal["autocorrelation"] = "autocorrelation"
     factor: float = Field(
-        default=3, gt=0, description="How many are kept: int(factor * ln length)."
+        default=3, gt=0, description="Number of lags kept: int(factor * ln length)."
     )
     lags: Literal["all", "even"] = Field(
-        default="all", description="Lags there are; even leaves out the last of an odd length."
+        default="all", description="Lags considered; even leaves out the last of an odd length."
     )
     training_lags: Literal["batch", "sample"] = Field(
-        default="batch", description="In training, one choice of lags a batch or a sample."
+        default="batch", description="In training, one choice of lags per batch or per sample."
     )
     longer_query: Literal["whole", "cut"] = Field(
         default="whole",
-        description="Of a query longer than its keys, all steps are compared with them, or only as "
-        "many of the first as it is longer by.",
+        description="A query longer than its keys is compared as a whole, or only as many of its "
+        "first steps as it is longer by.",
     )
 
     form: ClassVar[Form] = "circulant"
@@ -73,7 +73,7 @@ class AutoCorrelationConfig(MechanismConfig):
         if not 1 <= kept <= available:
             raise ValueError(
                 f"factor: {self.factor:g} keeps {kept} of the {available} lags at length "
-                f"{length}; expected at least 1 and no more than there are"
+                f"{length}; expected 1 to {available}"
             )
 
     @override
@@ -90,18 +90,18 @@ class AutoCorrelationConfig(MechanismConfig):
         return (self.stage(name, site._replace(key=key), **sizes),)
 
     def kept(self, length: int) -> int:
-        """How many lags are kept at a length."""
+        """Number of lags kept at a length."""
         return int(self.factor * math.log(length))
 
     def available(self, length: int) -> int:
-        """How many lags there are at a length.
+        """Number of lags at a length.
 
-        An inverse FFT that is not told the length leaves out the last lag of an odd one.
+        An inverse FFT without an explicit length leaves out the last lag of an odd length.
         """
         return length if self.lags == "all" else length // 2 * 2
 
     def compared(self, query: int, key: int) -> int:
-        """How many of the steps of a query are compared with so many keys, the others being 0."""
+        """Number of steps of a query that are compared with its keys; the others are 0."""
         return query - key if self.longer_query == "cut" and query > key else query
 
 
@@ -113,8 +113,8 @@ class AutoCorrelation(nn.Module):
 
     Args:
         d_model: Features of a step.
-        config: Of the mechanism. In evaluation one choice of lags is made a sample, whatever it
-            says of training: a batch never changes a forecast.
+        config: Settings of the mechanism. In evaluation each sample has its own choice of lags,
+            whatever the setting for training, so a batch never changes a forecast.
         width: Features of the values; d_model if not given.
     """
 
@@ -161,13 +161,13 @@ class AutoCorrelation(nn.Module):
 
         Args:
             query: `[batch, time, d_model]`.
-            key: The same shape.
+            key: `[batch, time, d_model]`.
 
         Returns:
             `[batch, lags]`; at lag l the mean of `query[t + l] * key[t]`, summed over t.
         """
         length = query.shape[1]
-        # There is no FFT in half precision, which mixed precision may arrive in.
+        # There is no FFT in half precision, which mixed precision may use.
         query, key = (
             part.to(torch.promote_types(part.dtype, torch.float32)) for part in (query, key)
         )

@@ -1,4 +1,4 @@
-"""What an attention looked at, by form: fields are the outputs of `foretell.bundle.attention`."""
+"""Evidence of attention, by form: fields are the outputs of `foretell.bundle.attention`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Dense(NamedTuple):
     Attributes:
         weights: `[batch, heads, query, key]`, or `[batch, channels, heads, query, key]` where each
             channel attends by itself.
-        chosen: Where the mechanism chooses, indices of what it chose, `[batch, …, kept]` int64.
-        scores: What it chose by, `[batch, …, candidates]`.
+        chosen: Indices that the mechanism chose, if it chooses, `[batch, …, kept]` int64.
+        scores: Scores of the choice, `[batch, …, candidates]`.
     """
 
     weights: Tensor
@@ -30,9 +30,9 @@ class Circulant(NamedTuple):
         lags: `[batch, k]` int64, by descending correlation; position t reads position t + lag.
         lag_weights: `[batch, k]`, summing to 1.
         correlation: `[batch, lags]`, mean over heads and features of the correlation per lag.
-        extremes: `[batch, k + 2]`, of the correlation the largest that were kept, in descending
-            order, the first that was not, and the smallest. None where all are kept, and where
-            nobody asks how close the choice was: only the served form tells.
+        extremes: `[batch, k + 2]`, the largest correlations, which were kept, in descending order,
+            the first that was not, and the smallest. None if all are kept, and except in the served
+            form, which reports how close the choice was.
     """
 
     lags: Tensor
@@ -45,10 +45,10 @@ class Sparse(NamedTuple):
     """A map of few keys.
 
     Attributes:
-        keys: `[batch, heads, query, k]` int64, or with channels as above; -1 where there is none.
-        weights: The same shape.
-        chosen: As of `Dense`, like `scores`.
-        scores: See there.
+        keys: `[batch, heads, query, k]` int64, or with channels as above; -1 for no key.
+        weights: Weights of the keys, in the same shape.
+        chosen: As in `Dense`.
+        scores: As in `Dense`.
     """
 
     keys: Tensor
@@ -61,10 +61,11 @@ Single = Dense | Circulant | Sparse
 
 
 class Parts(NamedTuple):
-    """Of a mechanism made of several.
+    """Evidence of a mechanism made of several.
 
     Attributes:
-        by_name: Of each; its stage is called so after a dot behind the name of the whole.
+        by_name: Evidence of each mechanism. The name of its stage is that of the whole, a dot and
+            this name.
     """
 
     by_name: dict[str, Single | None]
@@ -77,7 +78,7 @@ E = TypeVar("E", bound=Evidence)
 
 
 def each(evidence: E, change: Callable[[Tensor], Tensor]) -> E:
-    """The same with all tensors changed, such as to other axes."""
+    """Evidence with all tensors changed, such as to other axes."""
     if isinstance(evidence, Parts):
         parts = {name: one and each(one, change) for name, one in evidence.by_name.items()}
         return type(evidence)(parts)

@@ -1,4 +1,4 @@
-"""What mechanisms share whose heads mix values by themselves."""
+"""Shared parts of mechanisms whose heads mix values independently."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foretell.models.layers.dropout import drop
 
 
 class BiasedConfig(MechanismConfig):
-    """A mechanism of a `HeadedAttention` whose projections may do without their biases.
+    """A mechanism of a `HeadedAttention` whose projections may lack biases.
 
     Attributes:
-        query_bias: Whether the projection to queries has one.
-        key_bias: Whether that to keys has one.
-        value_bias: Whether that to values has one.
+        query_bias: Whether the projection to queries has a bias.
+        key_bias: Whether the projection to keys has a bias.
+        value_bias: Whether the projection to values has a bias.
     """
 
     query_bias: bool = Field(default=True, description="Whether queries have a bias.")
@@ -27,12 +27,12 @@ class BiasedConfig(MechanismConfig):
 
     @property
     def biases(self) -> tuple[bool, bool, bool]:
-        """Whether the projections to queries, keys and values have one."""
+        """Whether the projections to queries, keys and values have biases."""
         return self.query_bias, self.key_bias, self.value_bias
 
 
 def positions(site: Site) -> tuple[Tensor, Tensor]:
-    """Where queries and keys are, on one clock: in strides of the key, or by number.
+    """Positions of queries and keys on a common clock, in strides of the key.
 
     Returns:
         `[query]` and `[key]`, float64.
@@ -53,7 +53,7 @@ class Heads(nn.Module, ABC):
         dropout: Probability of dropping an attention weight in training.
 
     Attributes:
-        out: Projects what heads mix to features of a token; a subclass makes it.
+        out: Projects the mixtures of heads to features of a token; a subclass makes it.
     """
 
     out: nn.Linear
@@ -73,7 +73,7 @@ class Heads(nn.Module, ABC):
         *others, time, width = features.shape[1:]
         each = width // self.heads
         if time == 1:
-            # The same without a transpose, which decoders would have for every step.
+            # Without a transpose, which decoders would have for every step.
             return features.reshape(-1, *others, self.heads, 1, each)
         return features.reshape(-1, *others, time, self.heads, each).transpose(-3, -2)
 
@@ -89,8 +89,8 @@ class HeadedAttention(Heads):
     """Projects tokens to queries and a source to keys and values, and the mixture of heads back.
 
     Args:
-        site: Where it is.
-        biases: Whether the projections to queries, keys and values have one.
+        site: Place of the attention.
+        biases: Whether the projections to queries, keys and values have biases.
     """
 
     def __init__(self, site: Site, biases: tuple[bool, bool, bool] = (True, True, True)) -> None:
@@ -115,14 +115,14 @@ class HeadedAttention(Heads):
         Args:
             tokens: `[batch, query, d_model]`.
             source: `[batch, key, d_model]`.
-            inherited: What the layer before handed on.
-            explain: Return what was attended to as well.
+            inherited: Scores that the layer before passed on.
+            explain: Return evidence as well.
         """
         found = self.keys_and_values(source)
         return self.attend(tokens, *found, inherited=inherited, explain=explain)
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a source `[batch, key, d_model]`, each `[batch, heads, key, features]`."""
+        """Project a source `[batch, key, d_model]`, each to `[batch, heads, key, features]`."""
         return self.split(self.key(source)), self.split(self.value(source))
 
     def attend(
@@ -134,7 +134,7 @@ class HeadedAttention(Heads):
         inherited: Tensor | None = None,
         explain: bool = False,
     ) -> Attended:
-        """Let tokens attend to keys and values that are known already; else as `forward`."""
+        """Let tokens attend to keys and values that are known already, like `forward`."""
         query = self.split(self.query(tokens))
         mixed = self.mix(query, key, value, Call(inherited, explain))
         return mixed._replace(output=self.merge(mixed.output))
@@ -146,9 +146,10 @@ class HeadedAttention(Heads):
         Args:
             query: `[batch, heads, query, features]`.
             key: `[batch, heads, key, features]`.
-            value: The same shape.
+            value: `[batch, heads, key, features]`.
             call: As in `forward`.
 
         Returns:
-            Output `[batch, heads, query, features]`, and the rest as it is returned.
+            Output `[batch, heads, query, features]`, and evidence and scores as returned by
+            `attend`.
         """

@@ -1,4 +1,4 @@
-"""What a mechanism of attention is to the layers that are handed one."""
+"""The interface between mechanisms of attention and layers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from foretell.models.registry import Registry
 
 
 class Attended(NamedTuple):
-    """What an attention returns.
+    """Results of an attention.
 
     Attributes:
         output: `[batch, query, d_model]`.
-        evidence: What it looked at; None where nobody asked, or there is nothing to show.
-        scores: What it hands on to the next layer, if it does.
+        evidence: Evidence of the attention; None if it was not requested or does not exist.
+        scores: Scores that it passes on to the next layer, if any.
     """
 
     output: Tensor
@@ -28,10 +28,10 @@ class Attended(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What an attention is called with besides tokens.
+    """Arguments of an attention besides tokens.
 
     Attributes:
-        inherited: Scores that the layer before handed on, if any.
+        inherited: Scores that the layer before passed on, if any.
         explain: Whether evidence is returned.
     """
 
@@ -40,19 +40,19 @@ class Call(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where an attention is.
+    """The place of an attention.
 
     Attributes:
         d_model: Features of a token.
         heads: Attention heads.
-        query: What attends.
-        key: What is attended to.
-        causal: Whether later positions must not be attended to.
-        chained: Whether what an attention hands on reaches the next.
+        query: Axis that attends.
+        key: Axis that is attended to.
+        causal: Whether queries must not attend to later positions.
+        chained: Whether scores that an attention passes on reach the next.
         dropout: Probability of dropping an attention weight in training.
-        channels: Where each attends by itself, how many there are.
+        channels: Number of channels, if each attends by itself.
         width: Features of all heads together; d_model if None.
-        cached: Whether tokens come a few at a time, to keys and values of those before them.
+        cached: Whether tokens come a few at a time, with keys and values of earlier ones cached.
     """
 
     d_model: int
@@ -73,28 +73,28 @@ class Site(NamedTuple):
 
 
 class MechanismConfig(BaseModel):
-    """How tokens attend to others.
+    """Settings of a mechanism of attention.
 
     Its module is called with tokens `[batch, query, d_model]` and a source `[batch, key, d_model]`,
-    `inherited` (what the layer before handed on, or None) and `explain` (whether evidence is asked
-    for), and returns what it `Attended`.
+    `inherited` (scores that the layer before passed on, or None) and `explain` (whether to return
+    evidence), and returns an `Attended`.
 
     Attributes:
-        mechanism: The name; each mechanism narrows it.
+        mechanism: Name; each mechanism narrows it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mechanism: str
 
-    # Of its evidence: a whole map, unless it says otherwise.
+    # Form of its evidence: a whole map by default.
     form: ClassVar[Form] = "dense"
     has_causal: ClassVar[bool] = False
     # Whether its module is a `HeadedAttention` that may `attend` a few tokens at a time.
     has_cache: ClassVar[bool] = False
-    # Whether the next layer is handed scores.
+    # Whether it passes scores on to the next layer.
     hands_on: ClassVar[bool] = False
-    # Whether its fields are mechanisms, which have their settings, and no settings themselves.
+    # Whether its fields are other mechanisms, which have settings of their own.
     made_of_others: ClassVar[bool] = False
 
     @abstractmethod
@@ -102,7 +102,7 @@ class MechanismConfig(BaseModel):
         """An untrained module."""
 
     def check(self, site: Site) -> None:
-        """Refuse a place where it cannot be.
+        """Refuse a place that does not suit the mechanism.
 
         Raises:
             ValueError: the message names the setting.
@@ -117,11 +117,11 @@ class MechanismConfig(BaseModel):
             raise ValueError(f"heads: {site.heads} heads do not divide d_model {site.d_model}")
 
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
-        """What its evidence is in a bundle: a stage, or several whose names begin with this."""
+        """Stages of its evidence in a bundle, whose names begin with this name."""
         return (self.stage(name, site),)
 
     def stage(self, name: str, site: Site, **sizes: Any) -> AttentionStage:  # noqa: ANN401
-        """A stage of its form at a place; `sizes` as of `foretell.bundle.attention.stage`."""
+        """A stage of its form at a place; `sizes` as in `foretell.bundle.attention.stage`."""
         return stage(
             name,
             self.mechanism,

@@ -25,8 +25,8 @@ class HeadGroup(Part):
     """Some of the heads.
 
     Attributes:
-        heads: How many.
-        attention: Their mechanism.
+        heads: Number of heads.
+        attention: Mechanism of these heads.
     """
 
     heads: int = Field(ge=1)
@@ -38,13 +38,13 @@ class MixtureConfig(MechanismConfig):
     """Groups of heads, each with a mechanism of its own.
 
     Attributes:
-        groups: One after the other; together they have the heads of the layer.
+        groups: Groups of heads in order; together they have the heads of the layer.
     """
 
     mechanism: Literal["mixture"] = "mixture"
     groups: tuple[HeadGroup, ...] = Field(min_length=2)
 
-    # That of each group; there is none of the whole.
+    # Each group has its own form; the whole has no map.
     form: ClassVar[Form] = "none"
     has_causal: ClassVar[bool] = True
     made_of_others: ClassVar[bool] = True
@@ -74,16 +74,16 @@ class MixtureConfig(MechanismConfig):
         """Name, mechanism and place of each group."""
         for i, group in enumerate(self.groups):
             width = group.heads * site.head_width
-            # What one group hands on would reach all others.
+            # Scores that one group passes on would reach all others.
             place = site._replace(heads=group.heads, width=width, chained=False)
             yield str(i), group.attention, place
 
 
 class Mixture(nn.Module):
-    """The sum of what groups of heads give, each of which projects it to all features.
+    """The sum of the outputs of groups of heads, each of which projects to all features.
 
     Args:
-        groups: Their modules, by name.
+        groups: Modules of the groups, by name.
     """
 
     def __init__(self, groups: dict[str, nn.Module]) -> None:

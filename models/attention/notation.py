@@ -1,4 +1,4 @@
-"""Mechanisms as people write them: `softmax`, `local,softmax`, `local:2,softmax:2`."""
+"""Mechanisms in short notation: `softmax`, `local,softmax`, `local:2,softmax:2`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def read_notation(text: str) -> list[dict[str, Any]]:
 
     Args:
         text: A name. Names with a `+` between them are joined within each head. A number after a
-            colon is how many heads have it, and several such, separated by commas, share the heads
+            colon is the number of heads; several such groups, separated by commas, share the heads
             of a layer. Layers are separated by semicolons, or by commas where no heads are shared.
 
     Raises:
-        ValueError: a number of heads is none, or is missing.
+        ValueError: a number of heads is not a number, or is missing.
     """
     if ";" not in text and ":" not in text:
         return [_joined(layer) for layer in text.split(",")]

@@ -44,11 +44,11 @@ class PatternConfig(MechanismConfig):
 
     @abstractmethod
     def pattern(self, length: int, *, causal: bool) -> Pattern:
-        """What is read at a length."""
+        """The pattern of keys at a length."""
 
     @property
     def extra(self) -> int:
-        """How many learned tokens there are besides."""
+        """Number of learned tokens besides."""
         return 0
 
     @override
@@ -68,7 +68,7 @@ class PatternConfig(MechanismConfig):
     @override
     def describe(self, name: str, site: Site) -> tuple[AttentionStage, ...]:
         pattern = self._at(site)
-        # Where some read everything, all keys have a column.
+        # If some queries read everything, all keys have a column.
         form: Form = "dense" if pattern.whole else "sparse"
         kept = None if pattern.whole else len(shown(pattern)[0][0])
         places = (site.heads, site.query, site.key)
@@ -80,10 +80,10 @@ class PatternConfig(MechanismConfig):
 
 @MECHANISMS.add
 class Local(PatternConfig):
-    """Each position reads those near it (the sliding window of arXiv:2004.05150, section 3.1).
+    """Each position reads near ones (the sliding window of arXiv:2004.05150, section 3.1).
 
     Attributes:
-        window: The distance of what is no longer read.
+        window: Distance from which on keys are not read.
     """
 
     mechanism: Literal["local"] = "local"
@@ -105,7 +105,7 @@ class Stride(PatternConfig):
     Published beside local attention: `local+stride` in each head, or in heads of their own.
 
     Attributes:
-        dilation: The distance from one key to the next.
+        dilation: Distance from one key to the next.
     """
 
     mechanism: Literal["stride"] = "stride"
@@ -125,17 +125,17 @@ class Stride(PatternConfig):
 
 @MECHANISMS.add
 class Global(PatternConfig):
-    """Few tokens read all and are read by all; the others read these and themselves.
+    """A few tokens read all and are read by all; the others read these and themselves.
 
     After Longformer (Beltagy et al., 2020, arXiv:2004.05150, section 3.1) and BigBird (Zaheer et
-    al., 2020, arXiv:2007.14062, section 2), where local attention is beside: `local+global`.
+    al., 2020, arXiv:2007.14062, section 2), where local attention is added: `local+global`.
 
     Attributes:
-        global_tokens: How many positions of the sequence are such, the first and others at even
+        global_tokens: Number of global positions of the sequence: the first and others at even
             distances.
-        added_tokens: How many learned tokens are such besides. What they would read themselves is
-            dropped at the output, so they are keys and values that all read. A map has the
-            positions of the sequence alone: its rows sum to what is not read of these tokens.
+        added_tokens: Number of learned global tokens. Their own outputs would be dropped, so they
+            are only keys and values that all read. A map has the positions of the sequence alone:
+            its rows sum to less than 1 by the share of these tokens.
     """
 
     mechanism: Literal["global"] = "global"
@@ -161,13 +161,13 @@ class Union(PatternConfig):
     """One softmax over the keys of several patterns.
 
     Attributes:
-        patterns: Their mechanisms.
+        patterns: Mechanisms of the patterns.
     """
 
     mechanism: Literal["union"] = "union"
     patterns: tuple[Mechanism, ...] = Field(min_length=2)
 
-    # Sparse, or dense where some read everything.
+    # Sparse, or dense if some queries read everything.
     form: ClassVar[Form] = "none"
     made_of_others: ClassVar[bool] = True
 
@@ -176,7 +176,7 @@ class Union(PatternConfig):
     def _are_patterns(cls, patterns: tuple[MechanismConfig, ...]) -> tuple[MechanismConfig, ...]:
         for one in patterns:
             if not isinstance(one, PatternConfig):
-                raise ValueError(f"{one.mechanism} is no pattern of keys that a + can join")
+                raise ValueError(f"{one.mechanism} is not a pattern of keys, so + cannot join it")
         return patterns
 
     @property
@@ -196,7 +196,7 @@ class Union(PatternConfig):
 
 
 def shown(pattern: Pattern) -> tuple[Positions, Positions]:
-    """What a sparse map shows of the scores of a pattern, `[length, kept]` both.
+    """Keys and places of the scores that a sparse map shows, each `[length, kept]`.
 
     Returns:
         The keys that each query reads, in ascending order, then -1; and where they are among its
@@ -217,8 +217,8 @@ class Blocks(nn.Module):
     """The products of an area: each block of queries with its keys alone.
 
     Args:
-        area: Which.
-        places: Of all queries in its blocks.
+        area: The area.
+        places: Places of all queries in its blocks.
     """
 
     def __init__(self, area: Area, places: Positions) -> None:
@@ -230,12 +230,12 @@ class Blocks(nn.Module):
         self.places = _unless_in_order(places, area.queries.size)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """`[batch, heads, length, k]`, of queries and keys `[batch, heads, length, features]`."""
+        """Scores `[batch, heads, length, k]` of rows `[batch, heads, length, features]`."""
         query, key = self._split(query, self.queries), self._split(key, self.keys)
         return self._join(query @ key.transpose(-1, -2))
 
     def mix(self, weights: Tensor, value: Tensor) -> Tensor:
-        """`[batch, heads, length, features]`, of weights `[batch, heads, length, k]`."""
+        """Mixtures `[batch, heads, length, features]` by weights `[batch, heads, length, k]`."""
         return self._join(self._split(weights, self.queries) @ self._split(value, self.keys))
 
     def _split(self, rows: Tensor, index: Tensor | None) -> Tensor:
@@ -254,7 +254,7 @@ def take(rows: Tensor, index: Tensor | None) -> Tensor:
 
 
 def _unless_in_order(index: Positions, count: int) -> nn.Buffer | None:
-    """Which rows to take of so many; None where they are all of them in order."""
+    """Index of rows to take; None if it is all `count` rows in order."""
     return None if np.array_equal(index, np.arange(count)) else _constant(torch.from_numpy(index))
 
 
@@ -265,12 +265,12 @@ def _constant(values: Tensor) -> nn.Buffer:
 class PatternAttention(HeadedAttention):
     """Scaled dot-product attention over the keys of a pattern.
 
-    It takes what the areas take; there is no square map unless one is to be shown.
+    Only the scores of the areas are computed; there is no square map unless it is shown.
 
     Args:
-        site: Where it is.
-        pattern: Which keys are read.
-        extra: How many learned tokens are read besides.
+        site: Place of the attention.
+        pattern: Keys that are read.
+        extra: Number of learned tokens that are read besides.
     """
 
     def __init__(self, site: Site, pattern: Pattern, extra: int) -> None:
@@ -320,14 +320,14 @@ class PatternAttention(HeadedAttention):
     def _dense(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As `_attend`, of queries and all keys."""
+        """Attend from queries to all keys, like `_attend`."""
         scores = query @ key.transpose(-1, -2) + mask
         return self._attend(query, scores, lambda weights: weights @ value)
 
     def _attend(
         self, query: Tensor, scores: Tensor, mix: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """What queries read, and the weights of what has scores."""
+        """Mixtures of queries, and the weights of keys with scores."""
         count, learned = scores.shape[-1], self.tokens
         if learned is None:
             weights = scores.softmax(dim=-1)
@@ -348,5 +348,5 @@ class PatternAttention(HeadedAttention):
 
 
 def unread(mask: Mask) -> Tensor:
-    """What is added to scores: nothing where a key is read, and minus infinity elsewhere."""
+    """Summand of scores: 0 where a key is read, and minus infinity elsewhere."""
     return torch.from_numpy(np.where(mask, 0, -np.inf)).float()

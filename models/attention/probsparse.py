@@ -1,7 +1,7 @@
 """ProbSparse: only the queries that prefer some keys attend (Zhou et al., 2020, arXiv:2012.07436).
 
-Its published causal form compares all queries, later ones too, to tell which of them attend: what
-comes later changes what came before. So there is none here.
+The published causal form compares all queries, later ones too, to choose which of them attend.
+Later tokens would change earlier outputs, so this module has no causal form.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from foretell.models.layers.repetition import repeated
 
 @MECHANISMS.add
 class ProbSparseConfig(MechanismConfig):
-    """Some queries attend, the others read all keys alike.
+    """Some queries attend, the others read all keys equally.
 
     Attributes:
-        factor: Of the queries `int(factor * ln length)` attend, at least one and at most all.
+        factor: `int(factor * ln length)` queries attend, at least one and at most all.
     """
 
     mechanism: Literal["probsparse"] = "probsparse"
     factor: float = Field(
-        default=5, gt=0, description="How many are kept: int(factor * ln length)."
+        default=5, gt=0, description="Number of queries kept: int(factor * ln length)."
     )
 
     @override
@@ -49,13 +49,13 @@ class ProbSparseConfig(MechanismConfig):
 
 
 class ProbSparseAttention(HeadedAttention):
-    """Softmax attention of the queries whose scores' maximum is most above their mean.
+    """Softmax attention of the queries whose largest score is most above their mean score.
 
-    Equations 3 and 4. All keys are looked at: the published code samples some, anew in every call.
+    Equations 3 and 4. All keys are compared; the published code samples some in every call.
 
     Args:
-        site: Where it is.
-        kept: How many queries attend.
+        site: Place of the attention.
+        kept: Number of queries that attend.
     """
 
     def __init__(self, site: Site, kept: int) -> None:
@@ -66,11 +66,11 @@ class ProbSparseAttention(HeadedAttention):
     def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         count, features = key.shape[2:]
         turned = key.transpose(-1, -2) * features**-0.5
-        # What all keys share changes no weight. Less the first, the scores of equal keys are
-        # exactly 0, and their peaks are no rounding.
+        # A part that all keys share changes no weight. Less the first key, the scores of equal keys
+        # are exactly 0, so their peaks are free of rounding.
         turned = turned - turned[..., :1]
         scores = query @ turned
-        # What is chosen has no gradient.
+        # The choice has no gradient.
         peaks = (
             scores.detach().amax(dim=-1, keepdim=True) - query @ turned.mean(dim=-1, keepdim=True)
         )[..., 0].detach()

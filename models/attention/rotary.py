@@ -1,4 +1,4 @@
-"""Rotary positions: a score knows how far a key is from its query (arXiv:2104.09864)."""
+"""Rotary positions: scores depend on the distance of key and query (arXiv:2104.09864)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Pairs = Literal["halves", "neighbours"]
 
 @MECHANISMS.add
 class Rotary(BiasedConfig):
-    """Softmax of queries and keys that are turned by their positions (Su et al., 2021).
+    """Softmax of queries and keys that are rotated by their positions (Su et al., 2021).
 
     Section 3.2.2: pair `i` of the `d` features of a head is turned by `position * base ** (-2i/d)`,
     so that the product of a query and a key depends on the distance of their positions alone.
 
-    Positions are steps or patches, those of a decoder and of what it reads counted by one clock, or
-    the numbers of channels. On a grid, as in CroCo (Weinzaepfel et al., 2023, arXiv:2211.10408),
-    the first half of a head is turned by the row and the second half by the column.
+    Positions are steps or patches, on a common clock for a decoder and its memory, or numbers of
+    channels. On a grid, as in CroCo (Weinzaepfel et al., 2023, arXiv:2211.10408), the first half of
+    a head is turned by the row and the second half by the column.
 
     Attributes:
-        base: Of the powers.
-        pairs: Neighbours, as in the paper, or the halves of what turns, as in most code.
-        grid_columns: How many positions a row of the grid has; one line if not given.
+        base: Base of the powers.
+        pairs: Neighbours, as in the paper, or features half apart, as in most code.
+        grid_columns: Number of positions in a row of the grid; one line if not given.
     """
 
     mechanism: Literal["rotary"] = "rotary"
     base: float = Field(
-        default=10000, gt=1, description="Pair i of d features turns by base ** (-2i / d) a step."
+        default=10000, gt=1, description="Pair i of d features turns by base ** (-2i / d) per step."
     )
     pairs: Pairs = Field(
         default="halves", description="Features that turn together: half apart, or neighbours."
@@ -44,7 +44,7 @@ class Rotary(BiasedConfig):
     grid_columns: int | None = Field(
         default=None,
         ge=1,
-        description="Positions are rows of so many, such as days of 24 hours; else one line.",
+        description="Positions in a row of a grid, such as 24 hours; one line if not given.",
     )
 
     has_causal: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class Rotary(BiasedConfig):
         if features % even:
             raise ValueError(f"heads: rotary needs a multiple of {even} features, not {features}")
         if site.query.in_time != site.key.in_time:
-            raise ValueError(f"attention: {site.query.of} are at no distance from {site.key.of}")
+            raise ValueError(f"attention: no distance of {site.query.of} and {site.key.of}")
 
     @override
     def build(self, site: Site) -> nn.Module:
@@ -65,7 +65,7 @@ class Rotary(BiasedConfig):
         return RotaryAttention(site, self.biases, turns)
 
     def _turn(self, position: Tensor, features: int) -> Turn:
-        """Of the features of a head, at positions `[time]`."""
+        """The rotation of the features of a head at positions `[time]`."""
         columns = self.grid_columns
         axes = [position]
         if columns is not None:
@@ -81,11 +81,11 @@ class Rotary(BiasedConfig):
 
 
 class Turn(nn.Module):
-    """Turns pairs of features, each at its own speed.
+    """Rotates pairs of features, each at its own speed.
 
     Args:
         angles: `[time, axes, pairs]`, float64.
-        places: The numbers of the two features of each pair, `[axes, 2, pairs]`.
+        places: Numbers of the two features of each pair, `[axes, 2, pairs]`.
     """
 
     def __init__(self, angles: Tensor, places: Tensor) -> None:
@@ -97,26 +97,26 @@ class Turn(nn.Module):
         sine[:, places] = (angles.sin()[:, :, None] * sides).to(sine.dtype)
         partner = torch.empty(places.numel(), dtype=torch.int64)
         partner[places] = places.flip(1)
-        # They follow from the settings and the place: no part of a checkpoint.
+        # They follow from the settings and the place, so they are not part of a checkpoint.
         self.cosine: Tensor = nn.Buffer(cosine, persistent=False)
         self.sine: Tensor = nn.Buffer(sine, persistent=False)
         self.partner = nn.Buffer(partner, persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Turn `[…, time, features]`."""
+        """Rotate `[…, time, features]`."""
         others = features.index_select(-1, self.partner)
         return features * self.cosine + others * self.sine
 
 
 class RotaryAttention(MultiHeadAttention):
-    """Scaled dot-product attention of turned queries and keys; values are as they were.
+    """Scaled dot-product attention of rotated queries and keys; values are not rotated.
 
-    What the bias of the key adds to a score depends on the distance: a softmax does see it.
+    The share of the key's bias in a score depends on the distance, so a softmax does not cancel it.
 
     Args:
-        site: Where it is.
-        biases: Whether the projections to queries, keys and values have one.
-        turns: Of queries and of keys.
+        site: Place of the attention.
+        biases: Whether the projections to queries, keys and values have biases.
+        turns: Rotations of queries and of keys.
     """
 
     def __init__(self, site: Site, biases: tuple[bool, bool, bool], turns: Sequence[Turn]) -> None:

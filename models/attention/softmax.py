@@ -28,7 +28,7 @@ class Softmax(BiasedConfig):
 
 @MECHANISMS.add
 class ResidualSoftmax(BiasedConfig):
-    """The same, added to the scores of the layer before (He et al., 2021, arXiv:2012.11747)."""
+    """Softmax of scores plus those of the layer before (He et al., 2021, arXiv:2012.11747)."""
 
     mechanism: Literal["residual-softmax"] = "residual-softmax"
     has_causal: ClassVar[bool] = True
@@ -43,13 +43,13 @@ class MultiHeadAttention(HeadedAttention):
     """Scaled dot-product attention over `heads` slices of the features.
 
     Args:
-        site: Where it is.
-        biases: Whether the projections to queries, keys and values have one.
+        site: Place of the attention.
+        biases: Whether the projections to queries, keys and values have biases.
         residual: Add the scores inherited from the layer before, `[batch, heads, query, key]`, and
-            hand the sum on.
+            pass the sum on.
 
     Attributes:
-        is_by_row: What it makes of a row of a batch depends on that row alone.
+        is_by_row: Whether each row of a batch is computed from that row alone.
     """
 
     is_by_row = True
@@ -78,7 +78,7 @@ class MultiHeadAttention(HeadedAttention):
             scores = scores + call.inherited
         masked = scores
         if self.causal:
-            # Both end together: keys from before the first query are those of a cache.
+            # Queries and keys end together: keys before the first query come from a cache.
             later = scores.new_full((queries, keys), float("-inf")).triu(keys - queries + 1)
             masked = scores + later
         weights = masked.softmax(dim=-1)

@@ -16,16 +16,16 @@ from foretell.models.layers.normalization import SeasonalLayerNorm
 
 
 class LayerSizes(NamedTuple):
-    """What the layers of an encoder or decoder are made with.
+    """Sizes and settings of the layers of an encoder or decoder.
 
     Attributes:
         d_model: Features of a token.
         d_ff: Width of the feed-forward network.
         moving_average: Steps of the trend's moving average, odd.
-        activation: Of the feed-forward network.
+        activation: Activation of the feed-forward network.
         dropout: Probability, after each part.
-        normed: With norms after each attention and at the end, and biases in the feed-forward
-            network, as transformers has it; without them as published.
+        normed: Whether there are norms after each attention and at the end, and biases in the
+            feed-forward network, as in transformers; the published form lacks them.
     """
 
     d_model: int
@@ -36,7 +36,7 @@ class LayerSizes(NamedTuple):
     normed: bool = False
 
     def feed_forward(self) -> FeedForward:
-        """Untrained."""
+        """An untrained feed-forward network."""
         return FeedForward(
             self.d_model,
             self.d_ff,
@@ -46,11 +46,11 @@ class LayerSizes(NamedTuple):
         )
 
     def norm(self) -> nn.Module:
-        """What is after an attention."""
+        """The norm after an attention."""
         return nn.LayerNorm(self.d_model) if self.normed else nn.Identity()
 
     def last_norm(self) -> nn.Module:
-        """What is at the end of a layer."""
+        """The norm at the end of a layer."""
         return SeasonalLayerNorm(self.d_model) if self.normed else nn.Identity()
 
 
@@ -58,8 +58,8 @@ class AutoformerEncoderLayer(nn.Module):
     """Attention and feed-forward network; after each, only the seasonal part goes on.
 
     Args:
-        attention: Of a mechanism.
-        sizes: Of the layer.
+        attention: Module of a mechanism.
+        sizes: Sizes of the layer.
     """
 
     def __init__(self, attention: nn.Module, sizes: LayerSizes) -> None:
@@ -75,7 +75,7 @@ class AutoformerEncoderLayer(nn.Module):
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
     ) -> Attended:
-        """`[batch, time, d_model]` in, the same shape and what was attended to out."""
+        """Run the layer on `[batch, time, d_model]`, and return evidence if requested."""
         attended: Attended = self.attention(tokens, tokens, inherited=inherited, explain=explain)
         tokens = self.attention_norm(tokens + self.dropout(attended.output))
         tokens, _ = self.attention_decomposition(tokens)
@@ -93,12 +93,12 @@ class AutoformerDecoded(NamedTuple):
 
 
 class AutoformerDecoderLayer(nn.Module):
-    """As the encoder layer, with cross-attention; the trends it takes out are collected.
+    """The encoder layer with cross-attention, which returns the trends that it takes out.
 
     Args:
-        self_attention: Of a mechanism.
-        cross_attention: Likewise.
-        sizes: Of the layer.
+        self_attention: Module of a mechanism.
+        cross_attention: Module of a mechanism.
+        sizes: Sizes of the layer.
         outputs: Features of the trend.
     """
 
@@ -120,7 +120,7 @@ class AutoformerDecoderLayer(nn.Module):
         self.feed_forward_decomposition = SeriesDecomposition(sizes.moving_average)
         self.last_norm = sizes.last_norm()
         self.trend_projection = TokenEmbedding(sizes.d_model, outputs)
-        # As published: only an embedding starts otherwise than torch's convolutions.
+        # As published: only embeddings start differently from torch's convolutions.
         self.trend_projection.convolution.reset_parameters()
         self.dropout = Dropout(sizes.dropout)
 

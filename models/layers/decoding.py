@@ -1,4 +1,4 @@
-"""What a decoder needs that forecasts some steps at a time, each from those before."""
+"""Parts of a decoder that forecasts some steps at a time, each from earlier ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import CalendarEmbedding, CalendarKind, sinusoids
 from foretell.timeaxis.calendar import Calendar
 
-# Values that a token is made of: the one a chunk before its step, and so many before that.
+# A token is made from the value a chunk before its step, and this number of values before that.
 BEFORE = 2
 # Width of the diagonal that guidance leaves alone, as published.
 _WIDTH = 0.2
@@ -27,7 +27,7 @@ class LaggedEmbedding(nn.Module):
         d_model: Features of a token.
         length: Steps of the decoder.
         calendar: Calendar features of each step, or None.
-        kind: How they are embedded.
+        kind: Kind of their embedding.
         dropout: Probability of dropping a feature in training.
     """
 
@@ -51,9 +51,9 @@ class LaggedEmbedding(nn.Module):
         """Embed steps.
 
         Args:
-            known: `[batch, BEFORE + time, channels]`, the values that a chunk earlier were.
+            known: `[batch, BEFORE + time, channels]`, values one chunk earlier.
             calendar: `[batch, time, features]`, of the steps themselves.
-            start: The first step, counted from that of the decoder.
+            start: Number of the first step in the decoder.
 
         Returns:
             `[batch, time, d_model]`.
@@ -67,15 +67,15 @@ class LaggedEmbedding(nn.Module):
 
 
 def whole_map(evidence: Evidence | None, length: int) -> Tensor:
-    """A map of some steps `[batch, heads, query, length]`: columns for keys to come as well."""
-    # What mechanisms with a cache show.
+    """A map of some steps `[batch, heads, query, length]`, with columns for later keys."""
+    # Mechanisms with a cache show maps.
     weights = cast("Dense", evidence).weights
     missing = length - weights.shape[-1]
     return functional.pad(weights, (0, missing)) if missing else weights
 
 
 def off_diagonal(weights: Tensor) -> Tensor:
-    """The mean weight that is far from the diagonal (guided attention, arXiv:1710.08969, eq. 1).
+    """The mean weight far from the diagonal (guided attention, arXiv:1710.08969, eq. 1).
 
     Args:
         weights: `[batch, heads, query, key]`.

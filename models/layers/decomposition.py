@@ -28,7 +28,7 @@ class MovingAverage(nn.Module):
         self.kernel = kernel
 
     def forward(self, series: Tensor) -> Tensor:
-        """Average `[batch, time, channels]`; the shape stays."""
+        """Average `[batch, time, channels]` over time."""
         half = self.kernel // 2
         padded = functional.pad(series.transpose(1, 2), (half, half), mode="replicate")
         return functional.avg_pool1d(padded, self.kernel, stride=1).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Dropout whose masks are drawn fast on a CPU, where torch's own take a quarter of a training."""
+"""Dropout whose masks are drawn fast on a CPU, where torch's own take a quarter of training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LEVELS = 256
 def drop(values: Tensor, probability: float, *, training: bool) -> Tensor:
     """Drop values, and scale the others so that their mean stays.
 
-    On a CPU the probability is rounded to a 256th: a value costs a random byte, and eight come of
-    each number that is drawn.
+    On a CPU the probability is rounded to a 256th: a value costs a random byte, and each random
+    number gives eight.
 
     Args:
-        values: Of any shape.
+        values: Values of any shape.
         probability: From 0 to 1.
         training: Whether anything is dropped.
     """
@@ -35,5 +35,5 @@ class Dropout(nn.Dropout):
 
     @override
     def forward(self, input: Tensor) -> Tensor:
-        """The shape stays."""
+        """Drop features of a tensor of any shape."""
         return drop(input, self.p, training=self.training)

@@ -92,7 +92,7 @@ class SeriesEmbedding(nn.Module):
         d_model: Features of a token.
         length: Steps of the input.
         calendar: Calendar features of each step, or None.
-        kind: How they are embedded.
+        kind: Kind of their embedding.
         positions: Add sinusoidal positions.
         dropout: Probability of dropping a feature in training.
     """

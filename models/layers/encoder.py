@@ -13,29 +13,29 @@ from foretell.models.attention.mechanism import Attended
 
 
 class Encoder(nn.ModuleList):
-    """Layers that are called as `EncoderLayer` is, each on what the one before gives and hands on.
+    """Layers like `EncoderLayer`, each of which reads the output and scores of the one before.
 
     Attributes:
-        recomputes: Whether training keeps what goes from layer to layer alone, and computes what is
-            inside of a layer once more when its gradients are due (Chen et al., 2016,
-            arXiv:1604.06174): the same numbers in less memory and a third more time.
-        parts: Where it does, of how many parts of a batch the inside of a layer is computed one
-            after another, if nothing in the layer depends on more than one row: the same numbers,
-            but for rounding and what dropout draws.
+        recomputes: Whether training keeps only tensors between layers, and recomputes the inside of
+            a layer for its gradients (Chen et al., 2016, arXiv:1604.06174). The numbers are the
+            same, in less memory and a third more time.
+        parts: Number of parts of a batch that are recomputed one after another, if each row of a
+            batch is computed from that row alone. The numbers are the same, except for rounding and
+            dropout.
     """
 
     recomputes = False
     parts = 1
 
     def forward(self, tokens: Tensor, *, explain: bool = False) -> list[Attended]:
-        """Run them.
+        """Run the layers.
 
         Args:
             tokens: `[batch, time, d_model]`, or as the layers lay them out.
-            explain: Whether evidence is asked for.
+            explain: Whether to return evidence.
 
         Returns:
-            What each layer gives: tokens of the same shape, and evidence.
+            Results of each layer: tokens of the same shape, and evidence.
         """
         attended = Attended(tokens)
         found = []
@@ -52,7 +52,7 @@ class Encoder(nn.ModuleList):
 
 
 def _in_parts(layer: nn.Module, attended: Attended, parts: int) -> Attended:
-    """What a layer gives, some rows after the others, each computed once more by themselves."""
+    """Results of a layer, which is run and recomputed in parts of the batch."""
     outputs = attended.output.chunk(parts)
     scores = [None] * len(outputs) if attended.scores is None else attended.scores.chunk(parts)
     pairs = zip(outputs, scores, strict=True)
@@ -65,9 +65,9 @@ def _in_parts(layer: nn.Module, attended: Attended, parts: int) -> Attended:
 
 
 def _recomputed(layer: nn.Module, attended: Attended) -> Attended:
-    """What a layer gives, computed once more in the backward pass."""
-    # Statistics and centres of clusters move with each call: once more it begins with the same, and
-    # moves none.
+    """Results of a layer, which is computed again in the backward pass."""
+    # Statistics and centres of clusters move with each call. The second run begins with the same
+    # values and moves none.
     before = {name: buffer.clone() for name, buffer in layer.named_buffers()}
     was_run = False
 

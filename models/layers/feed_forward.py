@@ -24,6 +24,6 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
+        """Map `[batch, time, d_model]` to the same shape."""
         hidden = self.dropout(self.activation(self.expand(tokens)))
         return self.dropout(self.contract(hidden))  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ class SeasonalLayerNorm(nn.Module):
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
+        """Normalise `[batch, time, d_model]`."""
         normed: Tensor = self.norm(tokens)
         return normed - normed.mean(dim=1, keepdim=True)
 
@@ -26,5 +26,5 @@ class TokenBatchNorm(nn.Module):
         self.norm = nn.BatchNorm1d(d_model)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[batch, time, d_model]`, the shape stays."""
+        """Normalise `[batch, time, d_model]`."""
         return self.norm(tokens.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Paths that are drawn step by step at fixed levels, so that a graph can have them.
+"""Paths that are drawn step by step at fixed levels, so that a graph can contain them.
 
-Of each step and channel the levels are the same, the middles of as many equal shares, and which of
-them a path has is a fixed shuffle: a Latin hypercube sample (McKay, Beckman and Conover, 1979).
+All steps and channels have the same levels: the middles of equal shares, one per path. A fixed
+shuffle assigns them to paths: a Latin hypercube sample (McKay, Beckman and Conover, 1979).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from foretell.models.heads import Quantiles
 from foretell.models.layers.transformer import Cache, Decoded, DecoderLayer
 
 Drawn = Literal["normal", "student-t"]
-# Of the series of Student's t: what is left out is below 1e-9, of levels from 0.0005.
+# Terms of the series of Student's t: the remainder is below 1e-9 for levels from 0.0005.
 _TERMS = 13
 
 
 def levels(count: int) -> tuple[float, ...]:
-    """The levels of so many paths, in ascending order."""
+    """The levels of `count` paths, in ascending order."""
     return tuple((place + 0.5) / count for place in range(count))
 
 
 def places(draws: int, count: int) -> list[list[int]]:
     """The place among the levels that each path has at each draw, `[draws][count]`."""
-    # What Python promises to be the same in later versions.
+    # Python promises the same numbers in later versions.
     draw = Random(0).random  # noqa: S311 - no secret
     keys = ([draw() for _ in range(count)] for _ in range(draws))
     return [sorted(range(count), key=key.__getitem__) for key in keys]
 
 
 class Draw(nn.Module):
-    """The next values of paths, from the distributions of these.
+    """Draws the next values of paths from their distributions.
 
     Args:
-        family: Of the distributions.
-        steps: Of a path.
-        channels: Which are drawn apart from each other.
-        count: Paths.
+        family: Family of the distributions.
+        steps: Steps of a path.
+        channels: Number of channels, which are drawn independently.
+        count: Number of paths.
     """
 
     def __init__(self, family: Drawn, steps: int, channels: int, count: int) -> None:
@@ -65,16 +65,16 @@ class Draw(nn.Module):
         loc, scale = parameters[..., -2], parameters[..., -1]
         if self.family == "normal":
             return loc + scale * constants[..., 0]
-        # Where the series has the degrees of freedom.
+        # Argument of the series for the degrees of freedom.
         place = 4 / parameters[..., :1] - 1
         return loc + scale * (place**self._powers * constants).sum(dim=-1)
 
 
 class Paths(Quantiles):
-    """The distributions that paths have, each step of them in ascending order.
+    """Distributions given by paths, in ascending order at each step.
 
     Args:
-        count: How many there are.
+        count: Number of paths.
     """
 
     def __init__(self, count: int) -> None:
@@ -88,28 +88,28 @@ class Paths(Quantiles):
 class PathsLayer(DecoderLayer):
     """A decoder layer for one step of some paths at a time, all of which read one memory.
 
-    Its maps are the sums of the paths'.
+    Its maps are sums over the paths.
     """
 
     @override
     def extend(self, tokens: Tensor, cache: Cache) -> tuple[Decoded, Cache]:
         """Decode a step `[batch, paths, d_model]` that follows those of the cache."""
-        # Each path knows its own past alone.
+        # Each path reads its own past only.
         own, cache = self.attend_itself(tokens[:, :, None], cache)
         decoded = self.read_memory(tokens, own._replace(output=own.output[:, :, 0]), cache)
-        # What mechanisms with a cache show.
+        # Mechanisms with a cache show maps.
         itself, cross = (cast("Dense", one).weights for one in (decoded.own, decoded.cross))
         itself, cross = itself.sum(dim=1), cross.sum(dim=2, keepdim=True)
         return decoded._replace(own=Dense(itself), cross=Dense(cross)), cache
 
 
 def ascending(paths: Tensor) -> Tensor:
-    """`[batch, time, paths, channels]`, in the order of each step by itself."""
+    """Sort paths `[batch, time, paths, channels]` at each step."""
     return paths.sort(dim=2).values
 
 
 def _constants(family: Drawn, wanted: tuple[float, ...]) -> Floats:
-    """What quantiles are computed with: themselves, or the powers' factors, `[levels, terms]`."""
+    """Constants of quantiles, `[levels, terms]`: themselves, or factors of powers."""
     if family == "normal":
         return np.array([[NormalDist().inv_cdf(level)] for level in wanted])
     # The terms fall so fast that nothing is lost in the sums of powers.

@@ -1,6 +1,6 @@
 """Centre and spread, `[batch, 1, channels]`, of windows `[batch, context, channels]`.
 
-A gap is NaN. Those that are observed leave gaps out; a channel of gaps alone is one of zeros.
+A gap is NaN. Functions named `observed` leave gaps out; a channel of gaps alone counts as zeros.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# What RevIN adds to a variance, and NeuralForecast to a spread.
+# RevIN adds the first to a variance; NeuralForecast adds the second to a spread.
 EPSILON = 1e-5
 MILLIONTH = 1e-6
 # The median absolute deviation of a normal distribution, in standard deviations.
@@ -25,7 +25,7 @@ class InstanceStatistics(NamedTuple):
     spread: Tensor
 
     def within(self, outer: InstanceStatistics) -> InstanceStatistics:
-        """Of the values before the outer ones were subtracted and divided by."""
+        """Statistics of the values before the outer normalisation."""
         return InstanceStatistics(
             self.centre * outer.spread + outer.centre, self.spread * outer.spread
         )
@@ -37,7 +37,7 @@ def without_gaps(history: Tensor) -> Tensor:
 
 
 def moments(history: Tensor, *, centre: str) -> InstanceStatistics:
-    """Mean or last value, and standard deviation; no gradient comes of them."""
+    """Mean or last value, and standard deviation, without gradients."""
     variance = history.var(dim=1, keepdim=True, correction=0).detach()
     mean = history.mean(dim=1, keepdim=True) if centre == "mean" else history[:, -1:]
     return InstanceStatistics(mean.detach(), torch.sqrt(variance + EPSILON))
@@ -46,7 +46,7 @@ def moments(history: Tensor, *, centre: str) -> InstanceStatistics:
 def observed_moments(history: Tensor) -> InstanceStatistics:
     """Mean and standard deviation of the observed values: Hugging Face's `std`."""
     known, weights = without_gaps(history), _weights(history)
-    # What rounding leaves of a constant window would be made many times as large.
+    # The division would amplify the rounding error of a constant window's mean.
     rough = _weighted_mean(known, weights)
     mean = rough + _weighted_mean((known - rough) * weights, weights)
     centred = (known - mean) * weights
@@ -63,7 +63,7 @@ def standard(history: Tensor) -> InstanceStatistics:
 def robust(history: Tensor) -> InstanceStatistics:
     """Median and median absolute deviation, the lower one of an even number each.
 
-    Where more than half of a window is one value, a share of the standard deviation stands in.
+    If more than half of a window is one value, a share of the standard deviation replaces it.
     """
     median = _median(history)
     deviation = _median((history - median).abs())
@@ -103,17 +103,17 @@ def quartiles(history: Tensor) -> InstanceStatistics:
 
 
 def more_than_zero(spread: Tensor) -> Tensor:
-    """What NeuralForecast divides by: a spread of 0 counts as 1, and NaN stays NaN."""
+    """NeuralForecast's divisor: a spread of 0 counts as 1, and NaN stays NaN."""
     return torch.where(spread > 0, spread, spread + 1) + MILLIONTH
 
 
 def local(spread: Tensor) -> Tensor:
-    """The spread, or 1 where that is less than float32 tells from 0 next to 1."""
+    """The spread, or 1 if it is less than the rounding of float32."""
     return torch.where(spread < _ROUNDING, 1.0, spread)
 
 
 def _mean(series: Tensor) -> Tensor:
-    """Over time; exactly the value of a constant window, whose spread would not be 0 otherwise."""
+    """Mean over time, which is exact for a constant window, so that its spread is 0."""
     steps = series.shape[1]
     rough = series.sum(dim=1, keepdim=True) / steps
     return rough + (series - rough).sum(dim=1, keepdim=True) / steps
@@ -125,7 +125,7 @@ def _weights(history: Tensor) -> Tensor:
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Over time, of values that are 0 where their weight is."""
+    """Weighted mean over time of values that are 0 where their weight is 0."""
     return values.sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
@@ -140,7 +140,7 @@ def _median(series: Tensor) -> Tensor:
 
 
 def _quantile(series: Tensor, level: float) -> Tensor:
-    """Interpolated between the values over time that are next to it, `[batch, 1, channels]`."""
+    """Quantile over time, interpolated between its neighbours, `[batch, 1, channels]`."""
     below, part = divmod(level * (series.shape[1] - 1), 1)
     low = _ranked(series, int(below))
     return low + part * (_ranked(series, int(below) + 1) - low) if part else low

@@ -18,16 +18,16 @@ class EncoderLayer(nn.Module):
     """Self-attention and feed-forward network, each with a residual and a norm after it.
 
     Args:
-        attention: Of a mechanism.
+        attention: Module of a mechanism.
         d_model: Features of a token.
         d_ff: Width of the feed-forward network.
-        activation: Of the feed-forward network.
+        activation: Activation of the feed-forward network.
         dropout: Probability, after each part.
-        projection_dropout: Probability, after the attention and before that.
+        projection_dropout: Probability, after the attention and before `dropout`.
         norm: Makes a norm of d_model features.
 
     Attributes:
-        is_by_row: Whether what it makes of a row of a batch depends on that row alone.
+        is_by_row: Whether each row of a batch is computed from that row alone.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self, tokens: Tensor, *, inherited: Tensor | None = None, explain: bool = False
     ) -> Attended:
-        """`[batch, time, d_model]` in, the same shape and what was attended to out."""
+        """Run the layer on `[batch, time, d_model]`, and return evidence if requested."""
         attended: Attended = self.attention(tokens, tokens, inherited=inherited, explain=explain)
         mixed = self.dropout(self.projection_dropout(attended.output))
         tokens = self.attention_norm(tokens + mixed)
@@ -67,8 +67,8 @@ class Cache(NamedTuple):
     """Keys and values that a decoder layer has read, each `[batch, …, heads, time, features]`.
 
     Attributes:
-        own: Of its own tokens so far; None before the first.
-        cross: Of the memory.
+        own: Keys and values of its own tokens so far; None before the first.
+        cross: Keys and values of the memory.
     """
 
     own: tuple[Tensor, Tensor] | None
@@ -76,7 +76,7 @@ class Cache(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Tokens `[batch, time, d_model]` and the evidence of both attentions, if asked for."""
+    """Tokens `[batch, time, d_model]` and the evidence of both attentions, if requested."""
 
     output: Tensor
     own: Evidence | None
@@ -87,12 +87,12 @@ class DecoderLayer(nn.Module):
     """Self-attention, cross-attention and feed-forward network.
 
     Args:
-        self_attention: Of a mechanism.
-        cross_attention: Likewise.
-        d_model: As above, like the arguments after it.
-        d_ff: See above.
-        activation: See above.
-        dropout: See above.
+        self_attention: Module of a mechanism.
+        cross_attention: Module of a mechanism.
+        d_model: As in `EncoderLayer`.
+        d_ff: As in `EncoderLayer`.
+        activation: As in `EncoderLayer`.
+        dropout: As in `EncoderLayer`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class DecoderLayer(nn.Module):
         )
 
     def begin(self, memory: Tensor) -> Cache:
-        """The cache of a layer that has read nothing but `memory` `[batch, key, d_model]`.
+        """The cache of a layer that has only read `memory` `[batch, key, d_model]`.
 
         Both attentions are of mechanisms with a cache (`MechanismConfig.has_cache`).
         """
@@ -140,12 +140,12 @@ class DecoderLayer(nn.Module):
             key, value = (
                 torch.cat(pair, dim=-2) for pair in zip(cache.own, (key, value), strict=True)
             )
-        # Explained, whether asked or not: then it is in operators that a graph can have.
+        # Always explained: this form has operators that a graph can contain.
         own: Attended = self.self_attention.attend(tokens, key, value, explain=True)  # type: ignore[operator]
         return own, cache._replace(own=(key, value))
 
     def read_memory(self, tokens: Tensor, own: Attended, cache: Cache) -> Decoded:
-        """The rest of `extend`, of the same tokens and what self-attention has made of them."""
+        """The rest of `extend`, from the same tokens and the results of self-attention."""
         return self._read(
             tokens,
             own,
@@ -155,7 +155,7 @@ class DecoderLayer(nn.Module):
     def _read(
         self, tokens: Tensor, own: Attended, cross_attention: Callable[[Tensor], Attended]
     ) -> Decoded:
-        """All that comes after self-attention."""
+        """Run all parts after self-attention."""
         tokens = self.self_norm(tokens + self.dropout(own.output))
         cross = cross_attention(tokens)
         tokens = self.cross_norm(tokens + self.dropout(cross.output))

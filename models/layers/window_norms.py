@@ -1,14 +1,14 @@
-"""What normalises each window around a network, by name.
+"""Norms of windows around a network, by name.
 
 Besides RevIN (`mean` and `last`) these are the scalers of NeuralForecast (Olivares et al., 2022,
 arXiv:2203.10716), with its numbers: a spread of 0 counts as 1, and a millionth is added to all.
-Those that are called local are its `local_scaler_type`, of the package coreforecast, which takes
-them of all rows of a series that it is given: here they are of a window's.
+Names with `local` are its `local_scaler_type`, from the package coreforecast. There the statistics
+are of all given rows of a series, here of a window.
 
 Norms that read gaps have the numbers of Hugging Face's transformers for a `past_observed_mask`:
 centre and spread are those of the observed values, and a zero stands where a value is missing
-(NaN), which is then scaled like any other. A channel without any observation is scaled as one of
-zeros.
+(NaN), which is then scaled like any other. A channel without any observation is scaled like a
+channel of zeros.
 """
 
 # ruff: noqa: ARG002 - a norm by itself needs no statistics
@@ -27,14 +27,14 @@ from typing_extensions import override
 from foretell.models.layers import scales
 from foretell.models.layers.scales import EPSILON, MILLIONTH, InstanceStatistics, without_gaps
 
-# What undoes a norm; each kind has its own.
+# Statistics that undo a norm; each kind has its own.
 Statistics = Any
 
 
 class WindowNorm(nn.Module):
-    """Normalises each window by statistics of its own, and undoes that on what is forecast.
+    """Normalises each window by its own statistics, and undoes that on the forecast.
 
-    By itself it changes nothing, but for zeros where values are missing.
+    The base class only replaces missing values by zeros.
 
     Args:
         reads_gaps: Whether values may be missing, NaN.
@@ -51,11 +51,11 @@ class WindowNorm(nn.Module):
         return self.normalise(known, statistics), statistics
 
     def statistics(self, history: Tensor) -> Statistics:
-        """Of `[batch, context, channels]`."""
+        """Statistics of `[batch, context, channels]`."""
         return None
 
     def normalise(self, series: Tensor, statistics: Statistics) -> Tensor:
-        """Normalise `[batch, time, channels]`, the window itself or what follows it."""
+        """Normalise `[batch, time, channels]`, the window itself or later steps."""
         return series
 
     def reverse(self, forecast: Tensor, statistics: Statistics) -> Tensor:
@@ -65,16 +65,16 @@ class WindowNorm(nn.Module):
     def unwrap(
         self, outputs: Tensor, statistics: Statistics
     ) -> tuple[Tensor, WindowNorm, Statistics]:
-        """Undo a norm within on `[batch, time, channels]`; the outer one and its statistics."""
+        """Undo an inner norm on `[batch, time, channels]`; add the outer norm and statistics."""
         return outputs, self, statistics
 
     def out(self, statistics: Statistics) -> InstanceStatistics | None:
-        """What distributions are shifted and scaled by; None where they stay as they are."""
+        """Shift and scale of distributions; None for neither."""
         return None
 
 
 class Warp(NamedTuple):
-    """What is made of scaled values, and the way back."""
+    """A function of scaled values, and its inverse."""
 
     there: Callable[[Tensor], Tensor]
     back: Callable[[Tensor], Tensor]
@@ -84,9 +84,9 @@ class WindowScaler(WindowNorm):
     """Subtracts a centre of each window and channel, and divides by a spread.
 
     Args:
-        measure: Tells both of a window; gaps are NaN.
-        divisor: What is divided by, for a spread.
-        warp: Follows, if anything does.
+        measure: Measures centre and spread of a window; gaps are NaN.
+        divisor: Makes the divisor from a spread; None for the spread itself.
+        warp: Function that follows, if any.
         reads_gaps: Whether values may be missing.
     """
 
@@ -127,9 +127,9 @@ class InstanceNorm(WindowScaler):
 
     Args:
         channels: Series of the input.
-        centre: What is subtracted: the `mean` of the window or its `last` value.
+        centre: Value that is subtracted: the `mean` of the window or its `last` value.
         affine: Scale and shift each channel with trained parameters.
-        reads_gaps: Whether values may be missing; by the mean then.
+        reads_gaps: Whether values may be missing; the centre is the mean then.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class InstanceNorm(WindowScaler):
 
 
 class DecoupledScaler(WindowScaler):
-    """By mean and standard deviation, with a trained scale and shift on the way out alone.
+    """Scales by mean and standard deviation; only the way out has a trained scale and shift.
 
     Args:
         channels: Series of the input.
@@ -180,11 +180,11 @@ class DecoupledScaler(WindowScaler):
 
 
 class Chain(WindowNorm):
-    """One within another: what the second reads is what the first gives.
+    """One norm within another: the second reads the output of the first.
 
     Args:
-        outer: The first.
-        inner: The second.
+        outer: The first norm.
+        inner: The second norm.
     """
 
     def __init__(self, outer: WindowNorm, inner: WindowNorm) -> None:
@@ -218,7 +218,7 @@ class Chain(WindowNorm):
 _LOWEST = -1
 _SIGNED = Warp(lambda scaled: scaled * 2 + _LOWEST, lambda forecast: (forecast - _LOWEST) / 2)
 _at_least = partial(torch.clamp, min=1e-10)
-# Each is made of how many channels there are, and whether RevIN has trained parameters.
+# Makes a norm from the number of channels, and whether RevIN has trained parameters.
 Build = Callable[[int, bool], WindowNorm]
 WINDOW_NORMS: Mapping[str, Build] = {
     "mean": lambda channels, affine: InstanceNorm(channels, affine=affine),
@@ -236,7 +236,7 @@ WINDOW_NORMS: Mapping[str, Build] = {
     "local-minmax": lambda *_: WindowScaler(scales.extremes, scales.local),
     "identity": lambda *_: WindowNorm(),
 }
-# By the norm of a window without gaps.
+# Norms that read gaps, by the name of the norm without gaps.
 OBSERVED_NORMS: Mapping[str | None, Build] = {
     "mean": lambda channels, affine: InstanceNorm(channels, affine=affine, reads_gaps=True),
     "magnitude": lambda *_: WindowScaler(scales.observed_magnitude, _at_least, reads_gaps=True),
@@ -251,7 +251,7 @@ def takes_affine(names: str) -> bool:
 
 
 def anchors_by_revin(names: str) -> bool:
-    """Whether it is RevIN that shifts and scales distributions."""
+    """Whether RevIN shifts and scales distributions."""
     return names.split("+")[0] in _REVERSIBLE
 
 

@@ -265,5 +265,5 @@ def test_a_map_of_another_shape_is_not_stretched():
 def test_scores_that_are_not_finite_cannot_be_chosen_by():
     scores = np.zeros((1, 2, LAGS, 4))
     scores[..., 1] = -np.inf
-    with pytest.raises(ExportError, match=r"n\.scores: a choice is by finite scores"):
+    with pytest.raises(ExportError, match=r"n\.scores: the scores of a choice must be finite"):
         headroom([BUCKETS], bucketed(scores), bucketed(scores))

@@ -175,7 +175,7 @@ def test_a_graph_must_tell_how_clearly_it_chose(loaded, verified, monkeypatch):
             self.outputs = [name if name != "margin" else "other" for name in self.outputs]
 
     monkeypatch.setattr(verification, "Graph", Silent)
-    with pytest.raises(ExportError, match="no output `margin` tells how clearly"):
+    with pytest.raises(ExportError, match="the graph has no output `margin`"):
         verified("autoformer", own, synthetic(own.info, 8, seed=1))
 
 

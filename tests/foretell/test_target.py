@@ -165,7 +165,7 @@ def test_backtest_is_of_the_targets(made: Path) -> None:
         ({"target": "wind", "bounds": "load=0:"}, "bounds: no channel 'load' is forecast"),
         (
             {"arch": "transformer", "target": "wind", "label": 12, "decoding": "autoregressive"},
-            "decoding: autoregressive decoding reads what it forecasts",
+            "decoding: autoregressive decoding reads its own forecasts",
         ),
     ],
 )

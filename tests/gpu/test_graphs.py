@@ -108,7 +108,7 @@ def test_graphs_in_half_precision(stand_in: Machine, size: Size, precision: str)
 
 def test_what_half_precision_is_not_for_is_left_out(stand_in: Machine) -> None:
     (found,) = check(stand_in, DLINEARS[0], ["float16"])
-    assert found.left_out == "precision: the model has no part that float16 is for"
+    assert found.left_out == "precision: no part of the model can run in float16"
     assert (found.operators, found.faults) == (set(), [])
 
 

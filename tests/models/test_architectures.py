@@ -308,5 +308,5 @@ def test_places_of_channels_in_their_order(targets: tuple[int, ...]) -> None:
 def test_a_decoder_that_reads_its_forecasts_forecasts_all_channels() -> None:
     fields: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 4, "label": 12}
     assert normed("transformer", **fields).config.targets is None
-    with pytest.raises(ValueError, match="autoregressive decoding reads what it forecasts"):
+    with pytest.raises(ValueError, match="autoregressive decoding reads its own forecasts"):
         normed("transformer", targets=(0,), **fields)

@@ -121,7 +121,7 @@ def test_what_forecasts_values_alone_says_so() -> None:
     with pytest.raises(ValidationError, match="head: dlinear forecasts values alone"):
         Plain(channels=1, context=8, horizon=2, head="normal")
     for norm in ("mean", "last+robust"):
-        with pytest.raises(ValidationError, match="affine: with a head, within another norm"):
+        with pytest.raises(ValidationError, match="affine: with a head, RevIN must be"):
             make(head="normal", affine=True, window_norm=norm)
     assert make(head="normal", affine=True, window_norm="identity+mean").head is not None
 
@@ -194,9 +194,12 @@ def test_a_norm_is_undone_on_quantiles_as_on_values() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"head": "quantiles"}, "levels: go with a head of quantiles, and with no other"),
-        ({"head": "normal", "levels": (0.5,)}, "levels: go with a head of quantiles"),
-        ({"head": "implicit-quantiles"}, "levels: go with a head of quantiles"),
+        (
+            {"head": "quantiles"},
+            "levels: a head of quantiles needs them, no other has",
+        ),
+        ({"head": "normal", "levels": (0.5,)}, "levels: a head of quantiles needs them"),
+        ({"head": "implicit-quantiles"}, "levels: a head of quantiles needs them"),
         ({"head": "quantiles", "levels": "0.1,0.9"}, "levels: expected the median, 0.5, among"),
         ({"head": "quantiles", "levels": "0.9,0.5"}, "levels: expected some between 0 and 1, asc"),
     ],
@@ -210,8 +213,8 @@ def test_levels_of_quantiles(fields: dict[str, object], message: str) -> None:
     ("architecture", "fields", "message"),
     [
         ("patchtst", {"decomposition": 3}, "decomposition: with a head, whose parameters are no"),
-        ("transformer", {"decoding": "autoregressive", "label": 8}, "head: with one pass and no"),
-        ("transformer", {"guidance": 0.5}, "head: with one pass and no guidance alone"),
+        ("transformer", {"decoding": "autoregressive", "label": 8}, "head: needs one_pass"),
+        ("transformer", {"guidance": 0.5}, "head: needs one_pass decoding without guidance"),
     ],
 )
 def test_what_has_no_distributions_is_refused(

@@ -15,15 +15,15 @@ from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention, positions
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
-# As the factors of the paper's biases begin.
+# Initial spread of biases, like that of the factors in the paper.
 _SPREAD = 0.01
-# Positions that are summed up before sums of many are.
+# Positions of a chunk, whose sums are computed first.
 _CHUNK = 16
 
 
 @MECHANISMS.add
 class AftFull(MechanismConfig):
-    """Keys weigh by themselves and by the positions of both (Zhai et al., 2021, equation 2).
+    """Weights by keys and by positions of queries and keys (Zhai et al., 2021, equation 2).
 
     A feature reads key `s` at query `t` by `exp(k[s] + w[t, s])`, and the query is a gate. There
     is no product of queries and keys: `w` is learned, for the lengths at hand.
@@ -39,10 +39,10 @@ class AftFull(MechanismConfig):
 
 @MECHANISMS.add
 class AftLocal(MechanismConfig):
-    """The same with biases of near positions; those further away have a bias of 0.
+    """`AftFull` with biases of near positions; distant ones have a bias of 0.
 
     Attributes:
-        window: The distance from which on there is none.
+        window: Distance from which on the bias is 0.
     """
 
     mechanism: Literal["aft-local"] = "aft-local"
@@ -67,7 +67,7 @@ class AftLocal(MechanismConfig):
 
 @MECHANISMS.add
 class AftSimple(MechanismConfig):
-    """Keys weigh by themselves alone, which is linear in the length."""
+    """Weights by keys alone, which is linear in the length."""
 
     mechanism: Literal["aft-simple"] = "aft-simple"
     has_causal: ClassVar[bool] = True
@@ -78,14 +78,14 @@ class AftSimple(MechanismConfig):
 
 
 class AftAttention(HeadedAttention):
-    """Means of values, each feature with weights of its own, behind the gate of the query.
+    """Means of values, each feature with its own weights, gated by the query.
 
     Heads share the biases of positions: they are groups of features, whose mean weights are the
     evidence. No weights are formed that could be dropped in training.
 
     Args:
-        site: Where it is.
-        biased: 1 where positions have a bias, 0 elsewhere, `[query, key]`; None if none has.
+        site: Place of the attention.
+        biased: 1 where positions have a bias, 0 elsewhere, `[query, key]`; None for no biases.
     """
 
     def __init__(self, site: Site, biased: Tensor | None = None) -> None:
@@ -102,7 +102,7 @@ class AftAttention(HeadedAttention):
             mixed = running_mean(key, value) if self.causal else plain_mean(key, value)
             weights = None
             if call.explain:
-                # Which a graph has as a constant, and zeros as an operator.
+                # A graph contains this as a constant; `zeros` would be an operator.
                 none = key.new_full((query.shape[2], key.shape[2]), 0.0)
                 weights = mean(key, value, none, explain=True)[1]
         return Attended(query.sigmoid() * mixed, None if weights is None else Dense(weights))
@@ -114,9 +114,9 @@ def plain_mean(key: Tensor, value: Tensor) -> Tensor:
 
 
 def running_mean(key: Tensor, value: Tensor) -> Tensor:
-    """The same of each position and those before it, linear in the length.
+    """The mean of values by `exp(key)` up to each position, linear in the length.
 
-    Within chunks, and then from chunk to chunk.
+    It is computed within chunks, and then from chunk to chunk.
     """
     heads, length, features = key.shape[1:]
     count = -(-length // _CHUNK)
@@ -135,7 +135,7 @@ def running_mean(key: Tensor, value: Tensor) -> Tensor:
 
 
 class _Sums(NamedTuple):
-    """Sums of exponentials, relative to the largest: later ones do not change what they are."""
+    """Sums of exponentials relative to the largest one, and that one."""
 
     largest: Tensor
     total: Tensor
@@ -143,7 +143,7 @@ class _Sums(NamedTuple):
 
 
 def _run(sums: _Sums) -> _Sums:
-    """Of all positions up to each: twice as many at a time."""
+    """Sums over all positions up to each, by doubling the span."""
     span, length = 1, sums.largest.shape[-2]
     while span < length:
         sums = _joined(sums, _delayed(sums, span))
@@ -152,7 +152,7 @@ def _run(sums: _Sums) -> _Sums:
 
 
 def _delayed(sums: _Sums, steps: int) -> _Sums:
-    """Those of positions so many steps before; nothing where there are none."""
+    """Sums of the positions `steps` earlier; empty before the first."""
     return _Sums(
         *(
             functional.pad(part[..., :-steps, :], (0, 0, steps, 0), value=none)
@@ -162,29 +162,29 @@ def _delayed(sums: _Sums, steps: int) -> _Sums:
 
 
 def _joined(one: _Sums, other: _Sums) -> _Sums:
-    """Of the positions of both; one has some."""
+    """Sums over the positions of both; at least one is not empty."""
     largest = torch.maximum(one.largest, other.largest)
     own, others = (one.largest - largest).exp(), (other.largest - largest).exp()
-    sums = (own * mine + others * theirs for mine, theirs in zip(one[1:], other[1:], strict=True))
+    sums = (own * left + others * right for left, right in zip(one[1:], other[1:], strict=True))
     return _Sums(largest, *sums)
 
 
 def whole_mean(
     key: Tensor, value: Tensor, bias: Tensor, *, explain: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The mean of values by `exp(key + bias)`, without its causal form.
+    """The mean of values by `exp(key + bias)` over all positions.
 
     Args:
         key: `[batch, heads, key, features]`.
-        value: The same shape.
+        value: `[batch, heads, key, features]`.
         bias: `[query, key]`.
         explain: Return the weights as well.
 
     Returns:
-        `[batch, heads, query, features]`, and the mean over the features of a head of what each
-        query read of each key, `[batch, heads, query, key]`.
+        `[batch, heads, query, features]`, and the weights of keys, as means over the features of a
+        head, `[batch, heads, query, key]`.
     """
-    # What either softmax divides by cancels, and neither can overflow.
+    # The divisors of both softmaxes cancel, and neither can overflow.
     by_position, by_key = bias.softmax(dim=-1), key.softmax(dim=-2)
     total = by_position @ by_key
     mixed = by_position @ (by_key * value) / total
@@ -196,11 +196,11 @@ def whole_mean(
 def causal_mean(
     key: Tensor, value: Tensor, bias: Tensor, *, explain: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The same of each position and those before it.
+    """The mean of values by `exp(key + bias)` up to each position.
 
-    In chunks, about as many as a chunk has positions. Those before a query's own chunk are products
-    of exponentials relative to the largest key and the largest bias of what is read; the keys of
-    its own chunk are weighed one by one, together with all of these as one more.
+    There are about as many chunks as a chunk has positions. Chunks before a query's own are read by
+    products of exponentials, relative to the largest key and the largest bias. The keys of its own
+    chunk are weighted one by one, together with all earlier chunks as one more key.
     """
     heads, length, features = key.shape[1:]
     size = isqrt(length)
@@ -211,7 +211,7 @@ def causal_mean(
         functional.pad(part.transpose(-1, -2), (0, padding)).reshape(-1, count, size)
         for part in (key, value)
     )
-    # The first chunk has none before it: it gets itself, and leaves it out again below.
+    # The first chunk has no earlier one: it reads itself here, and `first` removes it below.
     none = bias.new_full((count, count), -inf)
     before = torch.cat([none[:1].triu(1), none.triu()[1:]])
     first = none.triu()[:, :1, None]

@@ -18,18 +18,18 @@ from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, Mech
 
 @MECHANISMS.add
 class Compressed(MechanismConfig):
-    """A softmax over blocks of keys, each of which a convolution has made one of.
+    """A softmax over blocks of keys; a convolution makes one key of each block.
 
-    A causal query reads the blocks before its own, and itself, which has no column in a map: its
-    rows sum to what is not read of itself.
+    A causal query reads the blocks before its own, and itself. Its own key has no column in the
+    map, so rows sum to less than 1.
 
     Attributes:
-        compression: Keys in a block; all are one block where they are fewer.
+        compression: Keys in a block; all keys are one block if they are fewer.
     """
 
     mechanism: Literal["compressed"] = "compressed"
     compression: int = Field(
-        default=3, ge=1, description="How many keys in a row become one, and values likewise."
+        default=3, ge=1, description="Number of consecutive keys, or values, that become one."
     )
 
     has_causal: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class CompressedAttention(HeadedAttention):
     """Attention to a convolution of projected keys and values, its kernel as long as its stride.
 
     Args:
-        site: Where it is.
+        site: Place of the attention.
         compression: Kernel and stride; zeros fill the last block.
     """
 
@@ -60,11 +60,11 @@ class CompressedAttention(HeadedAttention):
         self.compression = compression
         length = site.query.length
         width = self.key.out_features
-        # Of the features of all heads, one step after the other.
+        # Maps from the features of all heads, one step after the other.
         self.of_keys = nn.Linear(compression * width, width)
         self.of_values = nn.Linear(compression * width, width)
         own = torch.arange(length) // compression
-        # Blocks that are not all before a query, of a sequence that reads itself.
+        # Blocks that do not come before the query's own.
         unread = torch.arange(-(-length // compression)) >= own[:, None]
         mask = torch.zeros(unread.shape).masked_fill(unread, float("-inf"))
         self.mask = nn.Buffer(mask, persistent=False) if self.causal else None

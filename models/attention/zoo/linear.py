@@ -1,4 +1,4 @@
-"""Products of features in the place of a softmax: linear in the length.
+"""Products of features instead of a softmax: linear in the length.
 
 Linear attention (Katharopoulos et al., 2020, arXiv:2006.16236), random features (Peng et al., 2021,
 arXiv:2103.02143) and the Performer's FAVOR+ (Choromanski et al., 2020, arXiv:2009.14794).
@@ -21,33 +21,31 @@ from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
-# Smaller features count as this power of e: where all were 0, so would be the sum of the weights.
+# Smaller features count as e to this power: if all were 0, so would be the sum of the weights.
 FLOOR = -20.0
-# Of fewer random directions too many sums of weights are near 0.
+# With fewer random directions too many sums of weights are near 0.
 FEWEST = 32
-# A Performer's features of queries are no less, the largest being 1: no sum of weights is 0.
+# Lower limit of a Performer's features of queries, whose largest is 1: no sum of weights is 0.
 SMALLEST = 1e-20
-# At most so many steps are compared with each other; earlier ones are read by their sum.
+# Steps of a chunk, which are compared with each other; earlier ones are read by their sum.
 CHUNK = 32
 
 Projections = Annotated[
     int | None,
     Field(
         ge=1,
-        description="Random directions that features of a head are made of; by default as many as "
-        "its width asks for.",
+        description="Random directions for features of a head; the default depends on its width.",
     ),
 ]
 
 
 class Features(NamedTuple):
-    """What weights are products of.
+    """Features whose products are the weights.
 
     Attributes:
         query: `[batch, heads, query, features]`.
         key: `[batch, heads, key, features]`.
-        scale: `[batch, heads, key, 1]`, the logarithm of what all features of a key are to be
-            multiplied by; 0 if None.
+        scale: `[batch, heads, key, 1]`, logarithm of a factor of all features of a key; 0 if None.
     """
 
     query: Tensor
@@ -58,18 +56,18 @@ class Features(NamedTuple):
 class FeatureAttention(HeadedAttention):
     """Reads the values by products of features of query and key, divided by the sum of these.
 
-    The products are never all made, but where they are asked for. Half precision is for what is
-    before and after: sums over all steps have too many digits for it.
+    All products are computed only as evidence. The sums are never in half precision, because sums
+    over all steps need more digits.
 
     Attributes:
-        smallest: What the sum of the weights of a query at least counts as, where it may be 0.
+        smallest: Lower limit of the sum of the weights of a query, if it may be 0.
     """
 
     smallest: ClassVar[float | None] = None
 
     @abstractmethod
     def features(self, query: Tensor, key: Tensor) -> Features:
-        """Of queries `[batch, heads, query, width]` and keys `[batch, heads, key, width]`."""
+        """Map queries `[batch, heads, query, width]` and keys `[batch, heads, key, width]`."""
 
     @override
     def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
@@ -80,7 +78,7 @@ class FeatureAttention(HeadedAttention):
                 part.float() if part.itemsize < 4 else part for part in (query, key, value)
             )
             found = self.features(query, key)
-            # The sum of the weights is what they make of ones.
+            # The sum of the weights is their mixture of ones.
             value = functional.pad(value, (0, 1), value=1.0)
             mixer = _causal if self.causal else _mixed
             summed = mixer(found.query, found.key, value, found.scale)
@@ -121,7 +119,7 @@ class LinearAttention(FeatureAttention):
 
 
 def _positive(part: Tensor) -> Tensor:
-    """The elu and 1, without the rounding of that sum."""
+    """`elu + 1` without the rounding of that sum."""
     return part.clamp(FLOOR, 0.0).exp() + part.relu()
 
 
@@ -147,16 +145,15 @@ class RandomFeatureAttention(FeatureAttention):
     """Section 3.1 of the paper, without a gate.
 
     For queries and keys of length 1 a Gaussian kernel is a softmax, and these features are an
-    estimate of it. Weights of few features may be negative: as the published code does, the sum of
-    those of a query counts as 0.1 at least, and where it does they don't sum to 1.
+    estimate of it. Weights of few features may be negative: as in the published code, their sum for
+    a query counts as 0.1 at least, and below that they do not sum to 1.
 
     Args:
-        site: Where it is.
-        features: Random directions; as many as a head is wide if None, and no fewer than 32.
+        site: Place of the attention.
+        features: Random directions; if None, as many as a head is wide, and at least 32.
 
     Attributes:
-        sigma: By what a head multiplies what it projects: how narrow the kernel is along each
-            feature.
+        sigma: Factors of the directions of a head: how narrow the kernel is along each feature.
         projection: `[heads, width, features]`.
     """
 
@@ -186,7 +183,7 @@ class PerformerConfig(MechanismConfig):
 
     Attributes:
         features: Random directions, each of which makes a feature; d ln d of d if None.
-        redraw: After how many steps of training the directions are drawn anew.
+        redraw: Steps of training after which the directions are drawn anew.
     """
 
     mechanism: Literal["performer"] = "performer"
@@ -205,17 +202,17 @@ class PerformerConfig(MechanismConfig):
 class Performer(FeatureAttention):
     """Lemma 1 and section 2.4 of the paper.
 
-    What all features of a query have in common, and all of the keys, cancels out. So of queries the
-    largest exponent is subtracted; of keys each one's own, which its weight puts back.
+    A factor that all features of a query share cancels out, and so does one of all keys. So the
+    largest exponent of each query is subtracted, and that of each key, which `scale` restores.
 
     Args:
-        site: Where it is.
-        config: Its settings. There are d ln d directions in heads of d features if it names none,
-            and no fewer than d.
+        site: Place of the attention.
+        config: Settings of the mechanism. By default there are d ln d directions in heads of d
+            features, and at least d.
 
     Attributes:
         projection: `[width, features]`, of all heads.
-        calls: How many there have been in training.
+        calls: Number of calls in training.
     """
 
     def __init__(self, site: Site, config: PerformerConfig) -> None:
@@ -231,11 +228,11 @@ class Performer(FeatureAttention):
         if self.training and self.redraw is not None:
             self.calls = self.calls + 1
             if self.calls % self.redraw == 0:
-                # What earlier calls keep for their gradients stays as it is.
+                # A new tensor, because earlier calls keep the old one for their gradients.
                 self.projection = orthogonal(*self.projection.shape).to(self.projection)
         query, key = (part * part.shape[-1] ** -0.25 for part in (query, key))
         exponents = query @ self.projection
-        # At least, not added: an exporter takes so small an addend for none.
+        # A minimum and not a sum: an exporter would drop such a small summand.
         query = (
             (exponents - exponents.detach().amax(dim=-1, keepdim=True)).exp().clamp(min=SMALLEST)
         )
@@ -246,7 +243,7 @@ class Performer(FeatureAttention):
 
 
 def orthogonal(width: int, count: int) -> Tensor:
-    """Directions `[width, count]`, orthogonal by blocks, of lengths as normal ones have."""
+    """Directions `[width, count]`, orthogonal by blocks, with the lengths of normal vectors."""
     squares = [torch.linalg.qr(torch.randn(width, width)) for _ in range(-(-count // width))]
     # With these signs all directions are equally likely.
     directions = torch.cat([q * r.diagonal().sign() for q, r in squares], dim=1)[:, :count]
@@ -255,7 +252,7 @@ def orthogonal(width: int, count: int) -> Tensor:
 
 
 def _mixed(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None) -> Tensor:
-    """`[batch, heads, query, width]`, up to a factor for each query, like the next."""
+    """Mixtures `[batch, heads, query, width]`, up to a factor for each query."""
     key = key.transpose(-1, -2)
     if scale is not None:
         key = key * scale.transpose(-1, -2).softmax(dim=-1)
@@ -263,7 +260,7 @@ def _mixed(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None) -> T
 
 
 def _causal(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None) -> Tensor:
-    """The same of what is not later: chunks by themselves, and the sums of those before each."""
+    """Causal mixtures, like `_mixed`: within chunks, and of the sums of earlier chunks."""
     heads, steps = query.shape[1:3]
     count = -(-steps // CHUNK)
     size = -(-steps // count)
@@ -285,14 +282,14 @@ def _causal(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None) -> 
 
 
 def _scaled(query: Tensor, own: Tensor, key: Tensor, value: Tensor, scale: Tensor) -> Tensor:
-    """Chunks of keys that have a scale: each sum is relative to the largest in it."""
-    # A maximum of all keys would be one of later keys: each query has a softmax of the scales in
-    # its chunk up to its own, and of the largest scale before.
+    """Mixtures of chunks whose keys have a scale; each sum is relative to its largest scale."""
+    # A maximum of all keys would include later keys: each query has a softmax of the scales in its
+    # chunk up to its own, and of the largest scale before.
     heads, count, _, width = value.shape[1:]
     later = _later(scale)
     if count == 1:
         return (own * (scale + later).softmax(dim=-1)) @ value
-    # Whatever is subtracted is added elsewhere: no gradient comes of it.
+    # The maximum is subtracted here and added elsewhere, so it needs no gradient.
     most = scale.detach().amax(dim=-1, keepdim=True)
     sums = (key * (scale - most).exp()) @ value
     most = most.reshape(-1, heads, 1, count)
@@ -306,7 +303,7 @@ def _scaled(query: Tensor, own: Tensor, key: Tensor, value: Tensor, scale: Tenso
 
 
 def _later(scale: Tensor, *, itself: bool = False) -> Tensor:
-    """What to add to `[…, 1, key]`, to leave out keys after each query, or itself too."""
+    """Summand of `[…, 1, key]` that leaves out keys after each query, or itself too."""
     steps = scale.shape[-1]
-    # Finite: for the first query there may be none.
+    # Finite, because the first query may have no key.
     return scale.new_full((steps, steps), -1e30).triu(0 if itself else 1)

@@ -20,12 +20,12 @@ class Linformer(MechanismConfig):
     """A softmax over landmarks, learned mixtures of the keys (section 4, equation 7).
 
     Attributes:
-        landmarks: How many there are; as many as keys where those are fewer.
+        landmarks: Number of landmarks; at most the number of keys.
     """
 
     mechanism: Literal["linformer"] = "linformer"
     landmarks: int = Field(
-        default=32, ge=1, description="What keys are summed up in; at most as many as keys."
+        default=32, ge=1, description="Mixtures of keys; at most as many as keys."
     )
 
     @override
@@ -38,7 +38,7 @@ class Linformer(MechanismConfig):
         return (self.stage(name, site._replace(key=key)),)
 
     def count(self, site: Site) -> int:
-        """How many landmarks there are."""
+        """Number of landmarks."""
         return min(self.landmarks, site.key.length)
 
 
@@ -46,14 +46,14 @@ class LinformerAttention(HeadedAttention):
     """`softmax(Q (E K)ᵀ / √d) (F V)`; all heads share E and F, which are learned.
 
     Args:
-        site: It is made for the lengths there alone.
+        site: Place of the attention, whose lengths are fixed.
         landmarks: The rows of E and F.
     """
 
     def __init__(self, site: Site, landmarks: int) -> None:
         super().__init__(site)
         keys = site.key.length
-        # Of variance 1 / landmarks, as in the proof that few of them suffice.
+        # With variance 1 / landmarks, as in the proof that a few landmarks suffice.
         self.of_keys = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
         self.of_values = nn.Parameter(torch.randn(landmarks, keys) * landmarks**-0.5)
 

@@ -17,20 +17,20 @@ from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 from foretell.models.layers.repetition import repeated
 
-# Added to scores: nothing is left of them, and a key of another bucket comes after one's own token.
+# Summands of scores: of a key in another bucket, and of the token itself, which comes last.
 _NEVER, _LAST = -1e30, -1e20
-# Sorted are bucket * length + position as float32, which holds no larger integers exactly.
+# bucket * length + position is sorted in float32, which holds no larger integers exactly.
 _LARGEST = 2**24
 
 
 @MECHANISMS.add
 class ReformerConfig(MechanismConfig):
-    """Tokens read those near them in the order of the buckets that they are hashed to.
+    """Tokens read near tokens in the order of the buckets of a hash.
 
     Attributes:
-        buckets: As many as chunks if not given, and at least 4: one is as large as a chunk.
-        rounds: Hashes by rotations of their own; a token reads what it finds by any of them.
-        chunk: Of the sorted tokens; without a later position to leave out, that is.
+        buckets: Buckets of a hash; by default as many as chunks, and at least 4.
+        rounds: Hashes, each with its own rotation; a token reads keys that any of them finds.
+        chunk: Sorted tokens of a chunk; the causal form has no chunks.
     """
 
     mechanism: Literal["reformer"] = "reformer"
@@ -41,7 +41,7 @@ class ReformerConfig(MechanismConfig):
     )
     rounds: int = Field(default=2, ge=1, description="Hashes, each by a rotation of its own.")
     chunk: int = Field(
-        default=32, ge=1, description="Sorted tokens read those of their chunk and of the last."
+        default=32, ge=1, description="Sorted tokens of a chunk; they read it and the one before."
     )
 
     has_causal: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class ReformerConfig(MechanismConfig):
     @classmethod
     def _even(cls, buckets: int | None) -> int | None:
         if buckets is not None and buckets % 2:
-            raise ValueError("expected an even number: half of them are the others' opposites")
+            raise ValueError("expected an even number: half of the buckets mirror the others")
         return buckets
 
     @override
@@ -76,19 +76,20 @@ class ReformerConfig(MechanismConfig):
 
 
 class Reformer(HeadedAttention):
-    """Softmax over those of a token's bucket that are in its chunk or the one before.
+    """Softmax over keys of a token's bucket that are in its chunk or the one before.
 
-    Equations 3 to 6 of the paper. Queries are the keys as well, which are normalised. A hash is
-    which of [xR; -xR] is largest; tokens are sorted by bucket, then position, and cut in chunks. A
-    round joins the others by its share of all exponentials; a pair that several rounds find counts
-    once. Its own token a query reads only where it finds no other. The rotations R are drawn once.
+    Equations 3 to 6 of the paper. Queries are the keys as well, which are normalised. A hash is the
+    index of the largest of [xR; -xR]; tokens are sorted by bucket, then position, and cut in
+    chunks. Rounds are weighted by their share of all exponentials; a pair that several rounds find
+    counts once. A query reads its own token only if it finds no other. The rotations R are drawn
+    once.
 
-    Causal, a query reads all of its bucket that are not later: where chunks begin depends on later
-    tokens, and with it what the paper's reads.
+    If causal, a query reads all keys of its bucket that are not later. The paper's chunks would
+    depend on later tokens.
 
     Args:
-        site: Where it is.
-        config: Its settings.
+        site: Place of the attention.
+        config: Settings of the mechanism.
     """
 
     def __init__(self, site: Site, config: ReformerConfig) -> None:
@@ -119,7 +120,7 @@ class Reformer(HeadedAttention):
         key, scale = key / norm, norm * key.shape[-1] ** -0.5
         both = torch.cat([self.rotations, -self.rotations], dim=-1)
         hashes = query.detach()[:, :, None] @ both
-        # Not by a maximum, which takes cuDNN.
+        # `topk`, because a maximum needs cuDNN.
         chosen = hashes.topk(1, dim=-1).indices
         bucket = chosen[..., 0].float()
         if self.causal:
@@ -147,7 +148,7 @@ class Reformer(HeadedAttention):
         cells = bucket.gather(-1, order) * (count + 1) + (step // chunk).float()
         cells = cells.gather(-1, place)
 
-        # What is appended has cell 0 and is two before all others: no token reads it.
+        # Padding has cell 0, more than one below all others, so no token reads it.
         parts = torch.cat([key, value, scale, (cells + 3).transpose(2, 3)], dim=-1)
         found = _take(parts, order.flatten(2)).reshape(-1, heads, rounds, time, parts.shape[-1])
         found = functional.pad(found, (0, 0, 0, count * chunk - time))
@@ -161,7 +162,7 @@ class Reformer(HeadedAttention):
         keys, _, scales, query_cells = torch.split(found, sizes, dim=-1)
         near_keys, values, _, key_cells = torch.split(near, sizes, dim=-1)
         scores = keys * scales @ near_keys.transpose(-1, -2)
-        # In the order of a round, whether each of the rounds has a query read a key.
+        # In the order of a round: whether a query reads a key in each of the rounds.
         reads = _reads(query_cells.transpose(-1, -2), key_cells.transpose(-1, -2))
         own = torch.stack([reads[:, :, i, :, i] for i in range(rounds)], dim=2)
         masked = _masked(scores, own)
@@ -177,9 +178,9 @@ class Reformer(HeadedAttention):
         return total[..., :features] / total[..., features:], cells
 
     def _times(self, bucket: Tensor) -> Tensor:
-        """In how many rounds a query shares a bucket with a key that is not later."""
+        """Number of rounds in which a query shares a bucket with a key that is not later."""
         off = bucket[..., None] - torch.arange(2 * self.rotations.shape[-1], device=bucket.device)
-        # A product of ones of each round, which is faster than to compare all pairs.
+        # A product of one-hot buckets, which is faster than comparing all pairs.
         found = (1 - off * off).relu().transpose(2, 3).flatten(3)
         time = bucket.shape[-1]
         return found @ found.transpose(-1, -2) * torch.ones(time, time, device=found.device).tril()
@@ -193,7 +194,7 @@ def _weights(key: Tensor, scale: Tensor, times: Tensor) -> Tensor:
 
 def _reads(query: Tensor, key: Tensor) -> Tensor:
     """1 where a query of a cell reads a key of a cell, else 0."""
-    # Numbers of the cells of one bucket are one more from chunk to chunk, and no others are.
+    # From chunk to chunk, cells of one bucket differ by one, and no others do.
     off = (query - 0.5)[..., :, None] - key[..., None, :]
     return (1.25 - off * off).relu()
 

@@ -23,8 +23,8 @@ class RoutingConfig(MechanismConfig):
     """The queries nearest to the centre of a cluster read the keys nearest to it.
 
     Attributes:
-        clusters: The root of the length if not given, with which a map is smallest.
-        decay: Of centres in training.
+        clusters: Number of clusters; by default the root of the length, which makes maps smallest.
+        decay: Decay of the centres in training.
     """
 
     mechanism: Literal["routing"] = "routing"
@@ -34,7 +34,7 @@ class RoutingConfig(MechanismConfig):
         description="Clusters of queries and keys; the root of the length if not given.",
     )
     decay: float = Field(
-        default=0.999, ge=0, le=1, description="What a step of training leaves of the centres."
+        default=0.999, ge=0, le=1, description="Share of the centres that a step of training keeps."
     )
 
     @override
@@ -57,22 +57,22 @@ class RoutingConfig(MechanismConfig):
         return (self.stage(name, site, choice=((*places, taken), (*places, length))),)
 
     def count(self, site: Site) -> int:
-        """How many clusters there are."""
+        """Number of clusters."""
         return self.clusters or round(math.sqrt(site.key.length))
 
 
 class Routing(HeadedAttention):
     """Softmax within clusters: the w = length / clusters queries and keys nearest to each centre.
 
-    Algorithm 1 of the paper. Near is what has a large product with the centre, queries and keys
-    being made of length 1. A token that several clusters take gets the mean of what they give, and
-    one that none takes gets 0. In training centres follow the mean of what is nearest to them.
+    Algorithm 1 of the paper. Vectors are near if their product with the centre is large; queries
+    and keys have length 1 here. A token in several clusters gets the mean of their outputs, and a
+    token in no cluster gets 0. In training, centres follow the mean of the vectors nearest to them.
 
-    Which tokens are the w nearest depends on later ones, so there is no causal form.
+    The w nearest tokens depend on later ones, so there is no causal form.
 
     Args:
-        site: Where it is.
-        config: Its settings.
+        site: Place of the attention.
+        config: Settings of the mechanism.
     """
 
     def __init__(self, site: Site, config: RoutingConfig) -> None:
@@ -101,7 +101,7 @@ class Routing(HeadedAttention):
         )
         weights = (queries @ keys.transpose(-1, -2) * features**-0.5).softmax(dim=-1)
         mixed = self.drop(weights) @ values
-        # How many clusters have a query is summed next to what they give it.
+        # The number of clusters of a query is summed beside their outputs.
         found = functional.pad(mixed, (0, 1), value=1).reshape(
             -1, heads, count * taken, features + 1
         )
@@ -119,22 +119,22 @@ class Routing(HeadedAttention):
         return Attended(output, Dense(read / times, chosen, near))
 
     def _follow(self, units: Tensor, near: Tensor) -> None:
-        """Move the centres to the mean of what is nearest to them."""
+        """Move the centres towards the mean of the vectors nearest to them."""
         nearest = functional.one_hot(near.argmax(dim=2), near.shape[2]).to(units.dtype)
         total = (nearest.transpose(-1, -2) @ units).sum(dim=0)
-        # Of no tokens the mean is 0: such a centre stays where it is.
+        # A centre without tokens stays where it is.
         moved = nearest.sum(dim=(0, 2))[..., None] > 0
         means = torch.where(moved, _unit(total), self.centres)
         self.centres.lerp_(means.to(self.centres.dtype), 1 - self.decay)
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """The same of length 1, `[…, features]`."""
+    """Vectors `[…, features]` scaled to length 1."""
     # Squares may be more than half precision holds.
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return vectors / (vectors * vectors).sum(dim=-1, keepdim=True).clamp_min(1e-24).sqrt()
 
 
 def _zeros(like: Tensor, features: int) -> Tensor:
-    """`[…, n]` to `[…, features]`."""
+    """Zeros `[…, features]` like `[…, n]`."""
     return torch.zeros_like(like[..., :1]).expand(*like.shape[:-1], features)

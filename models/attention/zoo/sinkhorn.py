@@ -1,4 +1,4 @@
-"""Attention to a block of steps and one that is sorted there (arXiv:2002.11296)."""
+"""Attention to a block of steps and to a sorted block (arXiv:2002.11296)."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from foretell.models.attention.evidence import Dense
 from foretell.models.attention.heads import HeadedAttention
 from foretell.models.attention.mechanism import MECHANISMS, Attended, Call, MechanismConfig, Site
 
-# Added to scores: nothing is left of them.
+# Summand of the scores of keys that are not read.
 _NEVER = -1e30
 
 
 @MECHANISMS.add
 class SinkhornConfig(MechanismConfig):
-    """Blocks read themselves and a mixture of blocks that a small net sorts there.
+    """Blocks read themselves and a mixture of blocks that a small net sorts to them.
 
     Attributes:
-        block: About the root of the length if not given, and a divisor of it if one is near.
+        block: Steps of a block; by default a divisor of the length near its root, or the root.
         iterations: Times that rows and columns of the permutation are normalised.
-        temperature: What scores of blocks are divided by.
+        temperature: Divisor of the scores of blocks.
     """
 
     mechanism: Literal["sinkhorn"] = "sinkhorn"
     block: int | None = Field(
-        default=None, ge=1, description="Steps of a block; about the root of them if not given."
+        default=None, ge=1, description="Steps of a block; about the root of all if not given."
     )
     iterations: int = Field(
         default=5, ge=1, description="Times that a permutation of blocks is normalised."
     )
     temperature: float = Field(
-        default=0.75, gt=0, description="What the scores of a permutation are divided by."
+        default=0.75, gt=0, description="Divisor of the scores of a permutation."
     )
 
     has_causal: ClassVar[bool] = True
@@ -62,21 +62,21 @@ def _block(length: int) -> int:
 
 
 class Sinkhorn(HeadedAttention):
-    """Softmax over the keys of a query's block and those that are sorted to it.
+    """Softmax over the keys of a query's block and keys that are sorted to it.
 
-    Section 3 of the paper. Of each head, a net of two layers scores blocks by the sums of their
-    queries and keys. Rows and columns are normalised by turns in the logarithm, which makes the
+    Section 3 of the paper. In each head, a net of two layers scores blocks by the sums of their
+    queries and keys. Rows and columns are normalised in turn in the logarithm, which makes the
     scores a soft permutation; Gumbel noise is added in training. A step of a sorted block is the
-    mixture of the steps at its place in all blocks; steps that are appended to the last one have no
-    part in it, and it counts as much less.
+    mixture of the steps at its place in all blocks; steps that pad the last block have no part in
+    it, which lowers its weight.
 
-    Causal, a block's sums are those of all steps before it, and what is sorted are blocks before
-    it; the first has none. A column is normalised by the rows up to each, since others would tell
-    of later steps, and rows come last, so that they sum to 1.
+    If causal, a block's sums are over all steps before it, and only earlier blocks are sorted to
+    it; the first block has none. A column is normalised by the rows up to each, since others depend
+    on later steps. Rows come last, so that they sum to 1.
 
     Args:
-        site: Where it is.
-        config: Its settings.
+        site: Place of the attention.
+        config: Settings of the mechanism.
     """
 
     def __init__(self, site: Site, config: SinkhornConfig) -> None:
@@ -93,7 +93,7 @@ class Sinkhorn(HeadedAttention):
         if self.causal:
             hidden[0, :, :block] = 1
             hidden[..., block:] += torch.ones(block, block).triu(1)
-        # Of sorted keys, then of a block's own; added to scores.
+        # Mask of sorted keys, then of a block's own keys; added to scores.
         self.mask = nn.Buffer(_NEVER * hidden, persistent=False)
         self.present = nn.Buffer((~absent[:, 0]).float(), persistent=False)
         self.before = nn.Buffer(torch.ones(blocks, blocks).tril(-1), persistent=False)
@@ -111,10 +111,10 @@ class Sinkhorn(HeadedAttention):
         sorted_keys, sorted_values = (
             (moved @ each.flatten(3)).reshape(each.shape) for each in (keys, values)
         )
-        # Blocks that come before another have no appended steps.
+        # Only the last block is padded, and no causal query reads it as a sorted block.
         partly = appended > 0 and not self.causal
         if partly:
-            # How much of a sorted step is of real ones.
+            # Share of real steps in a sorted step.
             share = moved @ self.present / moved.sum(dim=-1, keepdim=True)
             sorted_keys = sorted_keys / share.clamp_min(1e-30)[..., None]
         scores = queries @ torch.cat([sorted_keys, keys], dim=3).transpose(-1, -2)
@@ -130,7 +130,7 @@ class Sinkhorn(HeadedAttention):
         return Attended(output, evidence)
 
     def _permutation(self, sums: Tensor) -> Tensor:
-        """What is sorted where, softly, `[batch, heads, to, from]`."""
+        """Soft permutation of blocks, `[batch, heads, to, from]`."""
         if self.causal:
             sums = self.before @ sums
         scores: Tensor = self.sort(self.hidden(sums).relu())
@@ -143,7 +143,7 @@ class Sinkhorn(HeadedAttention):
             return scores.exp()
         later = _NEVER * (1 - self.before)
         itself = torch.eye(len(later), dtype=later.dtype, device=later.device)
-        # A column for each row that it ends with.
+        # A column for each row at which it ends.
         ends = (later - _NEVER * itself)[:, :, None]
         for _ in range(self.config.iterations):
             columns = (scores + later)[:, :, None] + ends

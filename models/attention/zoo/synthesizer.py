@@ -1,4 +1,4 @@
-"""Synthesizers: weights that no query and key make (Tay et al., 2020, arXiv:2005.00743)."""
+"""Synthesizers: weights without queries and keys (Tay et al., 2020, arXiv:2005.00743)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class RandomSynthesizerConfig(MechanismConfig):
     """Weights are parameters, the same for all windows (section 3.1, "Random" and "Factorized").
 
     Attributes:
-        rank: Of the scores, a product of two tables then; None for one whole table.
+        rank: Rank of the scores, as a product of two tables; None for one whole table.
     """
 
     mechanism: Literal["synthesizer-random"] = "synthesizer-random"
     rank: int | None = Field(
-        default=None, ge=1, description="Of a table of scores; a whole table if not given."
+        default=None, ge=1, description="Rank of a table of scores; a whole table if not given."
     )
 
     has_causal: ClassVar[bool] = True
@@ -57,10 +57,10 @@ class DenseSynthesizerConfig(MechanismConfig):
 
 
 class Synthesizer(Heads):
-    """A softmax of scores that know nothing of the keys mixes the heads' values.
+    """Mixes the heads' values by a softmax of scores that do not depend on keys.
 
     Args:
-        site: Its lengths are those of all that it is called with.
+        site: Place of the attention, whose lengths are fixed.
     """
 
     def __init__(self, site: Site) -> None:
@@ -69,7 +69,7 @@ class Synthesizer(Heads):
         self.value = nn.Linear(site.d_model, width)
         self.out = nn.Linear(width, site.d_model)
         lengths = site.query.length, site.key.length
-        # A row is of one token or none, so leaving out later keys is all that causality takes.
+        # A row depends on at most one token, so leaving out later keys makes it causal.
         later = torch.full(lengths, -math.inf).triu(1) if site.causal else None
         self.later = None if later is None else nn.Buffer(later, persistent=False)
 
@@ -101,7 +101,7 @@ class RandomSynthesizer(Synthesizer):
     """Scores are a table `[heads, query, key]`, or `left @ right` of a rank.
 
     Args:
-        site: As of `Synthesizer`.
+        site: As in `Synthesizer`.
         rank: None for the whole table.
     """
 
@@ -121,19 +121,19 @@ class RandomSynthesizer(Synthesizer):
 
 
 class DenseSynthesizer(Synthesizer):
-    """Scores are `relu(token @ hidden) @ net`, of each head by itself (equation 2).
+    """Scores are `relu(token @ hidden) @ net`, for each head by itself (equation 2).
 
     Factorised, `net` gives two lists a and b, and key `i * len(b) + j` scores `a[i] * b[j]`.
 
     Args:
-        site: As of `Synthesizer`.
-        factorised: Whether it is.
+        site: As in `Synthesizer`.
+        factorised: Whether `net` gives two lists.
     """
 
     def __init__(self, site: Site, *, factorised: bool) -> None:
         super().__init__(site)
         self.keys = site.key.length
-        # As short as two lists can be whose products are enough for all keys.
+        # The shortest two lists whose products suffice for all keys.
         first = math.ceil(math.sqrt(self.keys))
         self.lists = (first, math.ceil(self.keys / first)) if factorised else (self.keys,)
         features, scores = site.head_width, sum(self.lists)

@@ -1,4 +1,4 @@
-"""Tokens mixed as wholes, by functions of their positions: without queries, keys and heads."""
+"""Mixing of whole tokens along their positions, without queries, keys and heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismC
 class TokenMixing(MechanismConfig):
     """Mixes all tokens of a layer of an encoder."""
 
-    # Outputs are no weighted means of values, so there are no weights to show.
+    # Outputs are not weighted means of values, so there are no weights to show.
     form: ClassVar[Form] = "none"
 
     @override
@@ -27,7 +27,7 @@ class TokenMixing(MechanismConfig):
         if site.width not in (None, site.d_model):
             raise ValueError(f"attention: {self.mechanism} mixes whole tokens, not those of heads")
         if site.query != site.key:
-            raise ValueError(f"attention: {self.mechanism} is among the tokens themselves")
+            raise ValueError(f"attention: {self.mechanism} is for self-attention alone")
 
 
 @MECHANISMS.add

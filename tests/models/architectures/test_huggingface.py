@@ -145,7 +145,7 @@ def test_lags_are_read_of_text() -> None:
         (
             "patchtst",
             {"channel_attention": True, "attention": "linear"},
-            "channel_attention: of softmax alone",
+            "channel_attention: needs softmax",
         ),
         (
             "patchtst",

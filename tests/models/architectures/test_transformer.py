@@ -186,7 +186,7 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
             "decoding_chunk: 70 chunks of 1 steps are more than 64",
         ),
         ({"feeding": "free"}, "feeding: only autoregressive"),
-        ({**CHUNKED, "causal": False}, "causal: autoregressive decoding knows no later steps"),
+        ({**CHUNKED, "causal": False}, "causal: autoregressive decoding is always causal"),
     ],
 )
 def test_decoding_that_cannot_be(

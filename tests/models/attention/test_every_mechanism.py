@@ -211,7 +211,7 @@ UNION = {"mechanism": "union", **OTHERS["union"]}
             for name in ("fourier", "mlp")
         ),
         *(
-            (name, CROSS, f"attention: {name} is among the tokens themselves")
+            (name, CROSS, f"attention: {name} is for self-attention alone")
             for name in ("fourier", "mlp")
         ),
         ("softmax", STEPS._replace(heads=3), "heads: 3 heads do not divide d_model 8"),
@@ -229,7 +229,7 @@ UNION = {"mechanism": "union", **OTHERS["union"]}
         ),
         ({"mechanism": "autocorrelation", "factor": 9}, STEPS, "factor: 9 keeps 28 of the 24 lags"),
         ("aft-local", MIXED, "attention: channels have no order that aft-local needs"),
-        ("rotary", MIXED, "attention: steps are at no distance from channels"),
+        ("rotary", MIXED, "attention: no distance of steps and channels"),
         (
             "rotary",
             STEPS._replace(width=6),

@@ -211,7 +211,7 @@ def test_what_others_have_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["local", "softmax"], "patterns\n.*softmax is no pattern of keys that a . can join"),
+        (["local", "softmax"], "patterns\n.*softmax is not a pattern of keys, so . cannot join it"),
         (["local"], "at least 2 items"),
     ],
 )
