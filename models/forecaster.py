@@ -201,7 +201,7 @@ class ForecasterConfig(BaseModel):
 
     @property
     def observed_steps(self) -> int | None:
-        """Last steps, one of which must have a value in each channel, if a model reads gaps.
+        """Number of last steps in which each channel must have a value, if a model reads gaps.
 
         All other values of a history may be missing (NaN). None if the model needs all values.
         """

@@ -132,9 +132,7 @@ class StepEmbedding(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def placed(self, features: Tensor, first: int) -> Tensor:
-        """Tokens `[batch, time, d_model]`, which may still lack values, from a step of the encoder
-        on.
-        """
+        """Tokens `[batch, time, d_model]` from a step of the encoder on, before later values."""
         positions = self.positions[first : first + features.shape[1]]
         return self.value(features) + positions  # type: ignore[no-any-return]
 

@@ -144,7 +144,7 @@ SCALE = "minimum_scale 0.1: models with 1e-10 are read"
         ("means", {"lags_sequence": [0, 1]}, "lags_sequence.0 0: Input should be greater than"),
         ("means", {"lags_sequence": []}, "lags_sequence []: List should have at least 1 item"),
         ("means", {"prediction_length": None}, "prediction_length None: Input should be a valid"),
-        ("means", {"prediction_length": 65}, "horizon: 65 steps, each of which is decoded by its"),
+        ("means", {"prediction_length": 65}, "horizon: 65 steps, which are decoded one by one"),
         ("means", {"decoder_attention_heads": 3}, "heads: 3 heads do not divide d_model 16"),
         ("means", {"num_parallel_samples": -1}, "num_parallel_samples -1: Input should be greater"),
         ("means", {"minimum_scale": 0.1}, SCALE),

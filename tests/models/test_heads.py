@@ -212,7 +212,7 @@ def test_levels_of_quantiles(fields: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("architecture", "fields", "message"),
     [
-        ("patchtst", {"decomposition": 3}, "decomposition: with a head, whose parameters are no"),
+        ("patchtst", {"decomposition": 3}, "decomposition: excludes a head"),
         ("transformer", {"decoding": "autoregressive", "label": 8}, "head: needs one_pass"),
         ("transformer", {"guidance": 0.5}, "head: needs one_pass decoding without guidance"),
     ],

@@ -158,7 +158,7 @@ def test_lags_are_read_of_text() -> None:
         (
             "time-series-transformer",
             {"horizon": 65},
-            "horizon: 65 steps, each of which is decoded by itself, are more than 64",
+            "horizon: 65 steps, which are decoded one by one, are more than the 64",
         ),
         ("time-series-transformer", {"attention": "linear"}, "linear has no cache, which decoding"),
         ("time-series-transformer", {"decoder_heads": 3}, "3 heads do not divide d_model 8"),

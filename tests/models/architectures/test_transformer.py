@@ -183,7 +183,7 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
         ),
         (
             {**CHUNKED, "decoding_chunk": 1, "horizon": 70, "label": 0},
-            "decoding_chunk: 70 chunks of 1 steps are more than 64",
+            "decoding_chunk: 70 chunks of 1 steps are more than the 64",
         ),
         ({"feeding": "free"}, "feeding: only autoregressive"),
         ({**CHUNKED, "causal": False}, "causal: autoregressive decoding is always causal"),
