@@ -1,9 +1,9 @@
 """The operators that CUDA has kernels for, and so the devices that may serve a graph.
 
 An operator without one would run on the CPU, with copies in between, and rule out CUDA graphs: such
-a graph is for CPUs alone. Kernels are bound to versions of an operator and to types, so the list
-holds the operators that graphs use, each looked up in the kernels that onnxruntime 1.31 registers
-for opset 23 (docs/OperatorKernels.md in its repository).
+a graph is for CPUs alone. Kernels are bound to versions of an operator and to types. So the list
+holds the operators that graphs use, from the kernels that onnxruntime 1.31 registers for opset 23
+(docs/OperatorKernels.md in its repository).
 
 No cuDNN is needed. Where the axes decide that, they are checked: CUDA computes the mean over the
 first or the last axes itself, and leaves a mean over an inner axis to cuDNN, like every minimum and

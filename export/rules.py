@@ -18,20 +18,20 @@ In float32
   more than `ROUNDING` times the largest score does not count as rounding, so a wrong graph cannot
   exclude windows. At most half of the windows may be excluded;
 - an adversarial window is compared likewise, unless torch's own float32 chooses differently. A
-  model may amplify rounding there without bound: a graph may be `slack` times as wrong as torch's
-  own float32, in its forecast if that is more than the tolerance, and in a score if that is more
-  than `ROUNDING`;
-- on natural windows a forecast or a weight may likewise be `slack` times as wrong as torch's own
-  float32, but by `ROUNDING` at most: weights that may be negative are divided by their sum, which
+  model may amplify rounding there without bound. So the error of a graph may be `slack` times that
+  of torch's own float32: in its forecast if that is more than the tolerance, in a score if that is
+  more than `ROUNDING`;
+- on natural windows the error of a forecast or a weight may also be `slack` times that of torch's
+  own float32, but at most `ROUNDING`. Weights that may be negative are divided by their sum, which
   may be near 0.
 
 In half precision
 
-- a forecast errs by a few roundings, of operands and of results, and a weight by the rounding of
-  its score, which is as many times larger as scores are: the tolerances are 8 and 32 units in the
-  last place of a number below 1;
-- choices that differ are an error of the precision, not of the graph. Their share is a check of its
-  own on natural windows, and the other windows are compared;
+- a forecast errs by a few roundings of operands and of results. A weight errs by the rounding of
+  its score, which grows with the score. The tolerances are 8 and 32 units in the last place of a
+  number below 1;
+- choices that differ are an error of the precision, not of the graph. Their share on natural
+  windows has a check of its own, and the other windows are compared;
 - on adversarial windows the error may exceed that of torch's own float32 by the ratio of the units
   in the last place.
 

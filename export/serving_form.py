@@ -39,9 +39,9 @@ class ServingForm(nn.Module):
     Attributes:
         explains: Whether the model computes its attention, even if that is not an output.
 
-    A model that makes discrete choices has one more output, `margin` `[batch]`: how clear the least
-    clear of them was (`smallest_margin`), and 0 where a seasonal norm makes rounding errors so
-    large that a forecast shows them (`clearness_of_norms`). A model with a head has `distribution`
+    A model that makes discrete choices has one more output, `margin` `[batch]`: that of its least
+    clear choice (`smallest_margin`). It is 0 if a seasonal norm amplifies rounding errors so much
+    that a forecast shows them (`clearness_of_norms`). A model with a head has `distribution`
     `[batch, horizon, targets, parameters]` after the forecast. The forecast is its mean, and only
     the forecast is bounded.
     """

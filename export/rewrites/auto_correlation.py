@@ -36,8 +36,8 @@ class ServedAutoCorrelation(nn.Module):
 
     - The FFT becomes a `Correlator`, an exact form of the same sums.
     - Query and key projection become one: `query . key` is `tokens . (Wq' Wk source)`. The query's
-      bias shifts all lags by the same amount, which changes neither their order nor the softmax,
-      and so does the key's, unless the source is continued by zeros, which have no bias.
+      bias shifts all lags by the same amount, which changes neither their order nor the softmax. So
+      does the key's, unless the source is padded with zeros, which have no bias.
     - Value and output projection become one: the lags are the same for all features.
     - The tokens' mean over time is taken out first. That shifts all lags equally as well, but in
       float32 a large offset would drown the differences between lags. As the lags' weights sum to

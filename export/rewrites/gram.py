@@ -14,9 +14,9 @@ class GramCorrelator(Correlator):
     """Sums the circular diagonals of the Gram matrix, and mixes by a circulant matrix.
 
     Equal because the correlation at lag l is by definition the sum of a circular diagonal of `key @
-    query.T`. Its entries are never moved: read in rows of `length + 1`, entry `[t, t + l]` comes to
-    stand in column l where it lies right of the main diagonal, and in column l + 1 where it has
-    wrapped around; a mask separates these.
+    query.T`. Its entries are never moved. In rows of `length + 1`, entry `[t, t + l]` is in column
+    l if it lies right of the main diagonal, and in column l + 1 if it has wrapped around. A mask
+    separates these.
 
     The circulant matrix is the lags' weights repeated, read in rows of `2 * length - 1`: each row
     starts one step before where the one above does.

@@ -5,10 +5,9 @@ arXiv:2203.10716), with its numbers: a spread of 0 counts as 1, and a millionth 
 Names with `local` are its `local_scaler_type`, from the package coreforecast. There the statistics
 are of all given rows of a series, here of a window.
 
-Norms that read gaps have the numbers of Hugging Face's transformers for a `past_observed_mask`:
-centre and spread are those of the observed values, and a zero stands where a value is missing
-(NaN), which is then scaled like any other. A channel without any observation is scaled like a
-channel of zeros.
+Norms that read gaps have the numbers of Hugging Face's transformers for a `past_observed_mask`.
+Centre and spread are those of the observed values. A missing value (NaN) becomes a zero, which is
+then scaled like any other. A channel without any observation is scaled like a channel of zeros.
 """
 
 # ruff: noqa: ARG002 - a norm by itself needs no statistics
