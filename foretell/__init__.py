@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "Client"]
 
-# onnxruntime reads this once, when it is imported, and would then send telemetry to its maker.
+# onnxruntime reads this when it is imported, and sends telemetry to its maker unless it is set.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> object:
-    # Not before it is asked for: a server needs none of what the client imports.
+    # Imported on use: a server does not need the client's imports.
     if name in __all__:
         return getattr(import_module("foretell.client"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

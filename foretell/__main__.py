@@ -52,7 +52,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; the exit code is 2 for bad input."""
     _open_closed_streams()
-    # Read when torch is loaded: threads that wait spinning starve each other on shared cores.
+    # torch reads this when it is loaded. Threads that spin while they wait starve each other.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         cli()
@@ -64,17 +64,17 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Opens `/dev/null` for each standard stream that whoever started this process has closed.
+    """Open `/dev/null` for each standard stream that is closed.
 
-    Otherwise a socket or a file would get its number, and what is printed would go there.
+    Otherwise a socket or a file would get its descriptor, and receive what is printed.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free: that of the stream.
+            # `open` takes the lowest free descriptor, which is the stream's.
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - stays open
 
 
-# By module, where it is not one of training's: what brings it.
+# The extra that installs a module; others are in the extra `train`.
 _BASE = ("httpx", "pandas")
 _SERVE = (
     *("backports", "fastapi", "flatbuffers", "httptools", "onnxruntime", "orjson"),

@@ -1,1 +1,1 @@
-"""One module a subcommand, each with a click command named `command`; imported when it is run."""
+"""One module for each subcommand, with a click command named `command`; imported on use."""

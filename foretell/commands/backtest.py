@@ -1,4 +1,4 @@
-"""`foretell backtest`: what a model would have forecast on one's own data."""
+"""`foretell backtest`: the errors that a model would have made on a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LISTED = 30
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.2,
     show_default=True,
-    help="Of the rows of every series, at its end, that are forecast.",
+    help="Share of each series, at its end, that is forecast.",
 )
 @click.option(
     "--stride",
@@ -81,8 +81,8 @@ def command(
     print_notes(panel.notes)
     if saw(subject, panel, share):
         click.echo(
-            f"warning: {subject.name} learnt from some of these rows; with a --share of its "
-            "test split the errors are those of rows it has not seen",
+            f"warning: {subject.name} was trained on some of these rows, so its errors may be too "
+            "small; set --share to the share of its test split",
             err=True,
         )
     found = backtest(subject, panel, share=share, stride=stride)
@@ -102,7 +102,7 @@ def command(
 
 
 def _print(found: Backtest) -> None:
-    """One table: a row a channel, errors of all forecasters and what the intervals held."""
+    """Print a row for each channel: errors of all forecasters and coverage of the intervals."""
     from foretell.terminal.tables import Facts, errors, show
 
     first, last = (time.astype("M8[s]") for time in (found.first, found.last))

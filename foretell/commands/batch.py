@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command(
     "batch",
     cls=Command,
-    resumed="goes on with what is left",
+    resumed="continues with what is left",
     short_help="Forecast all series of a large table.",
 )
 @click.argument("source", metavar="INPUT")
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     required=True,
-    help="A bundle's folder, or that of a model: its newest version, or another one by @VERSION; "
-    "or the URL of either in object storage.",
+    help="Folder of a bundle, or of a model for its newest version (MODEL@VERSION for another); or "
+    "the URL of either in object storage.",
 )
 @click.option(
     "--cache",
     type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
-    help="Where models of object storage are kept; ~/.cache/foretell by default.",
+    help="Folder for models fetched from object storage; ~/.cache/foretell by default.",
 )
 @horizon_option
 @levels_option
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
     type=click.Choice(get_args(Missing)),
     default="error",
     show_default=True,
-    help="What becomes of missing values: the series is rejected, or they are filled in, or left "
-    "out by mask of a model that reads gaps.",
+    help="How to treat missing values: reject the series, fill them in, or (models that read gaps) "
+    "mask them.",
 )
-@click.option("--id-column", default="unique_id", show_default=True, help="Names the series.")
-@click.option("--time-column", default="ds", show_default=True, help="Holds the times.")
+@click.option("--id-column", default="unique_id", show_default=True, help="Column of series names.")
+@click.option("--time-column", default="ds", show_default=True, help="Column of timestamps.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="Where the model runs.",
+    help="Device that runs the model.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes; one a GPU by default, or else one a core.",
+    help="Number of processes; by default one per GPU, or per core without GPUs.",
 )
 @click.option(
     "--ray",
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="local",
     envvar="RAY_ADDRESS",
-    help="Run on a cluster of Ray, which needs the extra ray; one of this machine without ADDRESS.",
+    help="Run on the Ray cluster at ADDRESS, or on a local one (extra ray).",
 )
 @click.option(
     "--part-rows",
     type=click.IntRange(min=1),
     default=4 * 1024 * 1024,
     show_default=True,
-    help="Rows of INPUT behind a file of OUTPUT, about; the last files have fewer.",
+    help="Approximate rows of INPUT for each file of OUTPUT; the last files have fewer.",
 )
 def command(
     source: str,
@@ -92,17 +92,17 @@ def command(
 ) -> None:
     """Forecast all series of the table INPUT into OUTPUT/forecasts, on all cores.
 
-    INPUT is a Parquet or CSV file, or a folder of them: rows in order of series and time, in
-    columns unique_id, ds and the model's channels (y, where it has one). Series that cannot be
-    forecast go to OUTPUT/rejected, with the reason. The same command goes on where it was
-    interrupted.
+    INPUT is a Parquet or CSV file, or a folder of them. Its rows are sorted by series and time. Its
+    columns are unique_id, ds and the model's channels (y if the model has one). Series that cannot
+    be forecast go to OUTPUT/rejected, with the reason. To resume an interrupted run, repeat the
+    command.
     """
     from foretell.batch import workers as processes
 
-    # As an interrupt: what is begun is tidied up.
+    # SIGTERM is handled as an interrupt, which cleans up unfinished parts.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if ray is None:
-        # First of all: what workers import takes as long as what this process does.
+        # Workers import in parallel with this process.
         processes.begin()
 
     from foretell.batch.prepare import Task
@@ -128,12 +128,12 @@ def command(
     with _bar() as progress:
         most = processes.workers_of(task.device, workers)
         summary = forecast_table(task, execute, progress, part_rows, most)
-    click.echo(_told(summary, target))
+    click.echo(_last_line(summary, target))
 
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar of rows with the time left, on stderr where that is a terminal."""
+    """Progress bar of rows with the time left, on stderr if it is a terminal."""
     from rich import progress
     from rich.console import Console
 
@@ -151,15 +151,14 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, rows: bars.update(bar, completed=done, total=rows)
 
 
-def _told(summary: Summary, target: str) -> str:
-    """The last line."""
+def _last_line(summary: Summary, target: str) -> str:
     counts, new = summary.counts, sum(summary.counts) - summary.before
-    told = f"{counts.forecast:,} series forecast in {target}"
+    line = f"{counts.forecast:,} series forecast in {target}"
     if counts.rejected:
-        told += f", {counts.rejected:,} in {target}/rejected"
+        line += f", {counts.rejected:,} in {target}/rejected"
     if summary.before:
-        told += f"; {summary.before:,} of them before"
-    return told + (
+        line += f"; {summary.before:,} of them before"
+    return line + (
         f"; {new:,} in {summary.seconds:,.1f} s, {new / summary.seconds:,.0f} series/s"
         if new
         else ""

@@ -31,7 +31,7 @@ class Command(click.Command):
     """A command that exits with 2 and one line on stderr after an error of foretell or the OS.
 
     Args:
-        resumed: What the same command does after an interrupt, for the message; None if nothing.
+        resumed: Verb phrase for the message after an interrupt, if repeating the command resumes.
     """
 
     def __init__(self, *given: Any, resumed: str | None = None, **described: Any) -> None:  # noqa: ANN401
@@ -51,7 +51,7 @@ class Command(click.Command):
             if type(error).__module__.startswith("foretell."):
                 problem = str(error)
             elif isinstance(error, OSError):
-                # A copy names two files: it fails at the second, which is written.
+                # An error of a copy names two files; the second is the one being written.
                 file = error.filename2 or error.filename
                 problem = f"{file}: " * bool(file) + (error.strerror or str(error))
             else:

@@ -19,13 +19,13 @@ _ARCHITECTURES: tuple[str, ...] = ("patchtst", "transformer", "autoformer")
     default=".demo",
     show_default=True,
     type=NEW_FOLDER,
-    help="Gets the data, the checkpoints and the repository; what is there is kept.",
+    help="Folder for data, checkpoints and repository; existing files are kept.",
 )
 def command(folder: Path) -> None:
     """Train PatchTST, Transformer and Autoformer on a year of hourly weather and export them."""
     from foretell.bundle import layout
 
-    # A finished demo is known by its folders: importing torch would take seconds.
+    # The folders show that the demo is finished; importing torch would take seconds.
     if all(layout.versions(folder / "repository", name) for name in _ARCHITECTURES):
         click.echo(f"the demo's bundles are in {folder / 'repository'}")
         return

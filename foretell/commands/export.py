@@ -22,41 +22,41 @@ from foretell.errors import RefusedError
     "--out",
     "repository",
     type=NEW_FOLDER,
-    help="Folder of bundles that `foretell serve` serves; made if it does not exist.",
+    help="Repository for `foretell serve`; created if missing.",
 )
-@click.option("--name", help="The served name; the checkpoint folder's by default.")
-@click.option("--model-version", help="A whole number; the one after the newest by default.")
-@click.option("--data", type=FILE, help="Table to verify on; the one it was trained on by default.")
+@click.option("--name", help="Served name; the checkpoint folder's name by default.")
+@click.option("--model-version", help="Integer version; the newest plus one by default.")
+@click.option("--data", type=FILE, help="Table to verify on; the training data by default.")
 @click.option(
     "--calibration-passes",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="Horizons one after the other that quantiles are calibrated for, where the validation "
-    "split is long enough.",
+    help="Number of consecutive horizons to calibrate quantiles for, if the validation split is "
+    "long enough.",
 )
 @click.option(
     "--precision",
     type=click.Choice(get_args(Precision)),
     default="float32",
     show_default=True,
-    help="Of the large matrix products. float16 and bfloat16 are for GPUs.",
+    help="Precision of the large matrix products. float16 and bfloat16 are for GPUs.",
 )
 @bounds_option
 @click.option(
     "--force",
     is_flag=True,
-    help="Export a model that is no better than repeating the last value or season, too.",
+    help="Export even if the model does not beat repeating the last value or season.",
 )
 @click.option(
     "--triton",
     type=NEW_FOLDER,
-    help="Model repository of Triton that gets the bundle's graph; made if it does not exist.",
+    help="Triton model repository to write the graph to; created if missing.",
 )
 @click.option(
     "--mlflow",
     type=click.Path(path_type=Path),
-    help="Folder that becomes a model of MLflow (extra mlflow).",
+    help="New folder to write an MLflow model to (extra mlflow).",
 )
 @click.pass_context
 def command(
@@ -70,25 +70,25 @@ def command(
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch.
 
-    With --triton or --mlflow the bundle is written for these servers as well, and so is a BUNDLE
-    that is given, or the newest of a model's folder of them.
+    --triton and --mlflow also write the bundle for these servers. They accept an existing BUNDLE in
+    place of CHECKPOINT, or a model's folder for its newest bundle.
     """
     from foretell.bundle import layout
 
     if mlflow is not None:
-        # Refused before the export, which takes long.
+        # Fail before the export, which takes long.
         import_module("mlflow")
         if mlflow.exists():
             raise RefusedError(f"{mlflow}: exists already")
     bundle = layout.newest(source)
     if not (bundle / layout.MANIFEST).is_file():
         if repository is None:
-            raise click.UsageError(f"{source} is no bundle: a checkpoint needs --out")
+            raise click.UsageError(f"{source} is not a bundle: a checkpoint needs --out")
         bundle = _export(source, repository, **options)
     elif triton is None and mlflow is None:
         raise click.UsageError(f"{source} is a bundle: it needs --triton or --mlflow")
     elif given := _given(ctx):
-        raise click.UsageError(f"{source} is a bundle: {given} is of checkpoints")
+        raise click.UsageError(f"{source} is a bundle: {given} applies to checkpoints only")
     if triton is not None:
         from foretell.hosts.triton import write as write_triton
 
@@ -100,7 +100,7 @@ def command(
 
 
 def _given(ctx: click.Context) -> str | None:
-    """An option of checkpoints that was given, if any was."""
+    """The first option on the command line that applies to checkpoints only."""
     for option in ctx.command.params:
         is_given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if is_given and option.name not in ("source", "triton", "mlflow"):
@@ -120,7 +120,7 @@ def _export(
     bounds: dict[str, Bound] | None,
     force: bool,
 ) -> Path:
-    """Export a checkpoint and print what was verified."""
+    """Export a checkpoint and print the verification."""
     import onnx
 
     from foretell.bundle import layout

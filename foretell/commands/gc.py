@@ -1,4 +1,4 @@
-"""`foretell gc`: remove files from object storage that no bundle has."""
+"""`foretell gc`: remove unreferenced files from object storage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import click
 from foretell.commands.command import Command
 
 
-@click.command("gc", cls=Command, short_help="Remove files of no bundle from object storage.")
+@click.command("gc", cls=Command, short_help="Remove unreferenced files from object storage.")
 @click.argument("repository")
 @click.option(
-    "--empty", is_flag=True, help="Remove all files of a repository without versions, too."
+    "--empty", is_flag=True, help="Allow a repository without versions, and remove all its files."
 )
 def command(repository: str, empty: bool) -> None:
-    """Remove the files of REPOSITORY, s3://bucket/prefix, gs://… or az://…, that no version names.
+    """Remove files of REPOSITORY (s3://bucket/prefix, gs://… or az://…) that no version uses.
 
-    A file that no version names is moved to trash/, and removed by a run at least 24 hours later.
-    Run it once a day, one at a time; bundles may be published meanwhile.
+    A file that no version uses is moved to trash/. A run at least 24 hours later removes it. Run
+    this command once a day, one run at a time; bundles may be published meanwhile.
     """
     from foretell.storage.errors import StorageError
     from foretell.storage.location import open_location

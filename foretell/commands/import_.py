@@ -1,4 +1,4 @@
-"""`foretell import`: adopt a checkpoint of published code, or of a library."""
+"""`foretell import`: convert a checkpoint of published code, or of a library."""
 
 from __future__ import annotations
 
@@ -21,52 +21,54 @@ if TYPE_CHECKING:
     from foretell.importers.convert import Imported
 
 
-@click.command("import", cls=Command, short_help="Adopt a checkpoint of published code.")
+@click.command("import", cls=Command, short_help="Convert a checkpoint of published code.")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--from",
     "source",
     type=click.Choice([*CODE_BASES, *FOLDERS]),
-    help="The code or library it comes from; needed where several have its keys.",
+    help="Code base or library of FILE; needed if its keys match several.",
 )
-@click.option("--alias", "member", help="Which of the models of a library's folder.")
+@click.option("--alias", "member", help="Name of the model in a library's folder of several.")
 @click.option(
     "--arch",
     "architecture",
     type=click.Choice(ARCHITECTURES),
-    help="Its architecture, where neither setting nor script names it.",
+    help="Architecture, if neither setting nor script names it.",
 )
-@click.option("--data", type=FILE, help="CSV it was trained on: scaler, channels and test split.")
-@click.option("--setting", help="Name of the folder it was saved in; its own folder's by default.")
+@click.option("--data", type=FILE, help="Training CSV: gives scaler, channels and test split.")
+@click.option("--setting", help="Setting string; the name of FILE's folder by default.")
 @click.option(
     "--config",
     "script",
-    help="Its script, YAML or JSON; or its command, 'python run.py --seq_len 96 …'.",
+    help="Training script, YAML or JSON; or the training command, 'python run.py --seq_len 96 …'.",
 )
 @click.option(
     "--set",
     "words",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An argument of its code, such as seq_len=96; repeatable. `foretell settings import` "
-    "lists them.",
+    help="Argument of the training code, such as seq_len=96; repeatable. "
+    "`foretell settings import` lists them.",
 )
 @click.option("--mean", help="Mean of each channel: numbers, or a file of them.")
-@click.option("--std", help="Standard deviation of each channel, likewise.")
-@click.option("--no-scaler", "unscaled", is_flag=True, help="It was trained on values as they are.")
-@click.option("--channels", help="Columns in the model's order, separated by commas.")
-@click.option("--frequency", help="Spacing of the steps, such as h or 15min; that of --data.")
+@click.option("--std", help="Standard deviation of each channel: numbers, or a file.")
+@click.option(
+    "--no-scaler", "unscaled", is_flag=True, help="The model was trained on unscaled values."
+)
+@click.option("--channels", help="Channels in the model's order, separated by commas.")
+@click.option("--frequency", help="Spacing of steps, such as h or 15min [from --data].")
 @bounds_option
 @click.option(
     "--assume-defaults",
     is_flag=True,
-    help="Use the code's defaults for arguments that are not known.",
+    help="Use the training code's defaults for unknown arguments.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Checkpoint folder to write.")
-@click.option("--repository", type=NEW_FOLDER, help="Folder of bundles to export it to as well.")
-@click.option("--name", help="The served name; that of --out by default.")
-@click.option("--model-version", help="A whole number; the one after the newest by default.")
-@click.option("--overwrite", is_flag=True, help="Replace the checkpoint that --out has.")
+@click.option("--repository", type=NEW_FOLDER, help="Repository to export a bundle to as well.")
+@click.option("--name", help="Served name; the name of --out by default.")
+@click.option("--model-version", help="Integer version; the newest plus one by default.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing checkpoint at --out.")
 def command(
     file: Path,
     source: str | None,
@@ -89,10 +91,10 @@ def command(
     model_version: str | None,
     overwrite: bool,
 ) -> None:
-    """Adopt FILE, a state_dict of published code or a library's folder, as a checkpoint of our own.
+    """Convert FILE, a state_dict of published code or a library's folder, to a foretell checkpoint.
 
-    Arguments that its keys and shapes do not determine come from the name of its folder
-    (--setting), its command (--config) or --set; errors name those that are still missing.
+    Arguments that keys and shapes do not determine come from --setting, --config or --set. Errors
+    name the arguments that are still missing.
     """
     from foretell.bundle.layout import check_name, check_version
     from foretell.data.reading import split_names
@@ -149,20 +151,20 @@ def command(
 
 
 def _check_kind(file: Path, source: str | None, arguments: Collection[str]) -> None:
-    """Refuse a folder where a file is read, a file where a folder is, and unknown arguments."""
+    """Refuse a folder or a file that the source does not read, and unknown arguments."""
     if file.is_dir() and source not in FOLDERS:
         raise click.UsageError(
             f"{file} is a folder: name the library with --from {' or '.join(FOLDERS)}"
         )
     if not file.is_dir() and source in FOLDERS:
-        raise click.UsageError(f"{file} is no folder, which --from {source} reads")
+        raise click.UsageError(f"{file} is not a folder, which --from {source} reads")
     known = {name for name, option in OPTIONS.items() if option.settable}
     known |= {*FOLDERS.get(source or "", ())}
     for name in arguments:
         library = next((library for library, own in FOLDERS.items() if name in own), None)
         if name not in known:
-            whose = f"of folders by --from {library} alone" if library else "unknown argument"
-            raise RefusedError(f"--set {name}: {whose}")
+            problem = f"only for folders with --from {library}" if library else "unknown argument"
+            raise RefusedError(f"--set {name}: {problem}")
 
 
 def _export(checkpoint: Path, repository: Path, name: str, version: str | None) -> None:
@@ -197,7 +199,7 @@ def _print_provenance(imported: Imported, *, scaler: str | None) -> None:
         "channels": (", ".join(info.channels), data or "--channels"),
         "frequency": (info.frequency, data or "--frequency"),
         "scaler": (rows, scaler or data),
-        # Those that a library's folder gives replace the three above.
+        # Arguments from a library's folder replace the three above.
         **imported.arguments,
     }
     for name, (value, provenance) in arguments.items():

@@ -12,9 +12,9 @@ from foretell.commands.command import Command
 @click.command("list", cls=Command, short_help="Print the bundles of a repository.")
 @click.argument("repository")
 def command(repository: str) -> None:
-    """Print the bundles in REPOSITORY, a folder, s3://bucket/prefix, gs://… or az://….
+    """Print the bundles in REPOSITORY: a folder, s3://bucket/prefix, gs://… or az://….
 
-    Sizes of bundles, their sums and graphs are not looked at: `foretell verify` does.
+    Checksums and graphs are not checked; `foretell verify` checks them.
     """
     from foretell.terminal.bundles import in_folder, in_storage, print_bundles
 

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,47 +23,59 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 _DATA = "How the data is read"
-# A model that is given determines these.
+# Commands that take a model have these from it.
 _OF_MODELS = (
     option("--channels", heading=_DATA, help="Columns to read, separated by commas [all numbers]."),
     option("--frequency", heading=_DATA, help="Spacing of the rows, such as h or 15min [found]."),
 )
 _OF_FILES = (
     option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
-    option("--id-column", heading=_DATA, help="Column that names the series of a row [found]."),
-    option("--date-format", heading=_DATA, help="Such as %d.%m.%Y, or s or ms since 1970 [found]."),
-    option("--time-zone", heading=_DATA, help="Of the timestamps, such as Europe/Berlin."),
+    option("--id-column", heading=_DATA, help="Column of series names [found]."),
+    option(
+        "--date-format", heading=_DATA, help="Date format, such as %d.%m.%Y; s or ms since 1970."
+    ),
+    option(
+        "--time-zone", heading=_DATA, help="Time zone of the timestamps, such as Europe/Berlin."
+    ),
     option("--decimal", heading=_DATA, help="Decimal mark of the numbers, . or , [found]."),
     option(
         "--missing",
         heading=_DATA,
         type=click.Choice(get_args(Filling)),
-        help="Missing rows and values: an error, or filled in [error].",
+        help="How to treat missing rows and values: fail, or fill them in [error].",
     ),
     option(
         "--max-gap",
         heading=_DATA,
         type=click.IntRange(min=1),
-        help="Steps in a row that are filled in; longer gaps split a series [12].",
+        help="Longest gap to fill in, in steps; longer gaps split a series [12].",
     ),
 )
 _TRAINING = (
     option("--data", heading="The data", help="The table: CSV, Parquet or Arrow, with timestamps."),
     option("--target", heading="The data", help="Channels to forecast, separated by commas [all]."),
     option("--arch", heading="The model", help="Architecture, such as patchtst or autoformer."),
-    option("--context", heading="The model", type=int, help="Steps of history that it reads."),
-    option("--horizon", heading="The model", type=int, help="Steps that it forecasts."),
+    option(
+        "--context", heading="The model", type=int, help="Steps of history that the model reads."
+    ),
+    option("--horizon", heading="The model", type=int, help="Steps that the model forecasts."),
     option(
         "--bounds",
         heading="The model",
         multiple=True,
         metavar="CHANNEL=LOW:HIGH,…",
-        help="Limits that no forecast goes beyond, such as humidity=0:100.",
+        help="Bounds that forecasts are clipped to, such as humidity=0:100.",
     ),
-    option("--epochs", heading="The training", type=int, help="Passes over the data at most [10]."),
-    option("--splits", heading="The training", help="Train, validation, test [0.7,0.1,0.2]."),
-    option("--cut-at", heading="The training", help="Date from which on all series are tested."),
-    option("--seed", heading="The training", type=int, help="Of weights, dropout and order [0]."),
+    option("--epochs", heading="The training", type=int, help="Maximum number of epochs [10]."),
+    option(
+        "--splits", heading="The training", help="Shares of train, validation, test [0.7,0.1,0.2]."
+    ),
+    option(
+        "--cut-at",
+        heading="The training",
+        help="Date at which the test split of all series begins.",
+    ),
+    option("--seed", heading="The training", type=int, help="Random seed [0]."),
     option("--device", heading="The training", help="auto, cpu or cuda [auto]."),
 )
 _SETTINGS = (
@@ -71,13 +83,13 @@ _SETTINGS = (
         "--preset",
         heading="Other settings",
         metavar="NAME",
-        help="A published recipe; `foretell presets` lists them.",
+        help="Published recipe; `foretell presets` lists them.",
     ),
     option(
         "--config",
         heading="Other settings",
         type=FILE,
-        help="YAML file of settings, which win over those of the preset.",
+        help="YAML file of settings; they override the preset.",
     ),
     option(
         "--set",
@@ -85,33 +97,34 @@ _SETTINGS = (
         heading="Other settings",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Such as loss=mae or model.d_model=64; repeatable. `foretell settings` lists them.",
+        help="Setting, such as loss=mae or model.d_model=64; repeatable. `foretell settings` lists "
+        "them.",
     ),
 )
 
 
 def reading_options(function: Function) -> Function:
-    """Give a command the options of how a file is read for a model."""
+    """Add the options for reading a file to a command that takes a model."""
     return _with(function, _OF_FILES)
 
 
 def all_reading_options(function: Function) -> Function:
-    """Give a command the options of how a file is read."""
+    """Add all options for reading a file to a command."""
     return _with(function, (*_OF_MODELS, *_OF_FILES))
 
 
 def training_options(function: Function) -> Function:
-    """Give a command the data, and the settings of a training that are given most often."""
+    """Add the options for the data and the most common settings of a training to a command."""
     return _with(function, (*_TRAINING, *_OF_MODELS, *_OF_FILES))
 
 
 def settings_options(function: Function) -> Function:
-    """Give a command the options of where settings come from."""
+    """Add `--preset`, `--config` and `--set` to a command."""
     return _with(function, _SETTINGS)
 
 
 def given_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of `training_options` and `settings_options`, merged.
+    """Merge the settings of `training_options` and `settings_options`.
 
     Raises:
         RefusedError: a preset, a file or a setting cannot be read.
@@ -127,8 +140,8 @@ def read_panel(settings: dict[str, Any]) -> Panel:
     """Read the data of a training, and print the notes on it.
 
     Raises:
-        RefusedError: no file is named, or how to read it is wrong.
-        DataError: it cannot be read.
+        RefusedError: no file is named, or a reading option is wrong.
+        DataError: the file cannot be read.
     """
     from foretell.data.reading import read, split_names
     from foretell.settings.given import needed, reading_of
@@ -141,7 +154,7 @@ def read_panel(settings: dict[str, Any]) -> Panel:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print what a reader of data reports, to stderr."""
+    """Print notes on the data to stderr."""
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
@@ -155,7 +168,7 @@ def _with(function: Function, options: tuple[Callable[[Function], Function], ...
 def _read_bounds(
     _ctx: click.Context, _option: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, Bound] | None:
-    """The bounds; None where the option is not given."""
+    """Bounds; None without the option."""
     from pydantic import TypeAdapter, ValidationError
 
     from foretell.bundle.bounds import Bounds
@@ -174,8 +187,8 @@ bounds_option = click.option(
     multiple=True,
     callback=_read_bounds,
     metavar="CHANNEL=LOW:HIGH,…",
-    help="Limits that no forecast goes beyond, such as irradiance=0:,humidity=0:100; those of "
-    "the checkpoint by default.",
+    help="Bounds that forecasts are clipped to, such as irradiance=0:,humidity=0:100; the "
+    "checkpoint's by default.",
 )
 
 
@@ -189,18 +202,18 @@ def _read_levels(
 
 
 levels_option = click.option(
-    "--quantiles", callback=_read_levels, help="Their levels, such as 0.1,0.9."
+    "--quantiles", callback=_read_levels, help="Quantile levels, such as 0.1,0.9."
 )
 horizon_option = click.option(
-    "--horizon", type=click.IntRange(min=1), help="Steps ahead; the model's by default."
+    "--horizon", type=click.IntRange(min=1), help="Steps to forecast; the model's by default."
 )
 
 
 def plot_option(what: str) -> Callable[[Function], Function]:
-    """An option of a file to draw to; see `check_picture`.
+    """An option for a file to draw to; see `check_picture`.
 
     Args:
-        what: What is drawn, for the help.
+        what: Content of the picture, for the help.
     """
     return click.option(
         "--plot", "picture", type=NEW_FILE, help=f"Draw {what} to this file (png, svg or pdf)."
@@ -208,10 +221,10 @@ def plot_option(what: str) -> Callable[[Function], Function]:
 
 
 def check_picture(path: Path | None) -> None:
-    """Make sure, before a long computation, that a picture can be drawn.
+    """Check, before a long computation, that a picture can be drawn.
 
     Raises:
-        RefusedError: it cannot be written.
+        RefusedError: the picture cannot be written.
         ImportError: matplotlib is missing.
     """
     if path is not None:

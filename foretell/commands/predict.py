@@ -1,4 +1,4 @@
-"""`foretell predict`: continue the series of a file, by a server or a bundle."""
+"""`foretell predict`: forecast the series of a file, with a server or a bundle."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @click.command("predict", cls=Command, short_help="Forecast the series of a file.")
 @click.argument("file", type=FILE)
-@click.option("--url", help="The server; http://127.0.0.1:8000 by default.")
+@click.option("--url", help="URL of the server; http://127.0.0.1:8000 by default.")
 @click.option(
     "--bundle",
     type=FOLDER,
-    help="A bundle that runs here, in place of a server, or the newest of a model's folder.",
+    help="Bundle to run here instead of a server; or a model's folder, for its newest bundle.",
 )
-@click.option("--model", help="Served name, or name@version, where a server has more than one.")
+@click.option("--model", help="NAME or NAME@VERSION; needed if the server has several models.")
 @click.option("--key", envvar="FORETELL_KEY", help="API key of the server (or FORETELL_KEY).")
 @click.option(
     "--timeout",
@@ -51,26 +51,31 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="What runs the bundle.",
+    help="Device that runs the bundle.",
 )
 @horizon_option
 @levels_option
 @click.option(
-    "--series", multiple=True, help="Name of a series in FILE; repeatable; all by default."
+    "--series", multiple=True, help="Name of a series to forecast; repeatable; all by default."
 )
 @click.option(
     "--holdout",
     type=click.IntRange(min=0),
     default=0,
-    help="Rows at the end that are not sent but compared with the forecast.",
+    help="Number of last rows to hold out and compare with the forecast.",
 )
-@click.option("--explain", is_flag=True, help="Print, and draw, what the model looked at.")
+@click.option("--explain", is_flag=True, help="Print (with --plot also draw) attention.")
 @click.option(
-    "--stage", "stages", multiple=True, help="With --explain: a stage, such as encoder.0.self."
+    "--stage",
+    "stages",
+    multiple=True,
+    help="Attention stage to explain, such as encoder.0.self; repeatable.",
 )
-@click.option("--out", type=NEW_FILE, help="File of all values, .csv, .json or .parquet; - is CSV.")
-@click.option("--overwrite", is_flag=True, help="Replace the file of --out.")
-@plot_option("history and forecast, or with --explain what the model looked at,")
+@click.option(
+    "--out", type=NEW_FILE, help="File for all values (.csv, .json or .parquet); - prints CSV."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing --out.")
+@plot_option("history and forecast, or attention with --explain,")
 @reading_options
 def command(
     file: Path,
@@ -91,10 +96,10 @@ def command(
     picture: Path | None,
     **reading: object,
 ) -> None:
-    """Forecast the end of FILE by a server, or by a bundle alone; print it, write it or draw it.
+    """Forecast what follows FILE, with a server or a bundle; print, write or draw the forecast.
 
-    Only the rows that the model reads are checked. With --explain, weights are means over heads,
-    and over channels that attend by themselves.
+    Only the rows that the model reads are checked. With --explain, attention weights are means over
+    heads, and over channels if the stage attends to each channel by itself.
     """
     if url is not None and bundle is not None:
         raise click.UsageError("give --url or --bundle, not both")
@@ -125,7 +130,7 @@ def command(
 def _forecasts(
     forecasts: Sequence[Forecast], file: str, picture: Path | None, *, quiet: bool
 ) -> None:
-    """Print forecasts, and draw them."""
+    """Print forecasts; draw them if there is a picture."""
     from foretell.predict.text import print_forecasts
 
     if not quiet:
@@ -140,7 +145,7 @@ def _forecasts(
 def _explanation(
     forecasts: Sequence[Forecast], file: str, picture: Path | None, *, quiet: bool
 ) -> None:
-    """Print the forecast of the only series and what the model looked at, and draw that."""
+    """Print the forecast of the only series and its attention; draw the attention."""
     from foretell.predict.evidence import find_evidence
     from foretell.predict.evidence_text import print_evidence
     from foretell.predict.text import print_forecasts
@@ -180,7 +185,7 @@ def _ask(
     options: dict[str, Any],
     reading: dict[str, object],
 ) -> Answers:
-    """Read the file for the model, and send it."""
+    """Read the file for the model, and request its forecasts."""
     from foretell.predict.forecasts import choose_model, request_forecasts
     from foretell.predict.histories import read_histories
     from foretell.settings.given import reading_of

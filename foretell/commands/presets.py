@@ -12,7 +12,7 @@ from foretell.commands.command import Command
 def command(name: str | None) -> None:
     """List the published recipes that `foretell train --preset` takes.
 
-    With NAME, print that one as a file for `--config`, to read and to change.
+    With NAME, print that recipe as a file for `--config`, which you can change.
     """
     import yaml
 

@@ -13,24 +13,23 @@ from foretell.commands.options import NEW_FOLDER
 @click.command("publish", cls=Command, short_help="Copy a bundle into a repository.")
 @click.argument("source")
 @click.argument("destination")
-@click.option("--name", help="The served name; the bundle's own by default.")
-@click.option(
-    "--model-version", "version", help="A whole number; the one after the newest by default."
-)
+@click.option("--name", help="Served name; the bundle's own by default.")
+@click.option("--model-version", "version", help="Integer version; the newest plus one by default.")
 @click.option(
     "--cache",
     type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
-    help="Where a bundle of object storage is fetched to; ~/.cache/foretell by default.",
+    help="Folder for bundles fetched from object storage; ~/.cache/foretell by default.",
 )
 def command(
     source: str, destination: str, name: str | None, version: str | None, cache: Path | None
 ) -> None:
     """Copy the bundle SOURCE into the repository DESTINATION, as a version of a model.
 
-    SOURCE is a bundle's folder, or that of a model: its newest version, or another one by @VERSION.
-    Both may be in object storage: s3://bucket/prefix, gs://… or az://…. The sums are checked first.
-    Servers see a version whole or not at all, and no version that is there is changed.
+    SOURCE is the folder of a bundle, or of a model for its newest version (MODEL@VERSION for
+    another). Both may be in object storage: s3://bucket/prefix, gs://… or az://…. Checksums are
+    verified first. Publishing is atomic: servers never see a partial version. Existing versions are
+    never changed.
     """
     from foretell.bundle.placement import publish
     from foretell.storage.sources import find_bundle

@@ -1,4 +1,4 @@
-"""`foretell report`: a bundle as one page."""
+"""`foretell report`: one page about a bundle."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from foretell.commands.command import Command
 from foretell.commands.options import FOLDER, NEW_FILE
 
 
-@click.command("report", cls=Command, short_help="Write what is known of a bundle as one page.")
+@click.command("report", cls=Command, short_help="Write an HTML page about a bundle.")
 @click.argument("bundle", type=FOLDER)
-@click.option("--out", type=NEW_FILE, help="The page; NAME-VERSION.html by default.")
-@click.option("--overwrite", is_flag=True, help="Replace the page if it is there.")
+@click.option("--out", type=NEW_FILE, help="Page to write; NAME-VERSION.html by default.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing page.")
 def command(bundle: Path, out: Path | None, overwrite: bool) -> None:
-    """Write what is known of BUNDLE as one HTML page: accuracy, intervals, an example, attention.
+    """Write one HTML page about BUNDLE: accuracy, intervals, an example and attention.
 
-    BUNDLE is a bundle, or a model's folder of bundles, of which the newest is taken. The page needs
-    no other file and no network.
+    BUNDLE is a bundle, or a model's folder for its newest bundle. The page needs no other file and
+    no network.
     """
     from foretell.bundle import layout, manifest
     from foretell.files import check_writable, written_whole

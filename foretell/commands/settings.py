@@ -10,7 +10,7 @@ from foretell.commands.command import Command
 @click.command("settings", cls=Command, short_help="List the settings of trainings and models.")
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
-    """List the settings of a training; with NAME, of an architecture, mechanism or import."""
+    """List the settings of a training; with NAME, those of an architecture, mechanism or import."""
     from rich.table import Table
 
     from foretell.settings.described import names, settings_of

@@ -18,19 +18,21 @@ from foretell.commands.options import (
 @click.command(
     "train",
     cls=Command,
-    resumed="goes on after the last finished epoch",
+    resumed="resumes after the last finished epoch",
     short_help="Train a model on a table.",
 )
-@option("--out", heading="The checkpoint", help="Folder to write.")
-@option("--overwrite", heading="The checkpoint", is_flag=True, help="Replace what --out has.")
+@option("--out", heading="The checkpoint", help="Checkpoint folder to write.")
+@option(
+    "--overwrite", heading="The checkpoint", is_flag=True, help="Replace an existing checkpoint."
+)
 @option("--restart", heading="The checkpoint", is_flag=True, help="Discard an unfinished training.")
-@option("--tensorboard", heading="The checkpoint", help="Folder of events of every epoch.")
+@option("--tensorboard", heading="The checkpoint", help="Folder for TensorBoard events.")
 @training_options
 @settings_options
 def command(restart: bool, overwrite: bool, **given: object) -> None:
-    """Train a model on a table and measure it on the rows that it has not seen.
+    """Train a model on a table and measure it on its test split.
 
-    An interrupted training goes on from its last finished epoch when the command is given again.
+    To resume an interrupted training after its last finished epoch, repeat the command.
     """
     settings = given_settings(given)
     panel = read_panel(settings)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(
     "tune",
     cls=Command,
-    resumed="goes on with the search",
+    resumed="resumes the search",
     short_help="Search for settings of a training.",
 )
 @option(
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     heading="The search",
     required=True,
     type=NEW_FILE,
-    help="YAML file of the best settings; the search is kept next to it.",
+    help="YAML file for the best settings; OUT.search next to it keeps the search.",
 )
 @option(
     "--minutes",
     heading="The search",
     required=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Time for the search, from now on.",
+    help="Time limit of this run.",
 )
 @option(
     "--trainings",
     heading="The search",
     type=click.IntRange(min=1),
-    help="How many at most; as many as there is time for by default.",
+    help="Maximum number of trainings; unlimited by default.",
 )
 @option(
     "--search",
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     heading="The search",
     multiple=True,
     metavar="NAME=a,b,…",
-    help="Values to try of a setting, in place of the usual ones; repeatable.",
+    help="Setting and the values to try instead of the usual ones; repeatable.",
 )
-@option("--restart", heading="The search", is_flag=True, help="Discard a search that is there.")
+@option("--restart", heading="The search", is_flag=True, help="Discard an existing search.")
 @training_options
 @settings_options
 def command(
@@ -65,10 +65,10 @@ def command(
     restart: bool,
     **given: object,
 ) -> None:
-    """Search for settings, judged by the validation split alone.
+    """Search for settings with the lowest error on the validation split.
 
-    Settings that are given stay as they are. The others of those that are worth it are searched,
-    and the context where none is given. The same command goes on with a search.
+    Settings that you give are fixed. The search covers the other common ones, such as learning_rate
+    and model.d_model, and the context. To resume a search, repeat the command.
     """
     import yaml
 
@@ -80,7 +80,7 @@ def command(
     settings = given_settings(given)
     settings = {name: one for name, one in settings.items() if name not in ("out", "tensorboard")}
     choices = read_choices(chosen)
-    # The context may be searched; the other required settings have to be given.
+    # The context may be searched; the other required settings must be given.
     known = {"context": 1} | settings
     training = training_with(known, first_of(choices))
     for name, values in choices.items():
@@ -95,7 +95,7 @@ def command(
         journal.unlink(missing_ok=True)
     search = Search(settings, space, panel, journal)
     if done := len(search.ended):
-        click.echo(f"going on after {done} trainings", err=True)
+        click.echo(f"resuming after {done} trainings", err=True)
     search.run(minutes, trainings, _tell)
     text = yaml.safe_dump(search.best(), sort_keys=False, allow_unicode=True)
     out.write_text(text, "utf-8")
@@ -109,7 +109,7 @@ def command(
 
 
 def _tell(trial: FrozenTrial) -> None:
-    """One line a training."""
+    """Print one line for a training."""
     from optuna.trial import TrialState
 
     settings = ", ".join(

@@ -1,4 +1,4 @@
-"""`foretell verify`: does a bundle still compute what it was exported to compute?"""
+"""`foretell verify`: check that a bundle loads and computes what was exported."""
 
 from __future__ import annotations
 
@@ -17,27 +17,31 @@ if TYPE_CHECKING:
 
 @click.command("verify", cls=Command, short_help="Check a bundle as the server does.")
 @click.argument("bundle", type=FOLDER)
-@click.option("--checkpoint", type=FOLDER, help="Compare with this checkpoint in torch as well.")
+@click.option("--checkpoint", type=FOLDER, help="Checkpoint to compare with in torch as well.")
 @click.option(
     "--data",
     type=FILE,
-    help="Table to compare on; the one the checkpoint was trained on by default.",
+    help="Table to compare on; the checkpoint's training data by default.",
 )
 @click.option(
     "--reference",
     type=NEW_FILE,
-    help="A file of windows and torch's forecasts of them: written with --checkpoint, and compared "
-    "with where there is no torch.",
+    help="File of windows and their forecasts by torch: written with --checkpoint, read without "
+    "it, for machines without torch.",
 )
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
     default="cpu",
     show_default=True,
-    help="Where the graphs run; with cuda, on every GPU.",
+    help="Device that runs the graphs; cuda checks every GPU.",
 )
-@click.option("--timings", is_flag=True, help="Time batches of 1 to 1,024 windows on the device.")
-@click.option("--report", is_flag=True, help="Print what was verified at export, and run nothing.")
+@click.option(
+    "--timings", is_flag=True, help="Measure batches of 1 to 1,024 windows on the device."
+)
+@click.option(
+    "--report", is_flag=True, help="Print the verification of the export, and run nothing."
+)
 def command(
     bundle: Path,
     checkpoint: Path | None,
@@ -47,10 +51,10 @@ def command(
     timings: bool,
     report: bool,
 ) -> None:
-    """Open BUNDLE as the server does: its manifest, its sums, its graphs and their probes.
+    """Load BUNDLE as the server does: check manifest, checksums and graphs, and run the probes.
 
-    BUNDLE is any folder that holds one. The exit code is 1 when it fails, and 2 without the device.
-    Without --checkpoint this needs no torch.
+    BUNDLE may be in any folder. The exit code is 1 if the bundle fails, and 2 if the device is
+    missing. Only --checkpoint needs torch.
     """
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
@@ -80,7 +84,7 @@ def command(
 
 
 def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:
-    """Reference cases: from torch, then saved if there is a path, or else read from that path."""
+    """Reference cases: computed by torch (and saved to the path), or read from the path."""
     from foretell.verification import reference
 
     if checkpoint is None:
@@ -144,12 +148,12 @@ def _as_served(
     wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
     click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
     if reason := misplacement(bundle.resolve(), manifest):
-        click.echo(f"no server takes it from here: {reason}")
+        click.echo(f"servers do not load it from here: {reason}")
     return checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
 
 
 def _open(bundle: Path, manifest: Manifest) -> str:
-    """Load a bundle with all that serving asks of it; what ran it."""
+    """Load a bundle as the server does; return the library and provider that ran it."""
     from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
     from foretell.service.engine.scheduler import Scheduler

@@ -81,7 +81,7 @@ def test_terminated_it_tidies_up_and_reads_no_modules_of_its_folder(tmp_path: Pa
     until(lambda: bool([*folder.glob("part-*")]) or first.poll() is not None)
     children = psutil.Process(first.pid).children(recursive=True)
     first.terminate()
-    assert "the same command goes on with what is left" in first.communicate(timeout=90)[1]
+    assert "the same command continues with what is left" in first.communicate(timeout=90)[1]
     assert first.returncode == 130
     assert not psutil.wait_procs(children, 30)[1]
     assert list(folder.glob("part-*"))
