@@ -1,4 +1,4 @@
-"""What calls return."""
+"""Return values of the client: answers, notes and warnings."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ Integers = Annotated[NDArray[np.int64], PlainValidator(_integers), _as_lists]
 
 
 class ForetellWarning(UserWarning):
-    """An answer that may not be what was meant; the message is the server's."""
+    """A warning of the server about an answer, with the server's message."""
 
 
 class Part(BaseModel):
-    """A part of an answer; what a later server adds to it is kept (`model_extra`)."""
+    """A part of an answer; fields that a later server adds are kept in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True)
 
 
 class Notice(Part):
-    """Something that the server says.
+    """An error or a warning of the server.
 
     Attributes:
         kind: Its short name, such as `outside_training_range`.
-        message: What was found, or expected.
-        place: Where in the frame or the options, if it is in one place.
+        message: Its text.
+        place: Place in the frame or the options, if there is one.
     """
 
     kind: str = Field(alias="type")
@@ -59,8 +59,8 @@ class Output(Part, Generic[Content]):
     """The result of one series in JSON.
 
     Attributes:
-        content: One result, or none where there is an error.
-        error: Why there is none.
+        content: One result, or nothing if there is an error.
+        error: Reason for the missing result.
     """
 
     content: Annotated[tuple[Content, ...], Field(max_length=1)]
@@ -71,10 +71,10 @@ class JsonAnswer(Part, Generic[Content]):
     """An answer in JSON, with one output for each series.
 
     Attributes:
-        model: That made it.
-        model_version: Of it.
-        outputs: In the order of the series.
-        warnings: Of the server.
+        model: Name of the model.
+        model_version: Version of the model.
+        outputs: Outputs in the order of the series.
+        warnings: Warnings of the server.
     """
 
     model: str
@@ -84,27 +84,27 @@ class JsonAnswer(Part, Generic[Content]):
 
 
 class SeriesError(Notice):
-    """Why a series has no forecast.
+    """The reason why a series has no forecast.
 
     Attributes:
-        series: Its name; an empty text where the frame names none.
+        series: Name of the series; empty if the frame has no names.
     """
 
     series: str | int = Field(alias="unique_id")
 
 
 class Notes(Part):
-    """What there is to say about forecasts besides their values.
+    """Information about forecasts besides their values.
 
     Attributes:
-        model: That made them.
-        model_version: Of it.
-        errors: Of series without a forecast.
-        warnings: Of the server.
-        rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
-        filled: How many missing values were filled, by series and channel.
-        masked: How many were left out, likewise.
-        ill_conditioned: Series for which rounding may decide what the model looks at.
+        model: Name of the model.
+        model_version: Version of the model.
+        errors: Errors of series without a forecast.
+        warnings: Warnings of the server.
+        rolled_from: First step, from 0, that was forecast from forecasts, if any.
+        filled: Numbers of missing values that were filled, by series and channel.
+        masked: Numbers of missing values that were masked, by series and channel.
+        ill_conditioned: Series for which rounding may decide what the model attends to.
     """
 
     model: str
@@ -118,11 +118,11 @@ class Notes(Part):
 
 
 def warn(notices: Iterable[Notice], stacklevel: int) -> None:
-    """Make Python's warnings of a server's.
+    """Issue Python warnings for notices of a server.
 
     Args:
-        notices: Any.
-        stacklevel: Of the caller, as `warnings.warn` counts.
+        notices: The warnings.
+        stacklevel: Stack level of the caller, as in `warnings.warn`.
     """
     for notice in notices:
         text = f"{notice.place}: {notice.message}" if notice.place else notice.message
@@ -130,11 +130,11 @@ def warn(notices: Iterable[Notice], stacklevel: int) -> None:
 
 
 def together(parts: Sequence[Notes]) -> Notes:
-    """Of all parts of a table; what several say alike is said once."""
+    """Merge the notes on all parts of a table; equal warnings appear once."""
     first, *others = parts
     for one in others:
         first.errors += one.errors
-        first.warnings += [told for told in one.warnings if told not in first.warnings]
+        first.warnings += [notice for notice in one.warnings if notice not in first.warnings]
         first.filled |= one.filled
         first.masked |= one.masked
         first.ill_conditioned += one.ill_conditioned
@@ -143,11 +143,11 @@ def together(parts: Sequence[Notes]) -> Notes:
 
 @dataclass(frozen=True)
 class Answer(Generic[Frame]):
-    """Forecasts, and what there is to say about them.
+    """Forecasts with their notes.
 
     Attributes:
-        frame: The forecasts, in the kind of frame that was given.
-        notes: The rest.
+        frame: Forecasts, in the same kind of frame as the history.
+        notes: Model, errors and warnings.
     """
 
     frame: Frame
@@ -155,10 +155,10 @@ class Answer(Generic[Frame]):
 
 
 class PartialForecastError(ForetellError):
-    """Some of the series have no forecast; `answer` holds those of the others.
+    """Some of the series have no forecast; `answer` contains the forecasts of the others.
 
     Attributes:
-        answer: With the errors in its notes.
+        answer: Forecasts, with the errors in its notes.
     """
 
     def __init__(self, answer: Answer[Any]) -> None:

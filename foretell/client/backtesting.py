@@ -1,4 +1,4 @@
-"""How well a model would have forecast the rows of a frame."""
+"""Backtests: errors of a model on the rows of a frame."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretell.client.sending import send
 
 Frame = TypeVar("Frame")
 
-# Forecasts of all series of a request, as many as a server makes by default.
+# Forecasts of all series of a request; a server's default limit.
 _ORIGINS = 1024
 
 
@@ -29,10 +29,10 @@ class Baseline(Part):
     """Mean errors of a forecast that needs no model, from the same origins.
 
     Attributes:
-        mse: Squared, in the square of the frame's units.
-        mae: Absolute, in its units.
-        relative_mae: The model's `mae` as a share of this one's: below 1 the model is better.
-        season: Steps of the season that is repeated, if one is.
+        mse: Mean squared error, in the square of the frame's units.
+        mae: Mean absolute error, in the frame's units.
+        relative_mae: The model's `mae` divided by this one; below 1 the model is better.
+        season: Steps of the season that the baseline repeats, if any.
     """
 
     mse: float | None
@@ -42,11 +42,11 @@ class Baseline(Part):
 
 
 class StepErrors(Part):
-    """Mean errors by step ahead, NaN where nothing is known.
+    """Mean errors by step ahead, NaN where all values are missing.
 
     Attributes:
-        mse: `[step]`.
-        mae: `[step]`.
+        mse: Mean squared errors `[step]`.
+        mae: Mean absolute errors `[step]`.
     """
 
     mse: Floats
@@ -57,8 +57,8 @@ class StepIntervals(Part):
     """An interval by step ahead.
 
     Attributes:
-        coverage: `[step]`, the share it held.
-        width: `[step]`.
+        coverage: Share of values inside the interval `[step]`.
+        width: Mean width `[step]`.
     """
 
     coverage: Floats
@@ -66,13 +66,13 @@ class StepIntervals(Part):
 
 
 class Interval(Part):
-    """What lay between two of the quantiles.
+    """The interval between two of the quantiles.
 
     Attributes:
-        level: The share it was to hold.
-        coverage: The share it held.
-        width: Its mean width, in the frame's units.
-        steps: The same by step ahead.
+        level: Nominal coverage.
+        coverage: Share of values inside the interval.
+        width: Mean width, in the frame's units.
+        steps: Coverage and width by step ahead.
     """
 
     level: float
@@ -82,17 +82,17 @@ class Interval(Part):
 
 
 class ChannelBacktest(Part):
-    """How well a channel was forecast; None where all that followed is missing.
+    """Errors of the forecasts of a channel; None if all actual values are missing.
 
     Attributes:
-        name: Of the channel.
+        name: Name of the channel.
         mse: Mean squared error over all origins and steps.
         mae: Mean absolute error, in the frame's units.
-        steps: Both by step ahead.
-        last_value: Of repeating the last value.
-        seasonal_naive: Of repeating the last season, if the context holds one.
-        below: By quantile, the share of values that were at most as large.
-        intervals: Of each pair of quantiles such as 0.1 and 0.9.
+        steps: Both errors by step ahead.
+        last_value: Errors of repeating the last value.
+        seasonal_naive: Errors of repeating the last season, if the context holds one.
+        below: Share of values at or below each quantile.
+        intervals: Intervals between pairs of quantiles such as 0.1 and 0.9.
     """
 
     name: str
@@ -106,15 +106,15 @@ class ChannelBacktest(Part):
 
 
 class SeriesBacktest(Part):
-    """How well a series was forecast.
+    """Errors of the forecasts of a series.
 
     Attributes:
         horizon: Steps of each forecast.
-        stride: Rows from an origin to the next.
-        origins: Forecasts that were compared with what followed.
-        first_origin: The first row of the first one: its time, or its number.
-        last_origin: Likewise of the last one.
-        channels: By channel.
+        stride: Rows from one origin to the next.
+        origins: Number of forecasts that were compared with actual values.
+        first_origin: Time or number of the first row of the first forecast.
+        last_origin: Time or number of the first row of the last forecast.
+        channels: Errors by channel.
     """
 
     horizon: int
@@ -127,13 +127,14 @@ class SeriesBacktest(Part):
 
 @dataclass(frozen=True)
 class Backtest(Generic[Frame]):
-    """How well the rows of a frame were forecast.
+    """Errors of the forecasts of all series of a frame.
 
     Attributes:
-        frame: A row for each series and channel, in the kind of frame that was given: `channel`,
-            `origins`, `mse`, `mae`, and of each baseline its `mae` and the model's `relative_mae`.
-        series: All that was found, by series; an empty text where the frame names none.
-        notes: The model, its warnings, and series that could not be forecast.
+        frame: A row for each series and channel, in the same kind of frame as the history:
+            `channel`, `origins`, `mse`, `mae`, and for each baseline its `mae` and the model's
+            `relative_mae`.
+        series: Errors by name of the series; the name is empty if the frame has no names.
+        notes: Model, warnings, and series that could not be forecast.
     """
 
     frame: Frame
@@ -154,7 +155,7 @@ class BacktestOptions(ForecastOptions, total=False):
 def backtest(
     frame: Frame, retry_for: float, **options: Unpack[BacktestOptions]
 ) -> Steps[Backtest[Frame]]:
-    """Forecast the rows of a frame from those before; see `Client.backtest`."""
+    """Forecast rows of a frame from the rows before them; see `Client.backtest`."""
     given = read(frame, options.pop("id_column", None), options.pop("time_column", None))
     card = yield from chosen(options.get("model"), retry_for)
     whole = told_apart(given.table)
@@ -183,7 +184,7 @@ def _read(response: httpx.Response, piece: Piece) -> tuple[dict[str | int, Serie
 
 
 def _table(series: Mapping[str | int, SeriesBacktest]) -> pa.Table:
-    """The errors of every series and channel."""
+    """A row of errors for each series and channel."""
     rows = []
     for name, found in series.items():
         for channel in found.channels:
@@ -197,7 +198,7 @@ def _table(series: Mapping[str | int, SeriesBacktest]) -> pa.Table:
                 row[f"{label}_mae"] = baseline and baseline.mae
                 row[f"{label}_relative_mae"] = baseline and baseline.relative_mae
             rows.append(row)
-    # A column of which nothing is known is one of numbers, too.
+    # Arrow gives a column without values the type null; it becomes a column of numbers.
     table = pa.Table.from_pylist(rows)
     kinds = [pa.float64() if pa.types.is_null(kind) else kind for kind in table.schema.types]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))

@@ -1,7 +1,7 @@
-"""What the server says of its models.
+"""Descriptions of models by the server.
 
-Fields that a later server adds are kept (`card.model_extra`); those that an earlier one lacks have
-their defaults.
+Fields that a later server adds are kept in `card.model_extra`. Fields that an earlier server lacks
+have their defaults.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ class _Tolerant(BaseModel):
 
 
 class ChannelBounds(_Tolerant):
-    """Limits that no forecast of a channel goes beyond."""
+    """Bounds that forecasts of a channel are clipped to."""
 
     low: float | None = None
     high: float | None = None
 
 
 class ModelCard(_Tolerant):
-    """What a caller needs to know of a model.
+    """Description of a model for its users.
 
     Attributes:
-        name: As requests name it.
-        version: That answers where a request names none.
-        versions: All that are served.
-        architecture: For the reader.
-        channels: It reads: columns of a frame.
-        targets: It forecasts, of these.
-        bounds: By channel.
-        context: Rows it reads, at least.
-        horizon: Steps it forecasts if it is not told how many.
-        max_horizon: At most so many, the later ones from its own forecasts.
-        frequency: Of the rows, as pandas names it.
-        needs_timestamps: Whether it cannot do without times.
-        reads_gaps: Whether it reads which values are missing, so that `missing` may be `mask`.
-        quantiles: Whether it has any.
-        quantile_levels: The lowest and the highest that one within the horizon can have.
-        verdict: How it does against repeating the last value and the last season.
-        attention: Names of its stages.
-        provider: Of onnxruntime, which runs it.
+        name: Name of the model in requests.
+        version: Version that answers requests without a version.
+        versions: All versions that are served.
+        architecture: Architecture of the model.
+        channels: Columns that the model reads.
+        targets: Channels that the model forecasts.
+        bounds: Bounds by channel.
+        context: Rows that the model reads, at least.
+        horizon: Steps that the model forecasts by default.
+        max_horizon: Largest horizon; later steps are forecast from forecasts.
+        frequency: Spacing of the rows, in the notation of pandas.
+        needs_timestamps: Whether the model requires times.
+        reads_gaps: Whether the model reads a mask of missing values, so that `missing` may be
+            `mask`.
+        quantiles: Whether the model has quantiles.
+        quantile_levels: Lowest and highest level of quantiles within the horizon.
+        verdict: Comparison with repeating the last value and the last season.
+        attention: Names of the attention stages.
+        provider: Execution provider of onnxruntime.
     """
 
     name: str
@@ -84,15 +85,15 @@ class Errors(_Tolerant):
 
 
 class TestResult(_Tolerant):
-    """Accuracy in the test split, next to forecasts that need no model.
+    """Accuracy on the test split, next to baselines that need no model.
 
     Attributes:
-        windows: Forecasts that were compared.
-        model: As it was trained.
-        onnx: As it is served.
-        last_value: Repeating the last value.
-        seasonal_naive: Repeating the last season.
-        season: Steps in it.
+        windows: Number of forecasts that were compared.
+        model: Errors of the trained model.
+        onnx: Errors of the served graph.
+        last_value: Errors of repeating the last value.
+        seasonal_naive: Errors of repeating the last season.
+        season: Steps of a season.
     """
 
     __test__ = False
@@ -106,12 +107,12 @@ class TestResult(_Tolerant):
 
 
 class ModelReport(ModelCard):
-    """All that the server says of a model; what is not listed here is in `model_extra`.
+    """Full description of a model; other fields of the server are in `model_extra`.
 
     Attributes:
-        parameters: How many.
-        test: Accuracy in the test split.
-        calibration_missing: Why it has no quantiles, where it says so.
+        parameters: Number of parameters.
+        test: Accuracy on the test split.
+        calibration_missing: Reason why the model has no quantiles, if known.
     """
 
     parameters: int | None = None
@@ -124,23 +125,23 @@ _REPORT = TypeAdapter(ModelReport)
 
 
 def models(retry_for: float) -> Steps[list[ModelCard]]:
-    """Ask for all of them."""
+    """Request the cards of all models."""
     response = yield from call(Ask("GET", "models"), retry_for)
     return read_json(response, _CARDS)
 
 
 def model(name: str, retry_for: float) -> Steps[ModelReport]:
-    """Ask for one."""
+    """Request the report of a model."""
     response = yield from call(Ask("GET", f"models/{quote(name, safe='@')}"), retry_for)
     return read_json(response, _REPORT)
 
 
 def chosen(name: str | None, retry_for: float) -> Steps[ModelCard]:
-    """Ask for the one that answers where a request names this one, or none."""
+    """Request the card of a model by name; without a name, of the only model."""
     if name is not None:
         return (yield from model(name, retry_for))
     served = yield from models(retry_for)
     if len(served) != 1:
         names = ", ".join(card.name for card in served) or "none"
-        raise InvalidInputError(f"choose one of the models that are served: {names}", place="model")
+        raise InvalidInputError(f"choose one of the served models: {names}", place="model")
     return served[0]

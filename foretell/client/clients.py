@@ -27,21 +27,21 @@ RETRY_FOR = 60.0
 
 
 class Client:
-    """Asks a server; for use from several threads at a time.
+    """A client for a foretell server; threads may share it.
 
-    A request that the server is too busy for is sent again when it says so, and so is one whose
-    connection fails: forecasts change nothing, so that asking twice does no harm.
+    The client retries a request if the server is busy, after the time that the server names, or if
+    the connection fails. Requests change nothing on the server, so a retry is safe.
 
     Args:
-        url: The server's address, such as `localhost:8000` or `https://host/prefix`.
-        key: API key; that of the variable `FORETELL_KEY` by default.
-        timeout: Seconds that the server may take for an answer.
-        retry_for: Seconds from the first try of a request within which others may follow; 0 for
-            one try alone.
-        transport: What sends requests, if that is not to be httpx's own, over the network.
+        url: Address of the server, such as `localhost:8000` or `https://host/prefix`.
+        key: API key; the value of `FORETELL_KEY` by default.
+        timeout: Seconds to wait for an answer.
+        retry_for: Seconds from the first try within which a request is retried; 0 disables
+            retries.
+        transport: Transport of httpx, if not the default.
 
     Raises:
-        InvalidInputError: one of them can be none.
+        InvalidInputError: an argument is invalid.
 
     Example:
         >>> with Client("localhost:8000") as client:
@@ -64,30 +64,30 @@ class Client:
         """Forecast every series of a frame.
 
         Args:
-            frame: Of pandas, polars or pyarrow, or another table that Arrow reads; rows in order
-                of time. Of one series, or of many in long form: a row for each series and time.
-                A column for each channel of the model, by its name.
+            frame: Table of pandas, polars, pyarrow or any library with the Arrow interface. It has
+                a column for each channel of the model, by name. Rows are in order of time. Many
+                series are in long form: a row for each series and time.
             **options:
-                `model`: a name, or name@version; may be absent when one model is served.
-                `horizon`: steps; the model's by default.
-                `quantiles`: their levels, such as `[0.1, 0.9]`: columns `<channel>_q<level>`.
-                `missing`: what becomes of missing values: an `error`, or they are filled by
-                `interpolate` or `ffill`, or left out by `mask`, of models that read gaps.
-                `calibration`: what quantiles come from: errors `stored` with the model, or
-                corrected by those on the rows of the `history`.
-                `id_column`: names the series; `unique_id` if there is such a column.
-                `time_column`: holds the times; a pandas index of times, `ds`, or the only column
-                of times.
+                `model`: NAME or NAME@VERSION; optional if the server has one model.
+                `horizon`: steps to forecast; the model's by default.
+                `quantiles`: levels, such as `[0.1, 0.9]`; the columns are `<channel>_q<level>`.
+                `missing`: how to treat missing values: raise an `error`, fill them by
+                `interpolate` or `ffill`, or `mask` them (models that read gaps).
+                `calibration`: source of the quantiles: errors `stored` with the model, or these
+                corrected by errors on the rows of the `history`.
+                `id_column`: column of series names; `unique_id` by default, if there is one.
+                `time_column`: column of times; by default a pandas index of times, `ds`, or the
+                only column of times.
 
         Returns:
             A row for each series and step in the same kind of frame, with the same names, types
-            and index; its columns are the model's targets, and their quantiles. The server's
-            warnings become Python's.
+            and index. Its columns are the model's targets and their quantiles. Warnings of the
+            server become Python warnings.
 
         Raises:
-            PartialForecastError: some of the series have no forecast; it holds those of the others.
+            PartialForecastError: some series have no forecast; it contains the other forecasts.
             InvalidInputError: the frame does not fit the model.
-            ForetellError: of another kind; see `foretell.client.errors`.
+            ForetellError: another error; see `foretell.client.errors`.
 
         Example:
             >>> history = pd.read_csv("load.csv", index_col="date", parse_dates=True)
@@ -99,7 +99,7 @@ class Client:
     def forecast_with_notes(
         self, frame: Frame, **options: Unpack[ForecastOptions]
     ) -> Answer[Frame]:
-        """Forecast as `forecast` does, and return what there is to say besides.
+        """Forecast as `forecast` does, and return notes besides the frame.
 
         Series without a forecast are in `answer.notes.errors`, and warnings in
         `answer.notes.warnings`; neither is raised.
@@ -107,21 +107,23 @@ class Client:
         return self._run(forecast(frame, self._retry_for, **options))
 
     def backtest(self, frame: Frame, **options: Unpack[BacktestOptions]) -> Backtest[Frame]:
-        """How well a model would have forecast the rows of a frame, each time from those before.
+        """Forecast past rows of a frame from the rows before them, and measure the errors.
 
         Args:
-            frame: As `forecast` has it, with more rows than the model reads.
-            **options: `model`, `horizon`, `quantiles`, `missing`, `calibration`, `id_column` and
-                `time_column` as `forecast` has them; `stride`, rows from an origin to the next, the
-                horizon by default, or half of it to correct quantiles by the history; `origins`, at
-                most how many of each series, the latest.
+            frame: Table as for `forecast`, with more rows than the model reads.
+            **options:
+                `model`, `horizon`, `quantiles`, `missing`, `calibration`, `id_column` and
+                `time_column`: as for `forecast`.
+                `stride`: rows from one origin to the next; the horizon by default, or half of it
+                with `calibration="history"`.
+                `origins`: largest number of forecasts of each series; the latest are used.
 
         Returns:
             Errors next to those of repeating the last value and the last season. Series that could
-            not be forecast are in its notes; they and the server's warnings become Python's.
+            not be forecast are in the notes. They and the server's warnings become Python warnings.
 
         Raises:
-            ForetellError: none could.
+            ForetellError: no series could be forecast.
 
         Example:
             >>> client.backtest(history, model="patchtst", quantiles=[0.1, 0.9]).frame
@@ -131,16 +133,18 @@ class Client:
         return found
 
     def explain(self, frame: object, **options: Unpack[ExplainOptions]) -> Explanation:
-        """Forecast one series, and return what the model looked at.
+        """Forecast one series, and return the attention of the model.
 
         Args:
-            frame: As `forecast` has it.
-            **options: `model`, `horizon`, `missing`, `id_column` and `time_column` as `forecast`
-                has them; `series`, which one of several; `stages`, their names, or `layers`, their
-                numbers, all by default; `heads`, `"all"`, `"mean"`, or some by number.
+            frame: Table as for `forecast`.
+            **options:
+                `model`, `horizon`, `missing`, `id_column` and `time_column`: as for `forecast`.
+                `series`: name of the series, if there are several.
+                `stages` or `layers`: names of stages, or numbers of layers; all by default.
+                `heads`: `"all"`, `"mean"`, or numbers of heads.
 
         Raises:
-            ForetellError: there is no answer.
+            ForetellError: the server returned an error, or no answer.
 
         Example:
             >>> explanation = client.explain(history, model="autoformer", heads="mean")
@@ -151,27 +155,27 @@ class Client:
         return found
 
     def models(self) -> list[ModelCard]:
-        """The models that are served, and what each needs."""
+        """Cards of the models that are served."""
         return self._run(cards.models(self._retry_for))
 
     def model(self, name: str) -> ModelReport:
-        """A model, by name or name@version, and what was measured of it.
+        """Report of a model, by name or name@version.
 
         Raises:
-            NotFoundError: it is not served.
+            NotFoundError: the model is not served.
         """
         return self._run(cards.model(name, self._retry_for))
 
     def request(self, path: str, body: object, wanted: TypeAdapter[Read]) -> Read:
-        """Post a body in JSON that the caller has made, and read what is wanted of the answer.
+        """Post a JSON body, and parse the answer.
 
         Args:
-            path: Of the service, such as `forecast`.
-            body: What is sent.
-            wanted: What is read.
+            path: Path below the address of the server, such as `forecast`.
+            body: Body of the request.
+            wanted: Type of the answer.
 
         Raises:
-            ForetellError: there is no answer, or not the one that is wanted.
+            ForetellError: there is no answer, or one of another type.
         """
         return self._run(post_json(path, body, wanted, self._retry_for))
 
@@ -209,13 +213,13 @@ class Client:
 
 
 class AsyncClient:
-    """Asks a server from coroutines; what `Client` does, with the same arguments and answers.
+    """A client for coroutines, with the methods and answers of `Client`.
 
     Args:
-        url: As `Client` has it, like the others.
-        key: Likewise.
-        timeout: Likewise.
-        retry_for: Likewise.
+        url: Address of the server; see `Client` for this and the others.
+        key: API key.
+        timeout: Seconds to wait for an answer.
+        retry_for: Seconds within which a request is retried.
 
     Example:
         >>> async with AsyncClient("localhost:8000") as client:
@@ -241,31 +245,31 @@ class AsyncClient:
     async def forecast_with_notes(
         self, frame: Frame, **options: Unpack[ForecastOptions]
     ) -> Answer[Frame]:
-        """Forecast, and return what there is to say besides."""
+        """Forecast, and return notes, as `Client.forecast_with_notes` does."""
         return await self._run(forecast(frame, self._retry_for, **options))
 
     async def backtest(self, frame: Frame, **options: Unpack[BacktestOptions]) -> Backtest[Frame]:
-        """How well a model would have forecast the rows of a frame, as `Client.backtest` does."""
+        """Measure errors on past rows of a frame, as `Client.backtest` does."""
         found = await self._run(backtest(frame, self._retry_for, **options))
         warn([*found.notes.errors, *found.notes.warnings], stacklevel=2)
         return found
 
     async def explain(self, frame: object, **options: Unpack[ExplainOptions]) -> Explanation:
-        """Forecast one series, and return what the model looked at, as `Client.explain` does."""
+        """Forecast one series, and return attention, as `Client.explain` does."""
         found = await self._run(explain(frame, self._retry_for, **options))
         warn(found.warnings, stacklevel=2)
         return found
 
     async def models(self) -> list[ModelCard]:
-        """The models that are served, and what each needs."""
+        """Cards of the models that are served."""
         return await self._run(cards.models(self._retry_for))
 
     async def model(self, name: str) -> ModelReport:
-        """A model, by name or name@version, and what was measured of it."""
+        """Report of a model, by name or name@version."""
         return await self._run(cards.model(name, self._retry_for))
 
     async def request(self, path: str, body: object, wanted: TypeAdapter[Read]) -> Read:
-        """Post a body in JSON, as `Client.request` does."""
+        """Post a JSON body, as `Client.request` does."""
         return await self._run(post_json(path, body, wanted, self._retry_for))
 
     async def aclose(self) -> None:

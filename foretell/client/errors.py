@@ -1,4 +1,4 @@
-"""What a call may end with: one class for each thing that a caller may do about it."""
+"""Errors of the client: one class for each reaction of a caller."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import httpx
 
 
 class ForetellError(Exception):
-    """A call has no answer; the message is the server's where there is one.
+    """Base class of errors; the message is the server's, if the server sent one.
 
     Args:
-        message: What was expected and what came.
-        place: Where.
-        kind: The server's short name.
-        status: Of HTTP.
-        request_id: Of the server.
+        message: Text of the error.
+        place: Place in the frame or the options.
+        kind: The server's short name of the error.
+        status: HTTP status.
+        request_id: Request ID.
 
     Attributes:
-        message: What was expected and what came.
-        place: Where in what was given, such as `temperature[17]`: a column and a row of the frame,
-            counted from 0. None where it is not in one place.
-        kind: The server's short name of it, such as `unknown_model`; it stays over releases.
-        status: Of HTTP; None where no server said it.
-        request_id: What the server's log calls the request.
+        message: Text of the error.
+        place: Place in the frame or the options, such as `temperature[17]`: a column and a row,
+            counted from 0. None if there is no single place.
+        kind: The server's short name of the error, such as `unknown_model`; stable across releases.
+        status: HTTP status; None if the error is not from a server.
+        request_id: Request ID, which the server also logs.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class ForetellError(Exception):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        """The message, after the place."""
+        """Message with its place."""
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
 class InvalidInputError(ForetellError, ValueError):
-    """What was given does not fit the model or the call; `place` says where."""
+    """The input does not fit the model or the call; `place` names the part."""
 
 
 class UnauthorizedError(ForetellError):
-    """The key is missing, is not one of the server's, or may not do this."""
+    """The API key is missing, unknown, or not allowed to do this."""
 
 
 class NotFoundError(ForetellError, LookupError):
@@ -60,25 +60,25 @@ class NotFoundError(ForetellError, LookupError):
 
 
 class OverloadedError(ForetellError):
-    """The server cannot now, and could not for as long as the client may wait.
+    """The server stayed too busy for as long as the client retries.
 
     Attributes:
-        retry_after: Seconds after which it may, as far as it said; None if it did not.
+        retry_after: Seconds after which to retry; None if the server named none.
     """
 
     retry_after: float | None = None
 
 
 class TimedOutError(ForetellError, TimeoutError):
-    """The answer was not there in time."""
+    """The server did not answer in time."""
 
 
 class ServerError(ForetellError):
-    """The server failed, or what answers is none of foretell."""
+    """The server failed, or it is not a foretell server."""
 
 
 class ConnectionFailedError(ForetellError, ConnectionError):
-    """Nobody answers at the address, or the connection broke."""
+    """The connection failed or broke."""
 
 
 _BY_STATUS: dict[int, type[ForetellError]] = {
@@ -97,45 +97,45 @@ _BY_STATUS: dict[int, type[ForetellError]] = {
 
 
 def refusal(response: httpx.Response) -> ForetellError:
-    """The error that an answer is."""
+    """The error for an unsuccessful response."""
     status = response.status_code
     kind = _BY_STATUS.get(status, ServerError)
-    said = _said(response)
-    if said is None:
+    found = _error_object(response)
+    if found is None:
         phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
         message = f"{response.url}: {status} {phrase}".rstrip()
         if response.is_redirect:
             message += f", to {response.headers.get('location')}; give the client that address"
         else:
             message += ", and not an answer of foretell"
-        said = {"message": message}
-    message, place = str(said.get("message")), said.get("param")
+        found = {"message": message}
+    message, place = str(found.get("message")), found.get("param")
     if kind is UnauthorizedError and "authorization" not in response.request.headers:
         message += "; give the client key=…, or set FORETELL_KEY"
     error = kind(
         message,
         place=None if place is None else str(place),
-        kind=said.get("type"),
+        kind=found.get("type"),
         status=status,
         request_id=response.headers.get("x-request-id"),
     )
     if isinstance(error, OverloadedError):
-        error.retry_after = told_to_wait(response)
+        error.retry_after = retry_after(response)
     return error
 
 
-def told_to_wait(response: httpx.Response) -> float | None:
-    """Seconds after which to come again, if the answer says so."""
+def retry_after(response: httpx.Response) -> float | None:
+    """Seconds of the header `Retry-After`, if there is one."""
     try:
         return max(0.0, float(response.headers["retry-after"]))
     except (KeyError, ValueError):  # a date, which foretell does not send
         return None
 
 
-def _said(response: httpx.Response) -> dict[str, str] | None:
-    """The error object of the answer, if it has one."""
+def _error_object(response: httpx.Response) -> dict[str, str] | None:
+    """The error object of the response, if it has one."""
     try:
-        said = response.json()["error"]
+        found = response.json()["error"]
     except (KeyError, TypeError, ValueError):
         return None
-    return said if isinstance(said, dict) else None
+    return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""What is sent when, without sending it: both clients run the same steps."""
+"""Requests, retries and pauses as steps, which both clients run."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ from foretell.client.errors import (
     ServerError,
     TimedOutError,
     refusal,
-    told_to_wait,
+    retry_after,
 )
 
 Result = TypeVar("Result")
 Read = TypeVar("Read")
 
 KEY_VARIABLE = "FORETELL_KEY"
-# The server's own limit ends first, so that it says what happened.
+# Added to the client's timeout, so that the server times out first and explains why.
 _GRACE_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
 _LONGEST_SECONDS = 86_400
-# Of a server that restarts, or that closed a connection just as it was used again: after a tenth of
-# a second, then twice as long each time.
+# Tries if the connection fails, as when a server restarts. The pause doubles after each try.
 _CONNECTION_TRIES, _FIRST_PAUSE = 4, 0.1
-# Where a busy server does not say for how long it is.
+# Pause without a Retry-After.
 _BUSY_PAUSE = 1.0
-# Of a pause, so that those who were sent away together do not come back together.
+# Random share added to a pause, so that clients do not return all at once.
 _SPREAD = 0.2
 _BUSY = {429, 503}
 
@@ -47,11 +46,11 @@ class Ask:
     """A request.
 
     Attributes:
-        method: Of HTTP.
-        url: Below the server's address.
-        params: Of the URL.
-        content: The body.
-        headers: Besides those of every request.
+        method: HTTP method.
+        url: Path below the server's address.
+        params: Query parameters.
+        content: Body.
+        headers: Headers besides those of every request.
     """
 
     method: str
@@ -63,41 +62,38 @@ class Ask:
 
 @dataclass(frozen=True)
 class Pause:
-    """Seconds to let pass."""
+    """A pause in seconds."""
 
     seconds: float
 
 
-# What is to be done next is yielded, and its outcome sent back: of a request the answer, or why
-# there is none.
+# A generator yields the next step. It receives the response to a request, or the transport error.
 Outcome: TypeAlias = httpx.Response | httpx.TransportError | None
 Steps: TypeAlias = Generator[Ask | Pause, Outcome, Result]
 
 
 def call(ask: Ask, retry_for: float) -> Steps[httpx.Response]:
-    """Send a request until it is answered.
-
-    Whatever is sent is only computed on, so that sending it twice does no harm.
+    """Send a request until it is answered; requests change nothing, so a retry is safe.
 
     Args:
         ask: The request.
-        retry_for: Seconds from the first try within which there may be others.
+        retry_for: Seconds from the first try within which the request is retried.
 
     Raises:
-        ForetellError: of the last try.
+        ForetellError: the last try failed.
     """
     end = time.monotonic() + retry_for
     broken = busy = 0
     while True:
         outcome = yield ask
-        assert outcome is not None  # noqa: S101 - of a request
+        assert outcome is not None  # noqa: S101 - requests have an outcome
         if isinstance(outcome, httpx.Response):
             if outcome.is_success:
                 return outcome
             error = refusal(outcome)
             wait = None
             if outcome.status_code in _BUSY:
-                wait = told_to_wait(outcome)
+                wait = retry_after(outcome)
                 if wait is None:
                     wait = _BUSY_PAUSE * 2**busy
                 busy += 1
@@ -109,18 +105,17 @@ def call(ask: Ask, retry_for: float) -> Steps[httpx.Response]:
             wait = _FIRST_PAUSE * 2 ** (broken - 1) if broken < tries else None
         if wait is None:
             raise error
-        # No secret depends on it.
-        wait *= 1 + _SPREAD * random.random()  # noqa: S311
+        wait *= 1 + _SPREAD * random.random()  # noqa: S311 - not a secret
         if time.monotonic() + wait > end:
             raise error
         yield Pause(wait)
 
 
 def post_json(path: str, body: object, wanted: TypeAdapter[Read], retry_for: float) -> Steps[Read]:
-    """Post a body in JSON and read the answer.
+    """Post a JSON body and parse the answer.
 
     Raises:
-        ForetellError: there is none, or not the one that is wanted.
+        ForetellError: there is no answer, or one of another type.
     """
     content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
     response = yield from call(Ask("POST", path, {}, content, headers), retry_for)
@@ -130,19 +125,19 @@ def post_json(path: str, body: object, wanted: TypeAdapter[Read], retry_for: flo
 def _broken(error: httpx.TransportError) -> ForetellError:
     try:
         url = str(error.request.url)
-    except RuntimeError:  # httpx's where it has none
+    except RuntimeError:  # raised by httpx if the error has no request
         url = ""
-    said = str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
-        return TimedOutError(f"{url}: no answer in time ({said})")
-    return ConnectionFailedError(f"{url}: {said}")
+        return TimedOutError(f"{url}: no answer in time ({reason})")
+    return ConnectionFailedError(f"{url}: {reason}")
 
 
 def read_json(response: httpx.Response, wanted: TypeAdapter[Read]) -> Read:
-    """An answer's JSON.
+    """The parsed body of a response.
 
     Raises:
-        ServerError: it is something else.
+        ServerError: the body is not of that type.
     """
     try:
         return wanted.validate_json(response.content)
@@ -156,12 +151,12 @@ def read_json(response: httpx.Response, wanted: TypeAdapter[Read]) -> Read:
 
 
 def address(url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
-    """The server's address, of HTTP if it does not say, and who asks, for a proxy before it.
+    """The server's address, and the user and password in it, for a proxy before the server.
 
-    The address is part of messages and of logs: it has no password.
+    HTTP is the default scheme. Messages and logs contain the address, so its password is removed.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: the URL is invalid.
     """
     shown = re.sub(r"[^/@]*@", "", url, count=1)[:100]
     full = url if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url) else f"http://{url}"
@@ -170,11 +165,11 @@ def address(url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
     except httpx.InvalidURL as error:
         raise InvalidInputError(f"{str(error)[:200]}: {shown!r}", place="url") from None
     try:
-        # As it is when a connection is made. Addresses of IPv6 pass as they are.
+        # Connecting encodes the name in the same way. IPv6 addresses pass unchanged.
         found.host.encode("idna")
     except UnicodeError:
         raise InvalidInputError(
-            "no host can have this name: between its dots are 1 to 63 letters, digits and hyphens: "
+            "invalid host name: expected 1 to 63 letters, digits and hyphens between dots, got "
             f"{shown!r}",
             place="url",
         ) from None
@@ -187,13 +182,13 @@ def address(url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
 
 
 def connection(url: str, key: str | None, timeout: float) -> dict[str, Any]:
-    """What both clients of httpx are made of; see `Client`.
+    """Arguments of both httpx clients; see `Client`.
 
     Raises:
-        InvalidInputError: it can be none.
+        InvalidInputError: an argument is invalid.
     """
     base_url, auth = address(url)
-    # For a free connection it waits as long as it takes.
+    # Without a limit on the wait for a free connection of the pool.
     limits = httpx.Timeout(
         timeout + _GRACE_SECONDS, connect=min(timeout, _CONNECT_SECONDS), pool=None
     )
@@ -202,14 +197,14 @@ def connection(url: str, key: str | None, timeout: float) -> dict[str, Any]:
 
 
 def headers(key: str | None, timeout: float) -> dict[str, str]:
-    """Those of every request.
+    """Headers of every request.
 
     Args:
-        key: The caller's; the variable's if it is None.
-        timeout: Seconds to wait for an answer, which the server is told.
+        key: API key; if None, the value of the environment variable.
+        timeout: Seconds to wait for an answer; sent to the server.
 
     Raises:
-        InvalidInputError: the key could never be sent, or there is no time.
+        InvalidInputError: the key cannot be sent in a header, or the timeout is out of range.
     """
     if not 0 < timeout <= _LONGEST_SECONDS:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""What a model looked at for a forecast."""
+"""Explanations: a forecast with the attention of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foretell.client.frames import ID, TIME, Given, is_time, read
 
 Heads = Literal["all", "mean"] | Sequence[int]
 
-# The only channel of a model may be called so.
+# The server accepts this name for the only channel of a model.
 _TARGET = "y"
 _PLACE = re.compile(r"inputs\[0\]\.(\w+)(?:\[(\d+)\])?(?:\[(\d+)\])?$")
 
@@ -35,28 +35,27 @@ Label = int | str | Patch | None
 
 
 class Stage(Part):
-    """What one stage of attention looked at.
+    """Attention weights of one stage.
 
-    A step on an axis is labelled by its time; without times by a number, the first forecast step's
-    0. A channel is labelled by its name, a landmark or cluster by its number, and what stands for
-    nothing by None.
+    The label of a step is its time; without times, its number, with 0 for the first forecast step.
+    The label of a channel is its name, that of a landmark or cluster its number. Padding is None.
 
     Attributes:
-        name: Of the stage.
+        name: Name of the stage.
         kind: Name of the mechanism.
-        form: What is known of the map: `dense`, all weights; `circulant`, all weights and the lags
-            they come from; `sparse`, weights of some keys of each query; `none`, nothing.
-        axes: Of `weights`, such as `("head", "query", "key")`.
-        weights: In this shape.
-        keys: Of sparse maps, in the shape of `weights`: which key each is of; -1 is none.
+        form: Form of the map: `dense`, all weights; `circulant`, all weights and their lags;
+            `sparse`, weights of some keys of each query; `none`, no weights.
+        axes: Names of the axes of `weights`, such as `("head", "query", "key")`.
+        weights: Weights, with these axes.
+        keys: Index of the key of each weight of a sparse map; -1 is padding.
         channels: Labels of the channel axis.
         heads: Numbers of the heads.
         query: Labels of the query axis.
         key: Labels of all keys.
-        lags: Of circulant maps: those that were chosen, in positions of the axes.
-        lag_durations: The same as ISO 8601 durations; None where there is none.
-        lag_weights: Their weights.
-        correlation: `[lags]`, at every lag.
+        lags: Chosen lags of a circulant map, in positions of the axes.
+        lag_durations: Lags as ISO 8601 durations; None for a lag without a fixed duration.
+        lag_weights: Weights of the lags.
+        correlation: Correlation at every lag `[lags]`.
     """
 
     name: str
@@ -76,16 +75,16 @@ class Stage(Part):
 
 
 class Explanation(Part):
-    """A forecast of one series, and what the model looked at.
+    """A forecast of one series, with the attention of the model.
 
     Attributes:
-        model: That made it.
-        model_version: Of it.
+        model: Name of the model.
+        model_version: Version of the model.
         targets: Columns of `values`.
-        timestamps: Of the steps, as ISO 8601 has them; none if the frame has no times.
-        values: `[step, target]`, the forecast.
-        stages: Of attention.
-        warnings: Of the server.
+        timestamps: Times of the steps in ISO 8601; empty if the frame has no times.
+        values: Forecast `[step, target]`.
+        stages: Attention of each stage.
+        warnings: Warnings of the server.
     """
 
     model: str
@@ -98,16 +97,16 @@ class Explanation(Part):
 
 
 class SeriesForecast(Part):
-    """A forecast of one series, as JSON has it.
+    """A forecast of one series in JSON.
 
     Attributes:
-        timestamps: Of the steps, in ISO 8601; none if the series has no times.
-        mean_forecast: `[step]`, or `[step, target]` of several channels.
-        channels: Names of the targets, where they are not all channels.
-        quantiles: By level, like `mean_forecast`.
-        rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
-        ill_conditioned: Whether rounding may decide what the model looks at.
-        attention: Its stages, if they were requested.
+        timestamps: Times of the steps in ISO 8601; empty if the series has no times.
+        mean_forecast: Forecast `[step]`, or `[step, target]` of several channels.
+        channels: Names of the targets, if they are not all channels.
+        quantiles: Quantiles by level, in the shape of `mean_forecast`.
+        rolled_from: First step, from 0, that was forecast from forecasts, if any.
+        ill_conditioned: Whether rounding may decide what the model attends to.
+        attention: Attention of each stage, if requested.
     """
 
     timestamps: tuple[str, ...] = ()
@@ -134,7 +133,7 @@ class ExplainOptions(FrameOptions, total=False):
 def explain(
     frame: object, retry_for: float, **options: Unpack[ExplainOptions]
 ) -> Steps[Explanation]:
-    """Forecast one series, and ask for attention; see `Client.explain`."""
+    """Forecast one series with attention; see `Client.explain`."""
     given = read(frame, options.get("id_column"), options.get("time_column"))
     rows, model = _rows(given, options.get("series")), options.get("model")
     card = yield from chosen(model, retry_for)
@@ -167,14 +166,13 @@ def explain(
 
 
 def _rows(given: Given[Any], series: str | int | None) -> pa.Array:
-    """The rows of a series; of the only one if none is named."""
+    """The rows of a series, by default of the only one."""
     ids = given.table[ID]
     if series is None:
         names = ids.unique().to_pylist()
         if len(names) > 1:
             raise InvalidInputError(
-                f"one series is explained at a time, and the frame has {len(names):,}; choose one, "
-                f"such as series={names[0]!r}",
+                f"expected one series, got {len(names):,}; choose one, such as series={names[0]!r}",
                 place="series",
             )
         return pa.array(range(len(ids)))
@@ -187,7 +185,7 @@ def _rows(given: Given[Any], series: str | int | None) -> pa.Array:
 def _input(
     given: Given[Any], rows: pa.Array, channels: list[str], card: ModelCard
 ) -> dict[str, object]:
-    """The rows of a series as JSON has them."""
+    """The rows of a series as an input of a request in JSON."""
     columns = [_numbers(given.table, name, card).take(rows).to_pylist() for name in channels]
     found: dict[str, object] = {"series": columns[0]}
     if len(channels) > 1:
@@ -202,7 +200,7 @@ def _input(
 
 
 def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
-    """A channel; the server reads NaN, which JSON does not know, as it does null."""
+    """A channel as numbers; the server reads both NaN and null as missing."""
     if table.column_names.count(name) != 1:
         raise InvalidInputError(
             f"expected one column of this name: {card.name} reads {', '.join(card.channels)}",
@@ -221,7 +219,7 @@ def _texts(times: pa.ChunkedArray, rows: pa.Array, name: str) -> list[str]:
     if times.null_count:
         row = rows[pc.index(pc.is_null(times), True).as_py()]
         raise InvalidInputError("expected a timestamp, got null", place=f"{name}[{row}]")
-    # Python's have microseconds.
+    # Python's datetime has microseconds.
     moments = times.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
     return [moment.isoformat() for moment in moments.to_pylist()]
 
@@ -229,7 +227,7 @@ def _texts(times: pa.ChunkedArray, rows: pa.Array, name: str) -> list[str]:
 def _placed(
     place: str | None, given: Given[Any], rows: pa.Array, channels: Sequence[str]
 ) -> str | None:
-    """A place in the request as the caller knows it."""
+    """A place of the request as a place of the caller's frame or options."""
     found = _PLACE.match(place or "")
     if found is None:
         return place and place.removeprefix("options.").removeprefix("attention.")
@@ -243,7 +241,7 @@ def _placed(
 
 
 def _set(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Those of these names that are set, as JSON has them."""
+    """The options among these names that are set, for JSON."""
     return {
         name: value if isinstance(value, str | int) else list(value)
         for name in names

@@ -22,7 +22,7 @@ Missing = Literal["error", "interpolate", "ffill", "mask"]
 Calibration = Literal["stored", "history"]
 
 _NOTES = b"foretell"
-# Steps of a model that is not told how many, at most, where an answer's size is estimated.
+# Upper estimate of a model's default horizon, for the size of an answer.
 _STEPS = 720
 
 
@@ -57,11 +57,11 @@ def forecast(
 
 
 def sole_frame(answer: Answer[Frame], stacklevel: int) -> Frame:
-    """The frame of an answer for a caller who sees nothing else of it.
+    """The frame of an answer; its warnings become Python warnings.
 
     Args:
-        answer: Any.
-        stacklevel: Of the caller, as `warnings.warn` counts.
+        answer: The answer.
+        stacklevel: Stack level of the caller, as in `warnings.warn`.
 
     Raises:
         PartialForecastError: a series has no forecast.

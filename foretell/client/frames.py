@@ -1,4 +1,4 @@
-"""From a caller's frame to the table that is sent, and from the answer's back to such a frame."""
+"""Conversion of frames to Arrow tables for the server, and of its tables back to frames."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from foretell.client.errors import InvalidInputError
 Frame = TypeVar("Frame")
 Restore = Callable[[pa.Table], Any]
 
-# As the server names them.
+# Column names of the server.
 ID, TIME = "unique_id", "ds"
-# What columns of times are called, in small letters.
+# Usual names of columns of times, in lower case.
 _TIMES = {"date", "datetime", "time", "timestamp"}
-# What becomes of a frame that is none of those with more in them than Arrow knows.
+# Message for a frame that Arrow cannot read.
 _EXPECTED = (
     "expected a DataFrame of pandas or polars, a pyarrow Table, or another table that Arrow reads"
 )
@@ -31,10 +31,10 @@ class Given(Generic[Frame]):
     """A caller's frame, ready to be sent.
 
     Attributes:
-        table: `unique_id`, `ds` if there are times, and the caller's other columns.
-        id_column: What the caller calls the series; None where there is one without a name.
-        time_column: What the caller calls the times; None where there are none.
-        restore: Makes the caller's kind of frame of a table with the caller's names.
+        table: Columns `unique_id`, `ds` if there are times, and the caller's other columns.
+        id_column: The caller's column of series names; None for one series without a name.
+        time_column: The caller's column of times; None without times.
+        restore: Converts a table with the caller's column names to the caller's kind of frame.
     """
 
     table: pa.Table
@@ -43,7 +43,7 @@ class Given(Generic[Frame]):
     restore: Restore
 
     def back(self, answer: pa.Table) -> Frame:
-        """The answer, as the caller's frame is: its kind, names, types and index."""
+        """The answer with the kind, names, types and index of the caller's frame."""
         if self.id_column is None:
             answer = answer.drop_columns([ID])
         names = {ID: self.id_column, TIME: self.time_column}
@@ -51,7 +51,7 @@ class Given(Generic[Frame]):
         return cast("Frame", self.restore(answer.replace_schema_metadata(None)))
 
     def named(self, place: str | None) -> str | None:
-        """A place in what was sent, as the caller knows it."""
+        """A place of the request, with the caller's column names."""
         if place is None:
             return None
         found = re.match(rf"({ID}|{TIME})(?=$|\[|=)", place)
@@ -65,14 +65,14 @@ def read(frame: Frame, id_column: str | None, time_column: str | None) -> Given[
     """Find the series and the times of a frame.
 
     Args:
-        frame: Rows of one series, or in long form of many; in order of time.
-        id_column: Names the series; `unique_id` where there is such a column. Without one all rows
-            are of one series.
-        time_column: Holds the times; the index of pandas if it has times, `ds`, or the only column
-            with times.
+        frame: Rows of one series, or of many in long form; in order of time.
+        id_column: Column of series names; `unique_id` by default. Without it, all rows are of one
+            series.
+        time_column: Column of times; by default the index of pandas if it has times, `ds`, or the
+            only column of times.
 
     Raises:
-        InvalidInputError: it is no frame, or has not such columns.
+        InvalidInputError: the frame cannot be read, or lacks these columns.
     """
     table, restore = _to_table(frame, [id_column or ID, time_column or TIME])
     names = table.column_names
@@ -85,7 +85,7 @@ def read(frame: Frame, id_column: str | None, time_column: str | None) -> Given[
     for name, wanted in ((series, ID), (time, TIME)):
         if name not in (None, wanted) and wanted in names:
             raise InvalidInputError(
-                f"the column {name} is meant, and there is one of this name; drop or rename it",
+                f"the column {name} would get this name, which the frame has; drop or rename it",
                 place=wanted,
             )
     table = table.rename_columns([renamed.get(name, name) for name in names])
@@ -110,7 +110,7 @@ def _times_of(table: pa.Table, others: set[str | None]) -> str | None:
         return TIME
     kinds = {field.name: field.type for field in table.schema if field.name not in others}
     found = [name for name, kind in kinds.items() if is_time(kind)]
-    # Of another type: the server says how to convert it.
+    # A column of another type: the server's error explains how to convert it.
     found = found or [name for name in kinds if name.lower() in _TIMES]
     if len(found) > 1:
         raise InvalidInputError(
@@ -121,15 +121,15 @@ def _times_of(table: pa.Table, others: set[str | None]) -> str | None:
 
 
 def is_time(kind: pa.DataType) -> bool:
-    """Whether a column of this type says when."""
+    """Whether a column of this type contains times."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _to_table(frame: object, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
-    """All columns of a frame, and how to make such a frame of a table.
+    """All columns of a frame, and a function that converts a table to such a frame.
 
     Args:
-        frame: Any.
+        frame: The frame.
         wanted: Names of columns that may be levels of an index.
     """
     try:
@@ -142,7 +142,7 @@ def _to_table(frame: object, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
                 return pandas_frames.to_table(frame, wanted)
         polars = sys.modules.get("polars")
         if polars is not None and isinstance(frame, polars.DataFrame):
-            # Unlike its stream, without views of texts, which Arrow does less with.
+            # The stream of polars has string views, which fewer functions of Arrow support.
             return frame.to_arrow(), _PolarsFrame(frame)
         if not hasattr(frame, "__arrow_c_stream__"):
             raise TypeError(type(frame).__qualname__)
@@ -161,9 +161,9 @@ def _to_table(frame: object, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
 
 
 def as_given(answer: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast columns to the types of those that they are of.
+    """Cast the columns of an answer to the types of the caller's columns.
 
-    Forecasts have the type of their channel if it has fractions, or float64.
+    Forecasts get the type of their channel if it is floating, otherwise float64.
     """
     columns = []
     for name, column in zip(answer.column_names, answer.columns, strict=True):
@@ -174,19 +174,19 @@ def as_given(answer: pa.Table, schema: pa.Schema) -> pa.Table:
             kind = given if given is not None and pa.types.is_floating(given) else pa.float64()
         elif name in schema.names:
             kind = schema.field(name).type
-        # Of texts alone Arrow's cast makes dictionaries.
+        # Arrow casts only strings to dictionaries, so other columns are encoded first.
         encoded = column.dictionary_encode() if pa.types.is_dictionary(kind) else column
         columns.append(encoded.cast(kind))
     return pa.table(columns, answer.column_names)
 
 
 def channel_of(name: str, known: Iterable[str]) -> str | None:
-    """The column that one of an answer is of: itself, or that of the quantile it is."""
+    """The known column of a column of an answer: the same name, or the name before `_q<level>`."""
     return next((each for each in (name, name.rpartition("_q")[0]) if each in known), None)
 
 
 class _PolarsFrame:
-    """Makes frames of polars like one that was given."""
+    """Converts tables to polars frames like the given one."""
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 - polars need not be installed
         self._kind = type(frame)

@@ -1,4 +1,4 @@
-"""Frames of pandas: indices and types that Arrow does not know."""
+"""Frames of pandas: indices, and types that Arrow lacks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from foretell.client.frames import TIME, Restore, as_given, channel_of
 
 
 def to_table(frame: pd.DataFrame, wanted: Iterable[str]) -> tuple[pa.Table, Restore]:
-    """All columns, and the levels of the index that are times or are called as wanted.
+    """All columns, and levels of the index that contain times or have a wanted name.
 
     Raises:
-        pyarrow.ArrowException, TypeError, ValueError: a column is none that Arrow knows.
+        pyarrow.ArrowException, TypeError, ValueError: Arrow cannot convert a column.
     """
     flat, index = _without_index(frame, set(wanted))
     dtypes = {str(name): dtype for name, dtype in flat.dtypes.items()}
     for name, dtype in flat.dtypes.items():
         if isinstance(dtype, pd.PeriodDtype):
             flat = flat.assign(**{str(name): flat[name].dt.to_timestamp()})
-    # To start threads takes longer than to convert a request's columns.
+    # Starting threads takes longer than converting the columns of a request.
     table = pa.Table.from_pandas(flat, preserve_index=False, nthreads=1)
     table = table.replace_schema_metadata(None)
     return table, _PandasFrame(dtypes, table.schema, index)
@@ -31,12 +31,12 @@ def to_table(frame: pd.DataFrame, wanted: Iterable[str]) -> tuple[pa.Table, Rest
 
 @dataclass(frozen=True)
 class _Index:
-    """Levels that became columns.
+    """Levels of an index that became columns.
 
     Attributes:
-        columns: Names of those.
-        names: Names that the levels had.
-        freq: Of the only one, if it had any.
+        columns: Names of the columns.
+        names: Names of the levels.
+        freq: Frequency of the index, if any.
     """
 
     columns: list[str]
@@ -61,7 +61,7 @@ def _without_index(frame: pd.DataFrame, wanted: set[str]) -> tuple[pd.DataFrame,
 
 @dataclass(frozen=True)
 class _PandasFrame:
-    """Makes frames of pandas like one that was given."""
+    """Converts tables to pandas frames like the given one."""
 
     dtypes: dict[str, Any]
     schema: pa.Schema

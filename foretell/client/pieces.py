@@ -1,4 +1,4 @@
-"""A table of many series in parts that a server takes."""
+"""Parts of a table of many series, within the limits of a server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PLACE = re.compile(r"(.+)\[(\d+)\]$")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may have: the defaults of a server, less some room for what is around it.
+    """Limits of a request: a server's defaults, with some room for overhead.
 
     Attributes:
-        series: At most.
-        size: Bytes of its table.
-        values: Of its answer.
+        series: Largest number of series.
+        size: Largest size of the table in bytes.
+        values: Largest number of values in the answer.
     """
 
     series: int = 1024
@@ -34,11 +34,11 @@ class Piece:
     """Whole series of a table.
 
     Attributes:
-        whole: The table.
-        ids: Of the series, in order of appearance.
-        rows: Theirs, one series after the other; None if they are the whole table, in its order.
-        starts: `[series + 1]`, where each begins in `rows`, and the end of the last.
-        codes: `[rows of the table]`, of which series each is.
+        whole: The whole table.
+        ids: Names of the series, in order of appearance.
+        rows: Rows of the series, one series after the other; None for all rows in their order.
+        starts: Start of each series in `rows`, and the end of the last `[series + 1]`.
+        codes: Number of the series of each row of the table `[rows]`.
     """
 
     whole: pa.Table
@@ -53,21 +53,21 @@ class Piece:
         return self.whole if self.rows is None else self.whole.take(self.rows)
 
     def halves(self) -> list[Piece]:
-        """Two of them; none if it has one series."""
+        """Both halves of the series; empty if there is one series."""
         series = len(self.starts) - 1
         if series < 2:
             return []
         return [self.part(0, series // 2), self.part(series // 2, series)]
 
     def part(self, first: int, last: int) -> Piece:
-        """Some of its series."""
+        """The series from `first` to before `last`."""
         start, end = self.starts[[first, last]]
         rows = np.argsort(self.codes, kind="stable") if self.rows is None else self.rows
         starts = self.starts[first : last + 1] - start
         return replace(self, ids=self.ids[first:last], rows=rows[start:end], starts=starts)
 
     def placed(self, place: str | None) -> str | None:
-        """A place in its table as one in the whole table."""
+        """A place of the piece as a place of the whole table."""
         found = _PLACE.match(place or "")
         if self.rows is None or found is None or found[1] not in self.whole.column_names:
             return place
@@ -75,7 +75,7 @@ class Piece:
 
 
 def told_apart(table: pa.Table) -> Piece:
-    """All series of a table; one without a name where the server will refuse the column."""
+    """All series of a table; one unnamed series if the server will refuse the column of names."""
     ids = table[ID]
     try:
         if pa.types.is_dictionary(ids.type):
@@ -91,15 +91,15 @@ def told_apart(table: pa.Table) -> Piece:
 
 
 def parts(piece: Piece, limits: Limits, values: int) -> list[Piece]:
-    """Part a piece.
+    """Divide a piece.
 
     Args:
-        piece: Of a table.
-        limits: Of a part.
-        values: Of each series, in the answer.
+        piece: The piece.
+        limits: Limits of each part.
+        values: Number of values in the answer for each series.
 
     Returns:
-        Parts with the series in order; the piece itself if one request takes it.
+        Parts with the series in order; the piece itself if it fits into one request.
     """
     ends, size = piece.starts[1:], piece.whole.nbytes
     most = max(1, min(limits.series, limits.values // max(values, 1)))

@@ -1,4 +1,4 @@
-"""Tables to the server, in as many requests as it takes."""
+"""Sends tables to the server, in as many requests as needed."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ def send(
 ) -> Steps[list[tuple[Read, Notes]]]:
     """Send a table, and read the answers.
 
+    All parts go to the version of the model that answers the first part. Places in the notes become
+    places of the caller's frame.
+
     Args:
-        path: What answers it.
+        path: Path of the request.
         given: The caller's frame.
         waiting: Parts of its table.
-        options: Those that are set become parameters of the URL.
-        retry_for: As `call` has it.
-        read: Reads an answer, and what the server notes on it: the version of the model that later
-            parts are then sent to, and places, which are ones in the caller's frame afterwards.
+        options: Query parameters; options that are None are left out.
+        retry_for: Seconds within which a request is retried; see `call`.
+        read: Reads an answer and its notes.
 
     Raises:
-        ForetellError: one of the parts has no answer; its place is one in the caller's frame.
+        ForetellError: a part has no answer; its place is in the caller's frame.
     """
     found, parameters = [], _parameters(options)
     while waiting:
@@ -56,21 +58,21 @@ def send(
                 raise _placed(error, piece, given) from None
             waiting = [*halves, *waiting]
             continue
-        said, notes = read(response, piece)
-        for told in (*notes.errors, *notes.warnings):
-            told.place = given.named(piece.placed(told.place))
+        answer, notes = read(response, piece)
+        for notice in (*notes.errors, *notes.warnings):
+            notice.place = given.named(piece.placed(notice.place))
         parameters = {**parameters, "model": f"{notes.model}@{notes.model_version}"}
-        found.append((said, notes))
+        found.append((answer, notes))
     return found
 
 
 def _placed(error: ForetellError, piece: Piece, given: Given[Any]) -> ForetellError:
-    """An error with what the caller knows instead of what was sent."""
+    """The error, with the caller's column names and rows."""
     if given.id_column is None and (error.place or "").startswith(f"{TIME}["):
-        error.message += "; if these are several series, id_column=… tells them apart"
+        error.message += "; if the frame has several series, set id_column=…"
     error.place = given.named(piece.placed(error.place))
     if given.time_column is not None:
-        # In the calls that convert it.
+        # The server's message names the column in example code.
         error.message = error.message.replace(f"'{TIME}'", f"'{given.time_column}'")
     return error
 
