@@ -1,1 +1,1 @@
-"""Forecasts of whole tables, with no server: `foretell batch`."""
+"""Forecasts of whole tables without a server: `foretell batch`."""

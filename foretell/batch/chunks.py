@@ -1,4 +1,4 @@
-"""Whole series of a part, some at a time."""
+"""Chunks: some whole series of a part."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from foretell.service.forecast.table import ID
 
 
 class Chunk(NamedTuple):
-    """Whole series, of each as many rows as are kept, the latest.
+    """Whole series with their latest rows.
 
     Attributes:
-        table: `[rows]`, times if there are any, the channels, and what is wrong if it is of texts;
-            in one piece of memory.
-        names: `[series]`.
-        begins: `[series]`, their first rows.
-        ends: `[series]`, the rows after their last.
-        row: Which row of the part the first of `table` is.
+        table: Times if there are any, channels, and for CSV the wrong cells `[rows]`; contiguous.
+        names: Names of the series `[series]`.
+        begins: First row of each series `[series]`.
+        ends: Row after the last one of each series `[series]`.
+        row: Number in the part of the first row of `table`.
     """
 
     table: pa.Table
@@ -35,10 +34,10 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(table: Table, part: Part, last: int, most: int) -> Iterator[Chunk]:
-    """The series of a part, in their order, `most` at a time; `last` rows of each.
+    """Read the series of a part in order, `most` at a time, with the `last` rows of each.
 
     Raises:
-        BatchError: they cannot be read.
+        BatchError: the rows cannot be read.
     """
     held: pa.Table | None = None
     end = 0
@@ -55,7 +54,7 @@ def read_chunks(table: Table, part: Part, last: int, most: int) -> Iterator[Chun
             own = bounds[first : min(first + most + 1, len(bounds) - 1)]
             yield _chunk(rows.slice(own[0], own[-1] - own[0]), own - own[0], last, end + own[0])
         if len(bounds) > 1:
-            # It may go on.
+            # The last series may continue in the next rows.
             held = rows.slice(max(bounds[-2], len(rows) - last))
         end += len(rows)
     if held is not None:

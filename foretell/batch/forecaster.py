@@ -1,4 +1,4 @@
-"""A model in this process, and what it makes of chunks."""
+"""Forecasts of chunks by a model in this process."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.metrics import Metrics
 from foretell.service.settings import DeviceChoice, Settings
 
-# All that is read at a time is forecast: no other request waits.
+# A chunk is forecast as a whole: no other request waits.
 _UNLIMITED = 10**12
 _CLOSE_SECONDS = 5.0
 _NOT_FINITE = (
-    "the model's forecast of this series is not finite: its values are too far from those it was "
-    "trained on"
+    "the forecast of this series is not finite: its values are too far from the training data"
 )
 
 
 class Forecasts(NamedTuple):
-    """What came of series of a chunk.
+    """Forecasts of series of a chunk.
 
     Attributes:
-        series: `[windows]`, their numbers in the chunk, ascending.
-        moments: `[windows, horizon]`; None in tables without times.
-        layers: `[1 + levels, windows, horizon, targets]` in the user's units, the forecast and its
-            quantiles.
-        ill_conditioned: `[windows]`, whether rounding may have decided what the model chose.
+        series: Numbers of the series in the chunk, ascending `[windows]`.
+        moments: Times of the forecast steps `[windows, horizon]`; None in tables without times.
+        layers: Forecast and quantiles `[1 + levels, windows, horizon, targets]`, in the user's
+            units.
+        ill_conditioned: Whether rounding may have decided what the model chose `[windows]`.
     """
 
     series: NDArray[np.int64]
@@ -54,19 +53,18 @@ class Forecaster:
     """A model on one device.
 
     Args:
-        bundle: Its folder.
-        options: What is forecast of every series.
-        device: Where it runs; the CPU with one thread.
+        bundle: Folder of the bundle.
+        options: Options of the forecasts.
+        device: Device of the model; on a CPU it has one thread.
 
     Attributes:
         model: The model.
-        options: The options, checked.
+        options: Checked options.
 
     Raises:
-        BundleError: as `Model`.
+        BundleError: the bundle is damaged; see `Model`.
         StartError: the device does not work.
-        InvalidInputError: the model does not do what the options want; `NotSupportedError`
-            likewise.
+        InvalidInputError, NotSupportedError: the model does not support the options.
     """
 
     def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
@@ -78,35 +76,35 @@ class Forecaster:
         settings = unlimited(bundle)
         self.options = FORECASTING.read_options(options, 1, self.model, settings)
         self._reader = Reader(self.model, options, settings, self.options)
-        # `asyncio.run` would make and end one for every chunk.
+        # `asyncio.run` would create a loop for every chunk.
         self._loop = asyncio.new_event_loop()
 
     def forecast(self, chunk: Chunk) -> tuple[list[Forecasts], list[Rejected]]:
-        """Forecast the series of a chunk: the forecasts in their order, and those that have none.
+        """Forecast the series of a chunk; return forecasts and rejected series.
 
         Raises:
-            InvalidInputError: as `Reader.read`.
-            ModelFailedError: the model does not run, whatever the series.
+            InvalidInputError: a column has a wrong type; see `Reader.read`.
+            ModelFailedError: the model does not run with any series.
         """
         windows, rejected = self._reader.read(chunk)
         ran = self._run(windows, rejected) if len(windows.series) else []
         return [self._forecasts(each, outputs, rejected) for each, outputs in ran], rejected
 
     def close(self) -> None:
-        """Give back what the model holds."""
+        """Free the resources of the model."""
         self._loop.close()
         self.model.close(_CLOSE_SECONDS)
         self._scheduler.close(_CLOSE_SECONDS)
 
     def _run(self, windows: Windows, rejected: list[Rejected]) -> list[tuple[Windows, Arrays]]:
-        """Outputs of windows; those with which a sound model fails are rejected."""
+        """Run windows; reject those that make a working model fail."""
         model, count = self.model, len(windows.series)
         given = windows
         if count % model.max_batch == 1:
-            # A product of one row is rounded in another way than one of several: which windows
-            # share a batch is not to be seen in any forecast.
+            # A matrix product of one row is rounded differently from one of several rows. Forecasts
+            # must not depend on how windows are batched, so the last window is repeated.
             given = windows.of(np.append(np.arange(count), count - 1))
-        # All that a job uses of a model.
+        # A job uses only these members of a model.
         here = cast("Model", _Here(model))
         job = Job(here, self.options, [], given.history, given.calendar, None)
         try:

@@ -1,4 +1,4 @@
-"""Parts on a cluster of Ray: one actor a CPU or GPU, over all of its nodes."""
+"""Parts on a Ray cluster, with one actor per CPU or GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.batch.output import Counts
 from foretell.batch.plan import Part
 from foretell.batch.work import Done, Work, Worker
 
-# Times that a part is done again when its node is lost, or its process ends.
+# Retries of a part whose node is lost or whose process ends.
 _RETRIES = 3
 
 
@@ -29,20 +29,20 @@ def run_parts(
     address: str,
     find: Callable[[], Path] | None = None,
 ) -> Iterator[Done]:
-    """Forecast parts, in any order. Those of a node that is lost are done again by others.
+    """Forecast parts in any order; other nodes repeat the parts of a lost node.
 
     Args:
-        work: What to do; its places are the same from all nodes.
-        parts: The parts.
-        workers: Actors at most; if None as many as the cluster has GPUs, or else CPUs.
-        address: Of the cluster; `local` is one of this machine for this run.
-        find: Finds the bundle on a node; None where it lies at the same place on all.
+        work: Table, model and target; all nodes reach them under the same paths.
+        parts: Parts to forecast.
+        workers: Largest number of actors; by default the number of GPUs, or of CPUs without GPUs.
+        address: Address of the cluster; `local` starts one on this machine for this run.
+        find: Function that finds the bundle on a node; None if its path is the same on all nodes.
 
     Raises:
-        BatchError: there is no such cluster, a part cannot be forecast, or it ends the process of
-            its worker again and again.
+        BatchError: there is no such cluster, a part cannot be forecast, or its worker's process
+            ends after every retry.
     """
-    # No usage statistics are sent to Ray's makers, unless the operator wants that.
+    # Ray sends no usage statistics unless the operator enables them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     was_there = ray.is_initialized()
     try:
@@ -75,10 +75,10 @@ def _run(
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.raise_original_map_exception = True
-    # An actor has one part at a time, and none is given up while there are parts.
+    # An actor has one part at a time, and stays until all parts are done.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
     context.autoscaling_config.actor_pool_util_downscaling_threshold = -1.0
-    # Of each part a block: what is done again is one.
+    # One block for each part, so that Ray retries single parts.
     rows = ray.data.from_items(
         [{"part": place} for place in range(len(parts))], override_num_blocks=len(parts)
     )
@@ -86,7 +86,7 @@ def _run(
         _Actor,
         fn_constructor_args=(work, list(parts), find),
         batch_size=1,
-        # With a node lost there is room for fewer.
+        # After the loss of a node there is room for fewer actors.
         compute=ActorPoolStrategy(
             min_size=1, max_size=most, initial_size=most, max_tasks_in_flight_per_actor=1
         ),
@@ -109,7 +109,7 @@ class _Actor:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[int]]:
         if self._worker is None:
-            # Here, and not when the actor begins: what it raises comes to the command.
+            # Created on use: the command receives errors of calls, not of the constructor.
             found = self._find() if self._find else self._work.bundle
             self._worker = Worker(replace(self._work, bundle=found))
         done = self._worker.run(self._parts[int(batch["part"][0])])

@@ -1,4 +1,4 @@
-"""The tables that a part leaves: forecasts, and the series that have none."""
+"""Output tables of a part: forecasts, and rejected series."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.forecast.table import ID, TIME
 
 FORECASTS, REJECTED = "forecasts", "rejected"
-# What the metadata of a part's files say of it; where Arrow's readers look for types.
+# Metadata keys of a part's files: counts, digest of the run, and Arrow's schema.
 _COUNTS, _RUN, _ARROW = "foretell", "foretell-run", "ARROW:schema"
 
 
 class Counts(NamedTuple):
-    """Series with a forecast, and without."""
+    """Numbers of series with and without a forecast."""
 
     forecast: int
     rejected: int
@@ -39,10 +39,16 @@ class Counts(NamedTuple):
 def schema_of(
     names: Mapping[str, str], given: pa.Schema, manifest: Manifest, levels: Sequence[float]
 ) -> pa.Schema:
-    """The columns of forecasts, of a table with these names and types of columns by our names.
+    """The schema of forecasts of a table.
+
+    Args:
+        names: Names of the table's columns, by our names.
+        given: Types of the table's columns, by our names.
+        manifest: Manifest of the model.
+        levels: Levels of the quantiles.
 
     Raises:
-        BatchError: two would have the same name.
+        BatchError: two columns would have the same name.
     """
     found = [(names[name], given.field(name).type) for name in (ID, TIME) if name in names]
     found.append(("step", pa.int32()))
@@ -54,20 +60,20 @@ def schema_of(
     for name in every:
         if every.count(name) > 1:
             raise BatchError(f"forecasts have a column {name!r} of their own; rename the table's")
-    # No value is missing: it need not be written which are.
+    # No value is missing, so the files need no validity bits.
     return pa.schema(pa.field(name, kind, nullable=False) for name, kind in found)
 
 
 class Writer:
-    """Writes the tables of a part, which appear when it is left without an error.
+    """Writes the tables of a part; the files appear when the block ends without an error.
 
     Args:
-        place: Where.
+        place: Target of the files.
         part: The part.
-        table: What it is of.
-        schema: Of the forecasts.
-        manifest: The model's.
-        run: What the part is of: the digest of a record.
+        table: Table of the part.
+        schema: Schema of the forecasts.
+        manifest: Manifest of the model.
+        run: Digest of the run's record.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class Writer:
         self._table = table
         self._schema = schema
         self._manifest = manifest
-        # What is the same in many rows is written as dictionaries, which is faster.
+        # Columns with few values are written as dictionaries, which is faster.
         self._written = pa.schema(
             field.with_type(pa.dictionary(pa.int32(), field.type))
             if index == 0 or pa.types.is_string(field.type)
@@ -97,12 +103,12 @@ class Writer:
         self._rejects: parquet.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
-        # Left last: where there are forecasts the part is whole.
+        # Opened first, so its file appears last: a part with forecasts is complete.
         repeated = [field.name for field in self._written if pa.types.is_dictionary(field.type)]
         self._forecasts = self._open(
             FORECASTS,
             self._written,
-            # Numbers that repeat with each series are as small and faster without.
+            # Other columns are as small without a dictionary, and faster to write.
             use_dictionary=repeated,
             write_statistics=repeated[:1],
             store_schema=False,
@@ -116,7 +122,7 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            # Readers find plain columns.
+            # Arrow's readers return plain columns instead of dictionaries.
             plain = base64.b64encode(self._schema.serialize().to_pybytes())
             counts = json.dumps(self.counts._asdict())
             self._forecasts.add_key_value_metadata({_ARROW: plain, _COUNTS: counts})
@@ -156,7 +162,7 @@ class Writer:
         self.counts = Counts(self.counts.forecast + windows, self.counts.rejected)
 
     def reject(self, chunk: Chunk, rejected: Sequence[Rejected]) -> None:
-        """Write the series of a chunk that have no forecast, why, and where that shows."""
+        """Write the rejected series of a chunk, with reasons and places."""
         if not rejected:
             return
         ordered = sorted(rejected, key=lambda each: each.series)
@@ -167,7 +173,7 @@ class Writer:
             {
                 names[ID]: chunk.names.take(pa.array([each.series for each in ordered])),
                 "reason": [each.reason for each in ordered],
-                # Without a name where the table is one file.
+                # The name is empty if the table is one file.
                 "file": [file or self._table.place.text.rpartition("/")[2] for file, _ in places],
                 "row": pa.array([row for _, row in places], pa.int64()),
                 "column": pa.array([names.get(each.column or "") for each in ordered], pa.string()),
@@ -180,26 +186,26 @@ class Writer:
 
 
 def read_counts(place: Place, part: Part, run: str) -> Counts:
-    """The series of a part that was written.
+    """Read the counts of a part that was written.
 
     Raises:
-        BatchError: it cannot be read, or is of another run.
+        BatchError: the file cannot be read, or belongs to another run.
     """
     return Counts(**json.loads(_about(place, f"{FORECASTS}/{part.file}", run)[_COUNTS.encode()]))
 
 
 def check_files(place: Place, parts: Sequence[Part], run: str) -> None:
-    """Make sure that a place holds all files of a run, and no others.
+    """Check that a place contains all files of a run, and no others.
 
     Raises:
-        BatchError: it does not.
+        BatchError: a file is missing, or belongs to another run.
     """
     expected = {part.file for part in parts}
     there = {folder: place.files(folder) for folder in (FORECASTS, REJECTED)}
     if missing := expected - there[FORECASTS].keys():
         raise BatchError(
-            f"{place.of(f'{FORECASTS}/{min(missing)}')}: was written by a worker, and is not "
-            "there; write to a place that all nodes of the cluster share"
+            f"{place.of(f'{FORECASTS}/{min(missing)}')}: is missing although a worker wrote "
+            "it; write to a place that all nodes of the cluster share"
         )
     for folder, names in there.items():
         for name in names:
@@ -209,7 +215,7 @@ def check_files(place: Place, parts: Sequence[Part], run: str) -> None:
 
 
 def _about(place: Place, name: str, run: str) -> dict[bytes, bytes]:
-    """The metadata of a file of a run."""
+    """The metadata of a file, which must belong to the run."""
     with place.naming(name):
         about = parquet.read_metadata(place.path(name), filesystem=place.system).metadata
     if about is None or about.get(_RUN.encode()) != run.encode():
@@ -228,10 +234,10 @@ def _repeated(values: pa.Array, places: NDArray[np.int32]) -> pa.Array:
 
 
 def _times(moments: NDArray[np.datetime64], kind: pa.DataType) -> pa.Array:
-    """Moments as the column of times has them.
+    """Times in the type of the table's column of times.
 
     Raises:
-        BatchError: it cannot hold them.
+        BatchError: a time does not fit the type.
     """
     found = pa.array(moments.view(np.int64)).view(pa.timestamp("us", getattr(kind, "tz", None)))
     try:

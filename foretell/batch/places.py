@@ -19,10 +19,10 @@ from foretell.batch.errors import BatchError
 
 @dataclass(frozen=True)
 class Place:
-    """A folder or a file; it need not be there yet.
+    """A folder or a file, which may not exist yet.
 
     Attributes:
-        text: Its absolute path or URL.
+        text: Absolute path, or URL.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Place:
 
     @property
     def system(self) -> fs.FileSystem:
-        """The file system that it lies in."""
+        """File system of the place."""
         return self._opened[0]
 
     def path(self, name: str) -> str:
@@ -45,16 +45,16 @@ class Place:
         return f"{self._opened[1]}/{name}" if name else self._opened[1]
 
     def of(self, name: str) -> str:
-        """What messages call a file."""
+        """Name of a file for messages."""
         return f"{self.text}/{name}" if name else self.text
 
     def files(self, folder: str = "") -> dict[str, fs.FileInfo]:
-        """All files below, but for hidden ones, in the order of their names there.
+        """All files below except hidden ones, in the order of their names.
 
-        The name is empty where the place is the file.
+        The name is empty if the place is a file.
 
         Raises:
-            BatchError: they cannot be listed.
+            BatchError: the files cannot be listed.
         """
         root = self.path(folder)
         with self.naming(folder):
@@ -71,10 +71,10 @@ class Place:
         }
 
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None if there is none.
+        """Content of a file; None if it does not exist.
 
         Raises:
-            BatchError: it cannot be read.
+            BatchError: the file cannot be read.
         """
         with self.naming(name):
             try:
@@ -85,20 +85,20 @@ class Place:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[str]:
-        """A path to write to, whose file becomes the one of that name unless an error is raised.
+        """A path to write to; unless an error is raised, the file is then moved to its name.
 
         Raises:
-            BatchError: it cannot be written.
+            BatchError: the file cannot be written.
         """
         folder, _, own = self.path(name).rpartition("/")
-        # Hidden files are no tables; what a killed run has left is removed at the end of the next.
+        # Readers skip hidden files; the next run removes those of a killed run at its end.
         hidden = f"{folder}/.{own}.{uuid4().hex[:8]}"
         with self.naming(name):
             self.system.create_dir(folder)
             try:
                 yield hidden
                 with suppress(FileNotFoundError):
-                    # Another run has written the same, and removed this one.
+                    # Another run has written the same file, and removed this one.
                     self.system.move(hidden, f"{folder}/{own}")
             except BaseException:
                 with suppress(OSError):
@@ -106,19 +106,19 @@ class Place:
                 raise
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all.
+        """Write a file atomically.
 
         Raises:
-            BatchError: it cannot be written.
+            BatchError: the file cannot be written.
         """
         with self.writing(name) as path, self.system.open_output_stream(path) as file:
             file.write(content)
 
     def write_first(self, name: str, content: bytes) -> None:
-        """Write a file unless there is one; object storage replaces it.
+        """Write a file unless it exists; in object storage, replace it.
 
         Raises:
-            BatchError: it cannot be written.
+            BatchError: the file cannot be written.
         """
         if not isinstance(self.system, fs.LocalFileSystem):
             self.write(name, content)
@@ -135,16 +135,16 @@ class Place:
         self.remove(hidden)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if there is one.
+        """Remove a file if it exists.
 
         Raises:
-            BatchError: it cannot be removed.
+            BatchError: the file cannot be removed.
         """
         with self.naming(name), suppress(FileNotFoundError):
             self.system.delete_file(self.path(name))
 
     def tidy(self, folder: str) -> None:
-        """Remove what was begun in a folder and not finished."""
+        """Remove unfinished files of a folder."""
         with self.naming(folder):
             selector = fs.FileSelector(self.path(folder), allow_not_found=True)
             for file in self.system.get_file_info(selector):
@@ -153,10 +153,10 @@ class Place:
 
     @contextmanager
     def naming(self, name: str) -> Iterator[None]:
-        """Name a file in errors of Arrow.
+        """Add the name of a file to errors of Arrow.
 
         Raises:
-            BatchError: instead of them.
+            BatchError: Arrow raised an error.
         """
         try:
             yield
@@ -166,7 +166,7 @@ class Place:
 
 
 def place_of(text: str) -> Place:
-    """The place with a path or URL, as it is from any folder."""
+    """The place of a path or URL; paths become absolute."""
     return Place(text.rstrip("/") if "://" in text else str(Path(text).absolute()))
 
 

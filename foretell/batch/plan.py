@@ -1,4 +1,4 @@
-"""How a table is divided: parts of whole series, found in its column of names."""
+"""Division of a table into parts of whole series, by its column of names."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from foretell.batch.errors import BatchError
 from foretell.batch.tables import Piece, Table
 from foretell.service.forecast.table import ID
 
-# What part of the others' rows the last parts have at least.
+# The last parts have at least this fraction of the rows of the others.
 _SMALLEST = 4
-# Where stretches of one series each begin, and their names.
+# Rows at which runs begin (consecutive rows of one series), and names of their series.
 _Runs = tuple[NDArray[np.int64], pa.Array]
 
 
 class Span(NamedTuple):
-    """Rows of a piece: so many, after others that are skipped."""
+    """Rows of a piece after `skipped` ones."""
 
     piece: Piece
     skipped: int
@@ -33,23 +33,23 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Whole series that are forecast together, into one file; numbered in the table's order."""
+    """Whole series that are forecast into one file; numbered in the table's order."""
 
     number: int
     spans: tuple[Span, ...]
 
     @property
     def rows(self) -> int:
-        """How many they are."""
+        """Number of rows."""
         return sum(span.rows for span in self.spans)
 
     @property
     def file(self) -> str:
-        """The name of its files."""
+        """Name of the part's files."""
         return f"part-{self.number:05d}.parquet"
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file that one of its rows is in, and its number there."""
+        """File of a row of the part, and number of the row in it."""
         for span in self.spans:
             if row < span.rows:
                 return span.piece.file, span.piece.row + span.skipped + row
@@ -58,10 +58,10 @@ class Part(NamedTuple):
 
 
 def starts_of(ids: pa.Array) -> NDArray[np.int64]:
-    """The rows at which another series begins; the first row is one.
+    """The rows at which a series begins, with the first row.
 
     Args:
-        ids: `[rows]`, at least one, none of them null.
+        ids: Names `[rows]`; at least one, and no nulls.
     """
     if pa.types.is_integer(ids.type):
         keys = ids.to_numpy()
@@ -72,7 +72,7 @@ def starts_of(ids: pa.Array) -> NDArray[np.int64]:
 
 
 def plain(ids: pa.Array) -> pa.Array:
-    """The same without a dictionary."""
+    """Names without a dictionary."""
     return ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
 
 
@@ -81,14 +81,14 @@ def divide(table: Table, rows: int, threads: int, workers: int) -> list[Part]:
 
     Args:
         table: The table.
-        rows: That a part has at least, but for the last ones, which have down to a quarter of it:
-            all workers end at about the same time.
-        threads: That read at a time.
-        workers: That forecast at a time, as far as that is known.
+        rows: Smallest number of rows of a part. The last parts are smaller, down to a quarter, so
+            that all workers end at about the same time.
+        threads: Number of threads that read.
+        workers: Expected number of workers.
 
     Raises:
-        BatchError: a file cannot be read, there is no row, or the rows of a series do not follow
-            each other.
+        BatchError: a file cannot be read, there are no rows, or the rows of a series are not
+            consecutive.
     """
     pieces = table.pieces()
     with ThreadPoolExecutor(threads) as pool:
@@ -114,13 +114,13 @@ def divide(table: Table, rows: int, threads: int, workers: int) -> list[Part]:
 
 
 def _runs(table: Table, piece: Piece) -> tuple[int, list[_Runs]]:
-    """The rows of a piece, and its stretches, as far as none begins again."""
+    """The number of rows of a piece, and its runs up to the first series that appears again."""
     rows, some, count, checked = 0, [], 0, 0
     for ids in table.ids(piece):
         if ids.null_count:
             row = piece.row + rows + pc.index(ids.is_null(), True).as_py()
             raise BatchError(
-                f"{table.place.of(piece.file)}: row {row} (from 0): it has no name of its series"
+                f"{table.place.of(piece.file)}: row {row} (from 0): the series name is missing"
             )
         if len(ids):
             begins = starts_of(ids)
@@ -128,7 +128,7 @@ def _runs(table: Table, piece: Piece) -> tuple[int, list[_Runs]]:
             rows += len(ids)
             count += len(begins)
             if count > 2 * checked:
-                # A table in another order has a stretch a row: no more of them are held.
+                # A table sorted by time has a run for each row; stop before they fill memory.
                 starts, names = _joined(some)
                 if len(again := _again(names)):
                     upto = np.arange(again[0] + 1)
@@ -138,12 +138,12 @@ def _runs(table: Table, piece: Piece) -> tuple[int, list[_Runs]]:
 
 
 def _wide(names: pa.Array) -> pa.Array:
-    """Names of which any number may be joined."""
+    """Names with 64-bit offsets, so that joining them cannot overflow."""
     return names.cast(pa.large_string()) if pa.types.is_string(names.type) else names
 
 
 def _joined(some: Sequence[_Runs]) -> _Runs:
-    """Stretches that follow each other; the last of each may go on in the next one."""
+    """Join consecutive lists of runs; the last run of a list may continue in the next list."""
     starts = np.concatenate([each for each, _ in some])
     names = pa.concat_arrays([each for _, each in some])
     new = starts_of(names)
@@ -151,25 +151,25 @@ def _joined(some: Sequence[_Runs]) -> _Runs:
 
 
 def _again(names: pa.Array) -> NDArray[np.int64]:
-    """Stretches of series that had one before."""
-    # Numbers of names, in the order in which they appear, as far as they are new.
+    """The runs whose series has an earlier run."""
+    # Each name is numbered at its first appearance.
     numbers = names.dictionary_encode().indices.to_numpy()
     return np.flatnonzero(numbers != np.arange(len(numbers)))
 
 
 def _check_whole(table: Table, names: pa.Array, starts: NDArray[np.int64], whole: Part) -> None:
-    """Make sure that no series begins twice, in stretches that begin at rows of the whole table."""
+    """Check that each series has one run in the whole table."""
     if len(again := _again(names)):
         file, row = whole.place(int(starts[again[0]]))
         raise BatchError(
-            f"{table.place.of(file)}: the rows of series {names[int(again[0])].as_py()!r} do not "
-            f"follow each other: it begins again at row {row} (from 0); sort the table by "
+            f"{table.place.of(file)}: the rows of series {names[int(again[0])].as_py()!r} are not "
+            f"consecutive: it begins again at row {row} (from 0); sort the table by "
             f"{table.names[ID]} and time"
         )
 
 
 def _cuts(firsts: list[int], rows: int, end: int, workers: int) -> Iterator[int]:
-    """The rows at which parts begin, of the first beginnings of series in each piece."""
+    """The rows at which parts begin, chosen from the first start of a series in each piece."""
     begin = firsts[0]
     yield begin
     for first in firsts[1:]:
@@ -180,7 +180,7 @@ def _cuts(firsts: list[int], rows: int, end: int, workers: int) -> Iterator[int]
 
 
 def _spans(pieces: Sequence[Piece], bounds: Sequence[int], begin: int, end: int) -> Iterator[Span]:
-    """The rows from one to before another, of pieces with these bounds."""
+    """The spans of the rows from `begin` to before `end`, in pieces with these bounds."""
     for at in range(bisect_right(bounds, begin) - 1, bisect_left(bounds, end)):
         low, high = max(begin, bounds[at]), min(end, bounds[at + 1])
         if low < high:

@@ -1,4 +1,4 @@
-"""Whether a table, a model and options fit together: checked before anything is written."""
+"""Checks of table, model and options before anything is written."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 from foretell.timeaxis.gaps import Missing
 
-# Of the histories, or forecasts, of series that are forecast at a time.
+# Values of the histories or forecasts in a chunk.
 _VALUES = 8 * 1024 * 1024
 _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
 
 class Task(NamedTuple):
-    """What is to be done: the options of `foretell batch`."""
+    """Options of `foretell batch`."""
 
     source: str
     target: str
@@ -53,13 +53,13 @@ class Task(NamedTuple):
 
 
 class Record(BaseModel):
-    """What forecasts are of; a run goes on only with the same.
+    """Identity of a run; a run resumes only with the same record.
 
     Attributes:
-        model: Name, version, and the sum of the manifest, which has those of all files.
-        options: Of the forecasts.
-        input: Sum over names, sizes and times of the table's files.
-        parts: How the table is divided.
+        model: Name, version, and checksum of the manifest, which contains those of all files.
+        options: Options of the forecasts.
+        input: Checksum over names, sizes and times of the table's files.
+        parts: Parts of the table.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -71,16 +71,16 @@ class Record(BaseModel):
 
     @property
     def digest(self) -> str:
-        """The sum that distinguishes it from other records."""
+        """Checksum of the record."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 def prepare(task: Task) -> tuple[Work, Record]:
-    """Look at everything but the rows.
+    """Check everything except the rows; return the work and its record.
 
     Raises:
-        BatchError: something does not fit, or cannot be read.
-        BundleError: the bundle does not keep the contract.
+        BatchError: table, model and options do not fit together, or cannot be read.
+        BundleError: the bundle is invalid.
     """
     about = manifest.read(task.bundle)
     given = {
@@ -97,13 +97,13 @@ def prepare(task: Task) -> tuple[Work, Record]:
     source, target = place_of(task.source), place_of(task.target)
     if f"{_resolved(target)}/".startswith(f"{_resolved(source)}/"):
         raise BatchError(
-            f"{task.target}: lies in {task.source}, of which all files are read; write to "
+            f"{task.target}: is inside the input {task.source}, whose files are all read; write to "
             "another place"
         )
     files = files_of(source)
     table = open_table(source, tuple(files), task.id_column, task.time_column, about.channels)
     _check_types(table, about)
-    # Rows before those that the model reads help to fill these in.
+    # Missing values are filled in from rows before the context, too.
     helps = task.missing in ("interpolate", "ffill")
     made = (task.horizon or about.horizon) * len(about.targets) * (1 + len(task.quantiles))
     work = Work(
@@ -126,30 +126,30 @@ def prepare(task: Task) -> tuple[Work, Record]:
 
 
 def sum_of(files: Mapping[str, fs.FileInfo]) -> str:
-    """Sum over names, sizes and times of a table's files."""
+    """Checksum over names, sizes and times of a table's files."""
     listed = [(name, each.size, each.mtime_ns) for name, each in files.items()]
     return hashlib.sha256(repr(listed).encode()).hexdigest()
 
 
 def _resolved(place: Place) -> str:
-    """A place without symbolic links."""
+    """The path or URL of a place without symbolic links."""
     return place.text if "://" in place.text else str(Path(place.text).resolve())
 
 
 def _check(options: ForecastOptions, bundle: Path, about: Manifest) -> None:
-    """Whether the model does what the options want.
+    """Check that the model supports the options.
 
     Raises:
-        ServiceError: it does not.
+        ServiceError: the model does not.
     """
     intervals = Intervals(about, calibration.read(bundle, about))
     described = SimpleNamespace(manifest=about, name=about.name, intervals=intervals)
-    # All that is read of a model here, which is loaded elsewhere.
+    # The check reads only these attributes of a model; workers load the model itself.
     FORECASTING.read_options(options, 1, cast("Model", described), unlimited(bundle))
 
 
 def _check_types(table: Table, about: Manifest) -> None:
-    """Whether columns are of types that are read, by reading a table without rows."""
+    """Check the types of columns by reading a table without rows."""
     place, kind = table.place.of(table.files[0]), table.schema.field(ID).type
     if not any(is_it(kind) for is_it in _NAMES):
         raise BatchError(

@@ -1,4 +1,4 @@
-"""A whole table forecast: divided once, gone on with where it was, and marked when it is done."""
+"""A run over a whole table: division into parts, resumption, and the mark of success."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from foretell.batch.work import Done, Work
 from foretell.service.engine.limits import usable_cpus
 
 RECORD, SUCCESS = "_foretell.json", "_SUCCESS"
-# Rows of a part: some seconds of work, and files of a good size.
+# Rows of a part: some seconds of work, and files of a practical size.
 PART_ROWS = 4 * 1024 * 1024
 Execute = Callable[[Work, Sequence[Part]], Iterator[Done]]
 
 
 class Summary(NamedTuple):
-    """Series of the table, those that earlier runs had done, and the seconds of this one."""
+    """Counts of series, number of series done by earlier runs, and seconds of this run."""
 
     counts: Counts
     before: int
@@ -38,19 +38,20 @@ def forecast_table(
     part_rows: int = PART_ROWS,
     workers: int | None = None,
 ) -> Summary:
-    """Forecast a table, or what is left of it.
+    """Forecast a table, or the parts that an earlier run has left.
 
     Args:
-        task: What is to be done.
-        execute: Runs parts.
-        progress: Called with the rows that are done and all rows, at the start and for each part.
-        part_rows: Rows of a part; the last ones have fewer.
-        workers: That forecast at a time; as many as there are CPUs here if None.
+        task: Options of the run.
+        execute: Function that forecasts parts.
+        progress: Callback with the finished and the total number of rows, at the start and after
+            each part.
+        part_rows: Rows of a part; the last parts have fewer.
+        workers: Expected number of workers; the number of CPUs by default.
 
     Raises:
-        BatchError: as `prepare`; what lies at the target is of something else; a part cannot be
-            forecast, or is not there when it is; or the table was written meanwhile.
-        BundleError: the bundle does not keep the contract.
+        BatchError: `prepare` failed; the target contains another run; a part cannot be forecast, or
+            its file is missing afterwards; or the table was changed during the run.
+        BundleError: the bundle is invalid.
     """
     began = time.monotonic()
     work, now = prepare(task)
@@ -87,13 +88,13 @@ def forecast_table(
 
 
 def _recorded(work: Work, now: Record, part_rows: int, workers: int) -> Record:
-    """The record that the target has, or has from now on.
+    """Read the record of the target, or write it.
 
     Raises:
-        BatchError: it is of something else.
+        BatchError: the record is of another run.
     """
     target = work.target
-    # First of all: another run writes its record before its files.
+    # Listed before the record is read: another run writes its record before its files.
     is_empty = not target.files()
     found = target.read(RECORD)
     if found is None:
@@ -101,7 +102,7 @@ def _recorded(work: Work, now: Record, part_rows: int, workers: int) -> Record:
             raise BatchError(f"{target}: is not empty, and not of an earlier run of this command")
         now.parts = divide(work.table, part_rows, usable_cpus(), workers)
         target.write_first(RECORD, now.model_dump_json().encode())
-        # That of another run which was faster.
+        # Another run may have written its record first.
         found = target.read(RECORD) or b""
     try:
         record = Record.model_validate_json(found)

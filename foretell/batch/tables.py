@@ -1,4 +1,4 @@
-"""Long tables in Parquet and CSV files, read by row groups and files."""
+"""Tables in long form in Parquet and CSV files, read by row group or file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from foretell.service.forecast.table import ID, TARGET, TIME
 from foretell.service.validation import shown
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
-# Cells of Parquet that are read at a time, and bytes of CSV.
+# Cells of Parquet, and bytes of CSV, that are read at a time.
 _CELLS, _BYTES = 4 * 1024 * 1024, 4 * 1024 * 1024
 _COMMENTS = (
-    "a comment is no row here: take out the lines that begin with # and are no rows, or save the "
-    "table as Parquet"
+    "comments are not supported: remove the lines that begin with #, or save the table as Parquet"
 )
-# What an error of Arrow has before the cause, and the errors that a comment may be the cause of.
+# The prefix of Arrow's errors before the reason, and errors that a comment may cause.
 _OPENING = re.compile(r"Could not open \w+ input source '.*?': (Invalid: )?", re.DOTALL)
 _WIDTHS = re.compile(r"Expected \d+ columns, got \d+")
 
@@ -41,14 +40,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The files of a place, which hold one long table.
+    """One table in long form in the files of a place.
 
     Attributes:
-        place: Where they lie.
-        files: Their names, in their order.
-        names: What they call the columns that are read, by what we call them: `unique_id`, `ds` if
-            there are times, and the channels.
-        schema: The types of these, by our names.
+        place: Folder or file of the table.
+        files: Names of the files, in order.
+        names: Columns that are read, by our names: `unique_id`, `ds` if there are times, and the
+            channels.
+        schema: Types of these columns, by our names.
     """
 
     place: Place
@@ -57,7 +56,7 @@ class Table:
     schema: pa.Schema
 
     def pieces(self) -> list[Piece]:
-        """What is read by itself.
+        """Row groups of Parquet files, and CSV files.
 
         Raises:
             BatchError: a file cannot be read.
@@ -73,22 +72,22 @@ class Table:
         return [Piece(file, group.id, row) for group, row in zip(groups, rows, strict=False)]
 
     def ids(self, piece: Piece) -> Iterator[pa.Array]:
-        """The names of series of a piece's rows, some at a time; texts may be dictionaries.
+        """Series names of a piece's rows in batches; strings may be dictionaries.
 
         Raises:
-            BatchError: it cannot be read.
+            BatchError: the file cannot be read.
         """
         for batch in _read(self.place, piece, {ID: self.names[ID]}):
             yield batch.column(0)
 
     def rows(self, piece: Piece) -> Iterator[pa.Table]:
-        """A piece's rows, some at a time, with our names; those of CSV with `WRONG` besides.
+        """Rows of a piece in batches, with our column names; for CSV with the column `WRONG`.
 
         Raises:
-            BatchError: it cannot be read.
+            BatchError: the file cannot be read.
         """
         for batch in _read(self.place, piece, self.names):
-            columns = {ours: batch.column(theirs) for ours, theirs in self.names.items()}
+            columns = {ours: batch.column(name) for ours, name in self.names.items()}
             if piece.group is None:
                 kinds = {name: self.schema.field(name).type for name in self.names if name != ID}
                 columns = converted(columns, kinds)
@@ -102,13 +101,13 @@ def open_table(
     time_column: str,
     channels: tuple[str, ...],
 ) -> Table:
-    """The table of some files of a place; the one channel of a model may also be called `y`.
+    """Open the table in files of a place; the only channel of a model may also be named `y`.
 
     Raises:
-        BatchError: there is none, a file cannot be read, or they have not the same columns.
+        BatchError: there are no rows, a file cannot be read, or files have different columns.
     """
     if not files:
-        raise BatchError(f"{place}: there is no file that ends with .parquet or .csv")
+        raise BatchError(f"{place}: there is no file that ends with .parquet, .csv or .csv.gz")
     with _naming(place, files[0]):
         there = _fragment(place, files[0], {}).physical_schema.names
     one = len(channels) == 1 and channels[0] not in there and TARGET in there
@@ -128,10 +127,10 @@ def open_table(
 
 
 def files_of(place: Place) -> dict[str, fs.FileInfo]:
-    """The tables among the files of a place.
+    """The Parquet and CSV files of a place.
 
     Raises:
-        BatchError: they cannot be listed.
+        BatchError: the files cannot be listed.
     """
     return {
         name: about
@@ -141,34 +140,34 @@ def files_of(place: Place) -> dict[str, fs.FileInfo]:
 
 
 def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:
-    """The columns of a file that are read; of CSV the types of its first rows, None without."""
+    """The types of the columns that are read; for CSV from its first rows, None without rows."""
     with _naming(place, file):
         found = _fragment(place, file, names).physical_schema
-    for theirs in names.values():
-        if found.names.count(theirs) != 1:
+    for name in names.values():
+        if found.names.count(name) != 1:
             remedy = f"; {_COMMENTS}" if "".join(found.names).startswith("#") else ""
             raise BatchError(
-                f"{place.of(file)}: expected one column {theirs!r}; the table has "
+                f"{place.of(file)}: expected one column {name!r}; the table has "
                 f"{listed(found.names) or 'none'}{remedy}"
             )
-    kinds = {ours: found.field(theirs).type for ours, theirs in names.items()}
+    kinds = {ours: found.field(name).type for ours, name in names.items()}
     kinds = {
-        name: kind.value_type if pa.types.is_dictionary(kind) else kind
-        for name, kind in kinds.items()
+        ours: kind.value_type if pa.types.is_dictionary(kind) else kind
+        for ours, kind in kinds.items()
     }
     if not _is_text(place, file):
         return pa.schema(kinds)
     if not (first := next(_read(place, Piece(file), names), None)):
         return None
-    for ours, theirs in names.items():
+    for ours, name in names.items():
         if ours == TIME:
-            kinds[ours] = kind_of_times(first.column(theirs))
+            kinds[ours] = kind_of_times(first.column(name))
         elif ours != ID:
             kinds[ours] = pa.float64()
-            if parsed(first.column(theirs), kinds[ours])[1].all():
+            if parsed(first.column(name), kinds[ours])[1].all():
                 raise BatchError(
-                    f"{place.of(file)}: column {theirs!r}: expected numbers, got "
-                    f"{shown(first.column(theirs)[0].as_py())}"
+                    f"{place.of(file)}: column {name!r}: expected numbers, got "
+                    f"{shown(first.column(name)[0].as_py())}"
                 )
     return pa.schema(kinds)
 
@@ -185,7 +184,7 @@ def _read(place: Place, piece: Piece, names: dict[str, str]) -> Iterator[pa.Reco
 
 @contextmanager
 def _naming(place: Place, file: str) -> Iterator[None]:
-    """As `Place.naming`, with a remedy."""
+    """Add the name of a file and a remedy to errors of Arrow."""
     try:
         with place.naming(file):
             yield
@@ -197,7 +196,7 @@ def _naming(place: Place, file: str) -> Iterator[None]:
 
 def _fragment(place: Place, file: str, names: dict[str, str]) -> dataset.Fragment:
     if _is_text(place, file):
-        # What is a number or a time, and what is neither, is found out by series.
+        # Cells are parsed later, so that a wrong cell rejects only its series.
         form: dataset.FileFormat = dataset.CsvFileFormat(
             csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(

@@ -1,4 +1,4 @@
-"""The cells of CSV files as numbers and times, and which of them are neither."""
+"""Parses cells of CSV files as numbers and times, and finds wrong cells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 from pyarrow import csv
 
-# The column of the wrong cell of each row, which is null in its own column; no channel's name.
+# The column of the first wrong cell of each row. No channel can have this name.
 WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
 _NULLS = pa.array(csv.ConvertOptions().null_values)
-# Those that Arrow tries, in its order.
+# Types of times that Arrow tries, in its order.
 _TIMES = (
     pa.date32(),
     *(pa.timestamp(unit, zone) for unit in ("s", "ns") for zone in (None, "UTC")),
@@ -24,11 +24,11 @@ _TIMES = (
 def converted(
     columns: Mapping[str, pa.Array], kinds: Mapping[str, pa.DataType]
 ) -> dict[str, pa.Array]:
-    """Columns of texts in other types, and what is wrong with each row.
+    """Columns of texts in other types, and the column `WRONG`.
 
     Args:
-        columns: `[rows]` each, by name.
-        kinds: Types by name; other columns stay as they are.
+        columns: Columns by name, each `[rows]`.
+        kinds: Types by name; other columns are unchanged.
     """
     found = dict(columns)
     wrong: dict[int, dict[str, str]] = {}
@@ -42,14 +42,14 @@ def converted(
 
 
 def kind_of_times(texts: pa.Array) -> pa.DataType:
-    """The type of times that most different texts are read as; their own if none is read as one."""
+    """The type of times that parses most distinct texts; the type of the texts if none does."""
     each = pc.unique(texts)
     found = [len(each) - parsed(each, kind)[0].null_count for kind in _TIMES]
     return _TIMES[found.index(max(found))] if any(found) else texts.type
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """The values of texts, null where a text is empty or wrong, and which of them are wrong."""
+    """Values of texts, null where a text is empty or wrong, and a mask of the wrong ones."""
     try:
         return texts.cast(kind), np.zeros(len(texts), np.bool_)
     except pa.ArrowInvalid:

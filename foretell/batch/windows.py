@@ -1,7 +1,7 @@
-"""What of a chunk is to be forecast, checked as requests are.
+"""Windows of a chunk, checked as requests are.
 
-Most series are whole and regular, and those are found for all at once. Whatever else is in a table
-goes the way of requests, which reports what is wrong with it, or fills it in.
+Most series are complete and regular; they are checked all at once. The others are read as requests,
+which report errors or fill in missing values.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _NO_TIMES = np.empty((0, 0), "M8[us]")
 
 
 class Windows(NamedTuple):
-    """Series that are to be forecast.
+    """Windows of the series to forecast.
 
     Attributes:
-        series: `[windows]`, their numbers in the chunk, ascending.
-        history: `[windows, context, channels]` in the user's units, finite, or NaN where a value is
-            missing that the model reads as a gap.
-        calendar: `[windows, context + passes * horizon, features]`, of models that read them.
-        moments: `[windows, horizon]`, when the forecast steps are, as the column of times has it;
-            None in tables without times.
+        series: Numbers of the series in the chunk, ascending `[windows]`.
+        history: Values in the user's units `[windows, context, channels]`; finite, or NaN for gaps
+            if the model reads gaps.
+        calendar: Calendar features `[windows, context + passes * horizon, features]`, if the model
+            reads them.
+        moments: Times of the forecast steps for the column of times `[windows, horizon]`; None in
+            tables without times.
     """
 
     series: NDArray[np.int64]
@@ -52,20 +53,20 @@ class Windows(NamedTuple):
     moments: Timestamps | None
 
     def of(self, rows: NDArray[Any] | slice) -> Windows:
-        """Some of them."""
+        """Windows at these rows."""
         moments = None if self.moments is None else self.moments[rows]
         calendar = None if self.calendar is None else self.calendar[rows]
         return Windows(self.series[rows], self.history[rows], calendar, moments)
 
 
 class Rejected(NamedTuple):
-    """A series that has no forecast.
+    """A series without a forecast.
 
     Attributes:
-        series: Its number in the chunk.
-        reason: Why.
-        column: Where that shows, if anywhere: one of our names.
-        row: The row of the chunk; its first if None.
+        series: Number of the series in the chunk.
+        reason: Reason for the rejection.
+        column: Column of the error by our name, if there is one.
+        row: Row of the error in the chunk; None for the first row of the series.
     """
 
     series: int
@@ -75,7 +76,7 @@ class Rejected(NamedTuple):
 
 
 class Reader:
-    """Reads chunks for a model, by options as they are given and as they are checked."""
+    """Reads chunks for a model, with the given and the checked options."""
 
     def __init__(
         self, model: Model, options: ForecastOptions, settings: Settings, checked: Options
@@ -87,10 +88,10 @@ class Reader:
         self._microseconds = _microseconds(model.manifest)
 
     def read(self, chunk: Chunk) -> tuple[Windows, list[Rejected]]:
-        """What of a chunk is to be forecast, and what is not.
+        """Read the windows and the rejected series of a chunk.
 
         Raises:
-            InvalidInputError: a column is not of the type that it should be.
+            InvalidInputError: a column has a wrong type.
         """
         found = [self._regular(chunk)]
         rejected: list[Rejected] = []
@@ -102,7 +103,7 @@ class Reader:
         return _joined(found), rejected
 
     def _regular(self, chunk: Chunk) -> Windows:
-        """The series with nothing to look into."""
+        """Windows of complete and regular series."""
         manifest = self._model.manifest
         context, channels = manifest.context, manifest.channels
         series = np.flatnonzero(chunk.ends - chunk.begins >= context)
@@ -112,7 +113,7 @@ class Reader:
         try:
             times = read_times(chunk.table, manifest.step)
         except InvalidInputError:
-            # Each series is looked at by itself, for the one with the wrong time.
+            # Reading each series by itself finds the one with the wrong time.
             return none
         for column, name in enumerate(channels):
             values = chunk.table.column(name).chunk(0).to_numpy(zero_copy_only=False)
@@ -133,7 +134,7 @@ class Reader:
         try:
             calendar = self._calendar(steps[good, -1], times)
         except TimestampError:
-            # Likewise.
+            # Reading each series by itself finds the one out of range.
             return none
         moments = self._after(steps[good, -1], 1, self._checked.horizon)
         if isinstance(clock, FixedClock) and clock.offset:
@@ -141,7 +142,7 @@ class Reader:
         return Windows(series[good], history[good], calendar, moments)
 
     def _are_good(self, history: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Which windows the model can read as they are."""
+        """Mask of the windows that the model can read without filling."""
         if self._checked.missing != "mask":
             return np.asarray(np.isfinite(history).all(axis=(1, 2)))
         needed = history[:, -self._model.manifest.needed_steps("mask") :]
@@ -149,7 +150,7 @@ class Reader:
         return np.asarray(~hollow & ~np.isinf(history).any(axis=(1, 2)))
 
     def _calendar(self, last: NDArray[np.int64], times: Times) -> NDArray[np.float32] | None:
-        """Features of histories that end there; those that end together have the same."""
+        """Calendar features of histories with these last times; equal times share features."""
         manifest, passes = self._model.manifest, self._checked.passes
         ends, which = np.unique(last, return_inverse=True)
         steps = self._after(ends, 1 - manifest.context, passes * manifest.horizon)
@@ -162,7 +163,7 @@ class Reader:
         return manifest.calendar.encode(walls).reshape(*steps.shape, -1)[which]
 
     def _after(self, last: NDArray[np.int64], first: int, end: int) -> Timestamps:
-        """Steps `[times, end - first + 1]`, the `first`, … and `end` after each of some times."""
+        """Times of the steps `first` to `end` after each time `[times, end - first + 1]`."""
         found = last[:, None] + self._microseconds * np.arange(first, end + 1)
         return found.view("M8[us]")
 
@@ -173,7 +174,7 @@ class Reader:
         found: list[Windows],
         rejected: list[Rejected],
     ) -> None:
-        """Read series as requests are read; `found` and `rejected` take them."""
+        """Read series as requests are read, and append them to `found` or `rejected`."""
         lengths = chunk.ends[series] - chunk.begins[series]
         every = np.concatenate([np.arange(chunk.begins[one], chunk.ends[one]) for one in series])
         names = chunk.names.take(pa.array(np.repeat(series, lengths)))
@@ -183,7 +184,7 @@ class Reader:
                 table, FORECASTING, self._options, self._model, self._settings
             )
         except InvalidInputError as error:
-            # Of one of them: requests have all or none of what is too large for their numbers.
+            # An error of one series fails the whole request; halving finds that series.
             if len(series) == 1:
                 rejected.append(_rejected(int(series[0]), error, every))
                 return
@@ -205,7 +206,7 @@ class Reader:
 
 
 def _microseconds(manifest: Manifest) -> int:
-    """Those of one step of a model; 0 where they are not of one length."""
+    """Microseconds of a step of a model; 0 if steps differ in length."""
     frequency = manifest.step
     if frequency.unit not in MICROSECONDS_IN or frequency.anchor is not None:
         return 0
@@ -214,9 +215,9 @@ def _microseconds(manifest: Manifest) -> int:
 
 
 def _follow(steps: NDArray[np.int64], microseconds: int) -> NDArray[np.bool_]:
-    """Whether each of the times `[series, rows]` is a step after the one before it."""
+    """Whether the times of each series `[series, rows]` are one step apart."""
     if len(steps) and (steps == steps[0]).all():
-        # As in most tables: it is enough to look at one of them.
+        # In most tables all series have the same times; checking one is enough.
         steps = steps[:1]
     even = (np.diff(steps, axis=1) == microseconds).all(axis=1)
     return np.asarray(even & (steps[:, -1] != _NOT_A_TIME))
@@ -225,7 +226,7 @@ def _follow(steps: NDArray[np.int64], microseconds: int) -> NDArray[np.bool_]:
 def _without_wrong(
     chunk: Chunk, series: NDArray[np.int64], rejected: list[Rejected]
 ) -> tuple[Chunk, NDArray[np.int64]]:
-    """A chunk of texts without that column, and of some series those of which nothing is wrong."""
+    """A chunk without the column `WRONG`, and the series without wrong cells."""
     wrong = chunk.table.column(WRONG)
     places = np.flatnonzero(wrong.is_valid().to_numpy())
     good = []
@@ -243,19 +244,19 @@ def _without_wrong(
 
 
 def _latest(values: NDArray[Any], ends: NDArray[np.int64], count: int) -> NDArray[Any]:
-    """The last values `[series, count]` before some rows."""
+    """The last `count` values before each end `[series, count]`."""
     if len(values) == len(ends) * count:
         return values.reshape(-1, count)
     return np.asarray(values[ends[:, None] + np.arange(-count, 0)])
 
 
 def _some(chosen: NDArray[np.bool_]) -> NDArray[np.bool_] | slice:
-    """An index of some rows, which copies nothing where they are all."""
+    """An index of the chosen rows; a slice, which copies nothing, if all are chosen."""
     return slice(None) if chosen.all() else chosen
 
 
 def _joined(found: list[Windows]) -> Windows:
-    """All of them, in the order of their series."""
+    """All windows, in the order of their series."""
     some = [each for each in found if len(each.series)]
     if len(some) < 2:
         return some[0] if some else found[0]
@@ -273,7 +274,7 @@ def _joined(found: list[Windows]) -> Windows:
 
 
 def _rejected(series: int, error: ServiceError, rows: NDArray[np.int64]) -> Rejected:
-    """A series with an error, whose place is one of some rows of the chunk, a column, or none."""
+    """A rejected series; `rows` are the rows of the chunk that the request contained."""
     place = _PLACE.fullmatch(error.param or "")
     if place is None:
         return Rejected(series, error.message, error.param)

@@ -1,4 +1,4 @@
-"""What a worker does: a part of the table, from its rows to its files."""
+"""The work of a worker: one part of the table, from its rows to its files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from foretell.service.settings import DeviceChoice
 
 @dataclass(frozen=True)
 class Work:
-    """What is forecast, with what and to where; for another process.
+    """Table, model, options and target of a run; sent to worker processes.
 
     Attributes:
-        last: Rows that are read of a series, the latest.
-        most: Series that are forecast at a time.
-        schema: Of the forecasts.
-        run: The digest of the record that the parts are of; empty before it is known.
+        last: Number of latest rows that are read of each series.
+        most: Number of series in a chunk.
+        schema: Schema of the forecasts.
+        run: Digest of the run's record; empty before the record exists.
     """
 
     table: Table
@@ -45,17 +45,17 @@ class Work:
 
 
 class Done(NamedTuple):
-    """A part that is written, by its number."""
+    """Number and counts of a part that is written."""
 
     part: int
     counts: Counts
 
 
 class Worker:
-    """Forecasts parts, with a model of its own.
+    """Forecasts parts with a model of its own.
 
     Args:
-        work: What to do.
+        work: Table, model, options and target.
 
     Raises:
         BatchError: the model cannot be loaded here.
@@ -69,14 +69,14 @@ class Worker:
             raise BatchError(str(error)) from None
 
     def run(self, part: Part, go_on: Callable[[], bool] = lambda: True) -> Done:
-        """Forecast a part; it is written whole or not at all.
+        """Forecast a part; its files are written atomically.
 
         Args:
             part: The part.
-            go_on: Called between chunks; False ends the part.
+            go_on: Callback between chunks; False ends the part.
 
         Raises:
-            BatchError: it cannot be read, forecast or written, or is not to go on.
+            BatchError: the part cannot be read, forecast or written, or `go_on` ended it.
         """
         work, manifest = self._work, self._forecaster.model.manifest
         writer = Writer(work.target, part, work.table, work.schema, manifest, work.run)
@@ -94,5 +94,5 @@ class Worker:
         return Done(part.number, writer.counts)
 
     def close(self) -> None:
-        """Give back what the model holds."""
+        """Free the resources of the model."""
         self._forecaster.close()

@@ -1,4 +1,4 @@
-"""Parts on the processes of this machine: one a core, or one a GPU."""
+"""Parts on processes of this machine, one per core or GPU."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Times in a row that processes may be killed without a part done in between.
+# Number of times in a row that processes may be killed without a finished part in between.
 _DEATHS = 3
 
 
 def begin() -> BaseContext:
-    """Begin the process that workers are forked from, unless it has begun.
+    """Start the process that workers are forked from, unless it is running.
 
-    It imports what they need while this process goes on. They have the environment of now.
+    It imports the workers' modules in the background. Workers get the current environment.
     """
-    # Arrow would give freed memory back to the system at once, and need as much for the next rows.
+    # By default Arrow returns freed memory at once, and needs as much again for the next rows.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
     if sys.platform != "linux":
         # Elsewhere a process that has loaded the system's frameworks cannot fork.
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["foretell.batch.work"])
-    # Modules of the folder that the command runs in are none of its own.
+    # Keep the server process from importing modules of the working directory.
     is_safe = "PYTHONSAFEPATH" in os.environ
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     forkserver.ensure_running()
@@ -51,7 +51,7 @@ def begin() -> BaseContext:
 
 
 def gpus_of(device: DeviceChoice) -> list[str]:
-    """The GPUs that processes may take, by the names that CUDA has for them."""
+    """CUDA names of the GPUs that processes may use."""
     try:
         metadata.distribution("onnxruntime-gpu")
     except metadata.PackageNotFoundError:
@@ -60,28 +60,28 @@ def gpus_of(device: DeviceChoice) -> list[str]:
         return []
     given = os.environ.get(_VISIBLE)
     if given is not None:
-        # Empty or -1: they are hidden.
+        # An empty value or -1 hides GPUs.
         return [name for name in given.split(",") if name not in ("", "-1")]
     return [str(number) for number, _ in enumerate(_GPUS.glob("*"))]
 
 
 def workers_of(device: DeviceChoice, workers: int | None) -> int:
-    """How many processes forecast at a time: those given, or else one a GPU or one a core."""
+    """The number of processes: as given, or one per GPU, or one per core without GPUs."""
     from foretell.service.engine.limits import usable_cpus
 
     return workers or len(gpus_of(device)) or usable_cpus()
 
 
 def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterator[Done]:
-    """Forecast parts, in any order.
+    """Forecast parts in any order.
 
     Args:
-        work: What to do.
-        parts: The parts.
-        workers: Processes; if None one a GPU, or else one a core.
+        work: Table, model, options and target.
+        parts: Parts to forecast.
+        workers: Number of processes; by default one per GPU, or per core without GPUs.
 
     Raises:
-        BatchError: a part cannot be forecast, or processes are killed again and again.
+        BatchError: a part cannot be forecast, or processes are killed several times in a row.
     """
     from foretell.batch.errors import BatchError
 
@@ -99,15 +99,15 @@ def run_parts(work: Work, parts: Sequence[Part], workers: int | None) -> Iterato
             deaths += 1
             if deaths == _DEATHS:
                 raise BatchError(
-                    f"processes of workers were killed {deaths} times in a row, by a lack of "
-                    "memory maybe; what is written stays, and --workers takes fewer"
+                    f"worker processes were killed {deaths} times in a row, maybe for lack of "
+                    "memory; finished parts are kept: run again with fewer --workers"
                 ) from None
 
 
 def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
-    """Forecast parts on processes that all end where one is killed."""
+    """Forecast parts on a pool of processes, which breaks if one is killed."""
     context = begin()
-    # Without a lock: a process may be killed at any moment.
+    # Without a lock, which a killed process would not release.
     stopped, turns = context.RawValue("b", 0), context.SimpleQueue()
     for number in range(count):
         turns.put(gpus[number % len(gpus)] if gpus else None)
@@ -125,7 +125,7 @@ def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator
 
 
 class _Process:
-    """What a process of a worker has."""
+    """State of a worker process."""
 
     work: Work
     stopped: c_byte
@@ -133,7 +133,7 @@ class _Process:
 
 
 def _begin(work: Work, stopped: c_byte, turns: SimpleQueue[str | None]) -> None:
-    # The command answers an interrupt; when it is killed, nothing goes on.
+    # The command handles interrupts; if it is killed, its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if (gpu := turns.get()) is not None:
@@ -152,6 +152,6 @@ def _part(part: Part) -> Done:
     from foretell.batch.work import Worker
 
     if _Process.worker is None:
-        # Here, and not when the process begins: what it raises comes to the command.
+        # Created on use: the command receives errors of parts, not of the initializer.
         _Process.worker = Worker(_Process.work)
     return _Process.worker.run(part, lambda: not _Process.stopped.value)

@@ -93,7 +93,7 @@ def test_parts_and_chunks_are_whole_series(
                 with pytest.raises(BatchError) as told:
                     divide(table, rows, 3, 2)
                 assert str(told.value) == (
-                    f"{folder}/{file}: the rows of series {name!r} do not follow each other: it "
+                    f"{folder}/{file}: the rows of series {name!r} are not consecutive: it "
                     f"begins again at row {row} (from 0); sort the table by unique_id and time"
                 )
                 return
@@ -135,7 +135,7 @@ def test_last_parts_are_smaller(tmp_path: Path) -> None:
 def test_row_without_a_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_CELLS", 2)
     write(tmp_path, [*"abcdefghijklmno", None], 8, 4, text=False)
-    with pytest.raises(BatchError, match=r"002.parquet: row 7 \(from 0\): it has no name of its"):
+    with pytest.raises(BatchError, match=r"002.parquet: row 7 \(from 0\): the series name"):
         divide(table_in(tmp_path), 5, 3, 2)
 
 

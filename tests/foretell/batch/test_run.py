@@ -283,7 +283,7 @@ def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path:
     (tmp_path / "link").symlink_to(tmp_path)
     for target in (tmp_path / "out", tmp_path, tmp_path / "link" / "out"):
         asked = Task(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
-        with pytest.raises(BatchError, match="of which all files are read"):
+        with pytest.raises(BatchError, match="is inside the input"):
             forecast_table(asked, here)
 
 
@@ -312,7 +312,7 @@ def test_parts_that_are_not_there_are_named(models: Path, tmp_path: Path) -> Non
                 (tmp_path / "out" / "forecasts" / parts[1].file).unlink()
             yield done
 
-    with pytest.raises(BatchError, match=r"part-00001.parquet: was written by a worker, and is no"):
+    with pytest.raises(BatchError, match=r"part-00001.parquet: is missing although a worker"):
         forecast_table(asked, lost, part_rows=100)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert forecast_table(asked, here, part_rows=100).counts == (30, 0)
