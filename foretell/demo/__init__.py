@@ -1,1 +1,1 @@
-"""The demo: real data, and models of it."""
+"""The demo: real data and models trained on it."""

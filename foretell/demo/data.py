@@ -1,7 +1,7 @@
-"""The demo's data: a typical year of hourly weather in Greensboro, North Carolina.
+"""Data of the demo: a typical year of hourly weather in Greensboro, North Carolina.
 
-It is the TMY3 file that the package pvlib carries (NREL's National Solar Radiation Data Base):
-measured months of several years, joined to one.
+The source is the TMY3 file in the package pvlib (NREL's National Solar Radiation Data Base). It
+joins measured months of several years to one year.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _STATION = "723170TYA.CSV"
-# The months come from several years; a common one makes the hours follow each other.
+# The months are from several years; with one year, the hours are consecutive.
 _YEAR = 1990
 _CHANNELS = {
     "ghi": "global_irradiance",
@@ -23,7 +23,7 @@ _CHANNELS = {
 
 
 def write_csv(path: Path) -> None:
-    """Write 8760 rows, all or none: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths)."""
+    """Write 8760 rows atomically: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths)."""
     import pvlib
 
     source = Path(pvlib.__file__).parent / "data" / _STATION

@@ -1,4 +1,4 @@
-"""The demo: models of real data, from nothing to a repository of verified bundles."""
+"""Models of the demo: training, export and verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from foretell.training.train import train
 
 CONTEXT = 168
 HORIZON = 24
-# What all trainings have in common, and what each has of its own; the rest are defaults.
+# Settings of all trainings; `OWN` has those of each model.
 SETTINGS: dict[str, Any] = {
     "context": CONTEXT,
     "horizon": HORIZON,
@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "cloud_cover=0:10",
     "ema_decay": 0.98,
 }
-# Weather knows no day of the week, and two epochs bring no overfitting that dropout prevents. These
-# two forecast another season worse: ten weeks of validation make their intervals hold there.
+# Weather does not depend on the day of the week, and two epochs do not overfit, so that dropout is
+# not needed. A validation split of ten weeks makes the intervals hold in another season.
 _OF_THE_HOUR: dict[str, Any] = {
     "splits": (0.6, 0.2, 0.2),
     "epochs": 2,
@@ -53,15 +53,15 @@ OWN: dict[str, dict[str, Any]] = {
 
 
 def build(folder: Path, architectures: Sequence[str], progress: Progress) -> Iterator[Manifest]:
-    """Train, export and verify each model that is not there yet.
+    """Train, export and verify each missing model.
 
     Args:
-        folder: Gets `greensboro.csv`, `request.json`, `checkpoints/` and `repository/`.
-        architectures: One model is made of each, by its name; the request is to the first.
-        progress: Is told of every epoch.
+        folder: Target of `greensboro.csv`, `request.json`, `checkpoints/` and `repository/`.
+        architectures: Architectures, which also name the models; the request is for the first.
+        progress: Receives the progress of the trainings.
 
     Yields:
-        The manifest of each model.
+        Manifest of each model.
 
     Raises:
         ExportError: a model is no better than the baselines, or its graph differs.
@@ -86,12 +86,12 @@ def _train(architecture: str, panel: Panel, checkpoint: Path, progress: Progress
     try:
         train(settings, panel, checkpoint, progress=progress)
     except ResumeError:
-        # Left by another version of the demo.
+        # The unfinished training is from another version of the demo.
         train(settings, panel, checkpoint, restart=True, progress=progress)
 
 
 def write_request(model: str, table: Table, path: Path) -> None:
-    """A body to POST: the last week of the data, three hours to forecast."""
+    """Write the body of a request: three hours after the last week of the data."""
     series = {
         "name": "greensboro",
         "series": table.values[-CONTEXT:].tolist(),

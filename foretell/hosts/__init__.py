@@ -1,1 +1,1 @@
-"""Bundles as models of other servers: MLflow, Triton."""
+"""Bundles as models for other servers: MLflow and Triton."""

@@ -1,4 +1,4 @@
-"""A bundle as a model of MLflow: a table of histories in, a table of forecasts out."""
+"""A bundle as an MLflow model: a table of histories in, a table of forecasts out."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from foretell.predict.in_process import OpenBundle
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
-# Of an example of a bundle that carries none.
+# First time of the input example if the bundle has no example.
 _START = np.datetime64("2024-01-01")
 _SERIES, _TIME = "unique_id", "ds"
 
 
 def write(bundle: Path, folder: Path) -> Path:
-    """Write a bundle as a model of MLflow.
+    """Write a bundle as an MLflow model.
 
     Args:
-        bundle: Its folder.
-        folder: Of the model; there is nothing yet.
+        bundle: Folder of the bundle.
+        folder: Folder of the model, which must not exist.
 
     Returns:
         The folder.
 
     Raises:
         BundleError: the bundle is damaged.
-        RefusedError: there is something.
+        RefusedError: the folder exists.
     """
     from mlflow import pyfunc
 
@@ -64,16 +64,16 @@ def write(bundle: Path, folder: Path) -> Path:
 
 
 class BundleModel:
-    """What MLflow asks for predictions.
+    """The model that MLflow calls for predictions.
 
     Args:
-        folder: The bundle.
+        folder: Folder of the bundle.
     """
 
     def __init__(self, folder: Path) -> None:
         bundle = OpenBundle(folder)
         self._client = bundle.client
-        # MLflow closes no model. When Python ends, the threads that this takes have ended.
+        # MLflow never closes models. At the end of Python, threads that closing needs have ended.
         weakref.finalize(self, bundle.close).atexit = False
 
     def predict(
@@ -82,10 +82,10 @@ class BundleModel:
         """Forecast every series of a table.
 
         Args:
-            model_input: In long form: a column for each channel, `ds`, and `unique_id` where there
-                are several series.
-            params: `horizon`, `quantiles` and `missing`, as `foretell.client.Client.forecast` has
-                them.
+            model_input: Table in long form: a column for each channel, `ds`, and `unique_id` for
+                several series.
+            params: Options `horizon`, `quantiles` and `missing` of
+                `foretell.client.Client.forecast`.
 
         Returns:
             A row for each series and step, with the same columns and those of quantiles.
@@ -100,7 +100,7 @@ class BundleModel:
 
 
 def _load_pyfunc(folder: str) -> BundleModel:
-    """What MLflow calls to load a model."""
+    """Load a model; MLflow calls this function by its name."""
     return BundleModel(Path(folder))
 
 
@@ -129,7 +129,7 @@ def _signature(manifest: Manifest) -> ModelSignature:
 
 
 def _example(bundle: Path, manifest: Manifest) -> pd.DataFrame:
-    """The bundle's example, or one made up."""
+    """The bundle's example, or a synthetic one."""
     found = example.read(bundle, manifest)
     if found is not None:
         values, times = found.history[-manifest.context :], found.timestamps[-manifest.context :]

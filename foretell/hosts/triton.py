@@ -1,4 +1,4 @@
-"""A bundle as a model of a Triton repository: the same graph, for Triton's onnxruntime backend."""
+"""A bundle as a model of a Triton repository, for Triton's onnxruntime backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell.errors import RefusedError
 
 CONFIG = "config.pbtxt"
 _GRAPH = "model.onnx"
-# Windows run together. Who needs other batches changes the file, and further versions leave it.
+# Largest batch. Users may change it in the file, which further versions do not overwrite.
 _MAX_BATCH = 64
 _IS_TENSOR = re.compile(r"(input|output) ")
 
@@ -32,7 +32,7 @@ dynamic_batching {{ max_queue_delay_microseconds: 0 }}
 # No CUDA graphs: onnxruntime's are of one shape, and batches are of any size.
 instance_group [ {{ kind: %s }} ]
 """
-# Where it is the only one, a thread for each instance, as `foretell serve` has a session.
+# On a CPU-only model, one thread for each instance, as in a session of `foretell serve`.
 _THREADS = """\
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 """
@@ -42,16 +42,16 @@ def write(bundle: Path, repository: Path) -> Path:
     """Write a bundle into a Triton repository, as a version of its model.
 
     Args:
-        bundle: Its folder.
-        repository: Of Triton; made if it does not exist.
+        bundle: Folder of the bundle.
+        repository: Triton's model repository; created if missing.
 
     Returns:
         The folder of the version.
 
     Raises:
         BundleError: the bundle is damaged.
-        RefusedError: the repository has that version, or others of the
-            model whose configuration has other tensors, or is for other devices.
+        RefusedError: the version exists, or the model's configuration has other tensors or is for
+            other devices.
     """
     manifest = manifests.read(bundle)
     checksums.check(bundle, manifest.files)
@@ -66,12 +66,12 @@ def write(bundle: Path, repository: Path) -> Path:
             "share one configuration"
         )
     model.mkdir(parents=True, exist_ok=True)
-    # Triton takes no folder for a version whose name is no number.
+    # Triton ignores folders whose names are not numbers.
     with TemporaryDirectory(prefix=".", dir=model) as hidden:
         whole = Path(hidden, manifest.version)
         whole.mkdir()
         shutil.copy2(bundle / layout.FORECAST_GRAPH, whole / _GRAPH)
-        # The graph names it.
+        # The graph refers to the weights by this name.
         shutil.copy2(bundle / layout.WEIGHTS, whole / layout.WEIGHTS)
         if is_first:
             Path(hidden, CONFIG).write_text(configuration(manifest))
@@ -81,7 +81,7 @@ def write(bundle: Path, repository: Path) -> Path:
 
 
 def _serves(text: str, manifest: Manifest) -> bool:
-    """Whether a configuration, which its owner may have tuned, is one for a bundle."""
+    """Whether a configuration fits a bundle; users may have tuned it."""
     tensors = [line for line in text.splitlines(keepends=True) if _IS_TENSOR.match(line)]
     has_device = _kind(manifest) != "KIND_CPU" or "KIND_CPU" in text
     return has_device and tensors == [*_tensors(manifest)]
@@ -92,7 +92,7 @@ def _kind(manifest: Manifest) -> str:
 
 
 def configuration(manifest: Manifest) -> str:
-    """The model's `config.pbtxt`, in protobuf's text format."""
+    """The model's `config.pbtxt` in protobuf's text format."""
     kind = _kind(manifest)
     parts = [_HEAD % (json.dumps(manifest.name), kind)]
     if kind == "KIND_CPU":
@@ -115,7 +115,7 @@ def _tensors(manifest: Manifest) -> Iterator[str]:
 
 
 def _tensor(kind: str, name: str, *shape: int) -> str:
-    """A tensor without its batch axis; Triton knows none without another axis."""
+    """A tensor without its batch axis; Triton requires at least one other axis."""
     dims = f"dims: [ {', '.join(map(str, shape or (1,)))} ]"
     reshape = "" if shape else " reshape { shape: [ ] }"
     return f'{kind} [ {{ name: "{name}" data_type: TYPE_FP32 {dims}{reshape} }} ]\n'

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from foretell.plots.forecasts import FORECAST, HISTORY, style
 
-# More panels than these are no picture: then it shows all channels together.
+# With more channels, one panel shows the mean of all channels.
 _MOST = 12
-# The model, and what it is compared with.
+# Colours and dashes of the model and the baselines.
 _LOOKS = ((FORECAST, "-"), (HISTORY, "--"), (HISTORY, ":"), ("#2e86ab", "-."))
 
 Lines = Mapping[str, NDArray[np.floating]]
@@ -26,12 +26,12 @@ def draw(lines: Lines, channels: Sequence[str], title: str, path: Path) -> None:
 
 
 def figure_of(lines: Lines, channels: Sequence[str], title: str) -> Figure:
-    """One panel a channel and a line a forecaster.
+    """A picture with one panel per channel and one line per forecaster.
 
     Args:
-        lines: `[horizon, channels]` by forecaster, the model's first.
-        channels: Their names.
-        title: Of the picture.
+        lines: Errors by forecaster, the model first, each `[horizon, channels]`.
+        channels: Names of the channels.
+        title: Title of the picture.
     """
     together = len(channels) > _MOST
     panels = ("all channels",) if together else channels

@@ -1,4 +1,4 @@
-"""A picture of what a model looked at."""
+"""A picture of attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TICKS = 5
 
 
 def draw(stages: Sequence[Evidence], title: str, path: Path) -> None:
-    """Draw one panel a stage: lags as bars over the correlation, other evidence as a heat map."""
+    """Draw one panel per stage: lags as bars over the correlation, other maps as heat maps."""
     with style():
         figure_of(stages, title).savefig(path, dpi=110)
 
@@ -67,7 +67,7 @@ def _draw_map(figure: Figure, panel: Any, stage: Evidence) -> None:  # noqa: ANN
         (panel.yaxis, stage.queries, "by"),
     ):
         ticks = np.unique(np.linspace(0, len(names) - 1, _TICKS).round().astype(int))
-        # Of a stretch of time its start.
+        # A label of a time span shows its start.
         axis.set_ticks(ticks, [names[tick].split(" to ")[0] for tick in ticks], fontsize=7)
         axis.set_label_text(label)
     panel.xaxis.set_tick_params(rotation=30)

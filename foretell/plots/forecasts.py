@@ -1,4 +1,4 @@
-"""A picture of histories and forecasts, with bands, and what followed where that is known."""
+"""A picture of histories, forecasts with bands, and actual values if known."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from matplotlib.figure import Figure
 from foretell.predict.forecasts import Forecast
 
 HISTORY, FORECAST, INK = "#5b6470", "#d1495b", "#1d2733"
-# Steps of history that are shown for each one ahead.
+# Shown steps of history for each step ahead.
 _SHOWN = 4
-# A taller picture is none.
+# Largest number of panels; a picture of more would be too tall.
 _MOST = 40
 
 
 def style() -> AbstractContextManager[None]:
-    """What all pictures look like that are drawn within."""
+    """The style of all pictures, as a context."""
     return mpl.rc_context(
         {
             "font.size": 9,
             "axes.spines.top": False,
             "axes.spines.right": False,
-            # A dollar is one.
+            # A dollar sign in a name is not mathematics.
             "text.parse_math": False,
         }
     )
 
 
 def draw(forecasts: Sequence[Forecast], path: Path) -> None:
-    """Draw one panel a series and channel: the end of the history, and what continues it.
+    """Draw one panel per series and channel: the end of the history, and the forecast.
 
-    Quantiles of levels that belong together, such as 0.1 and 0.9, are the ends of a band. A dashed
-    line is where forecasts begin that are made from forecasts.
+    Quantiles of a pair of levels, such as 0.1 and 0.9, are the ends of a band. After a dashed line,
+    steps are forecast from forecasts.
     """
     with style():
         figure_of(forecasts, _title(forecasts[0])).savefig(path, dpi=110)
 
 
 def figure_of(forecasts: Sequence[Forecast], title: str) -> Figure:
-    """The picture, of the first panels where there are very many."""
+    """The picture; of the first panels if there are many."""
     panels = [(one, place) for one in forecasts for place in range(len(one.targets))]
     shown = panels[:_MOST]
     columns = 1 if len(shown) < 4 else 2
@@ -94,7 +94,7 @@ def _draw(panel: Any, forecast: Forecast, place: int) -> None:  # noqa: ANN401 -
 
 
 def bands(levels: Iterable[float]) -> list[tuple[float, float]]:
-    """Pairs of levels that leave out as much below as above, the widest first."""
+    """Symmetric pairs of levels, such as 0.1 and 0.9; the widest first."""
     known = sorted(levels)
     pairs = ((low, high) for low in known for high in known if low < 0.5 < high)
     return [(low, high) for low, high in pairs if math.isclose(low, 1 - high)]

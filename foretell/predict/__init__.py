@@ -1,1 +1,1 @@
-"""Forecasts of the end of a file, by a server or a bundle."""
+"""Forecasts of the series of a file, by a server or a bundle."""

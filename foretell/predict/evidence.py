@@ -1,4 +1,4 @@
-"""What a model looked at, from the attention of an answer: by form, not by mechanism."""
+"""Evidence: the attention of an answer as maps and lags, for any mechanism."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNITS = {"TS": "s", "TM": "min", "TH": "h", "D": "D", "W": "W", "M": "M", "Y": 
 
 @dataclass(frozen=True)
 class Lags:
-    """Lags that were kept, the strongest first.
+    """Chosen lags, the strongest first.
 
     Attributes:
-        positions: `[kept]`, along the axes.
-        periods: `[kept]` in words; empty for business days.
-        weights: `[kept]`.
-        correlation: `[lags]`, at every lag from 0.
+        positions: Lags in positions of the axes `[chosen]`.
+        periods: Lags in words `[chosen]`; empty for business days.
+        weights: Weights of the lags `[chosen]`.
+        correlation: Correlation at every lag from 0 `[lags]`.
     """
 
     positions: NDArray[np.int64]
@@ -40,16 +40,16 @@ class Lags:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one stage looked at: the mean over heads, and over channels that attend by themselves.
+    """Attention of one stage: the mean over heads and over an axis of channels.
 
     Attributes:
-        name: Of the stage.
-        kind: What computes it, for the reader.
-        weights: `[query, key]`, without padding.
-        queries: What each query is: a time, a stretch of time, a channel, a number.
-        keys: Likewise.
-        ahead: `[query]`, whether it is a forecast step, or begins with one.
-        lags: Where the map is circulant.
+        name: Name of the stage.
+        kind: Name of the mechanism.
+        weights: Weights without padding `[query, key]`.
+        queries: Labels of the queries: times, time spans, channels or numbers.
+        keys: Labels of the keys.
+        ahead: Whether each query is a forecast step, or begins with one `[query]`.
+        lags: Lags, if the map is circulant.
     """
 
     name: str
@@ -61,16 +61,16 @@ class Evidence:
     lags: Lags | None = None
 
     def strongest(self, weights: Floats, count: int) -> list[tuple[str, float]]:
-        """The keys with the largest of some weights `[key]`, and theirs."""
+        """Labels and weights of the keys with the largest weights, out of weights `[key]`."""
         order = np.argsort(-weights, kind="stable")[:count]
         return [(self.keys[place], float(weights[place])) for place in order]
 
 
 def find_evidence(stages: Sequence[Stage], first: str) -> list[Evidence]:
-    """That of all stages that have a map.
+    """The evidence of all stages that have a map.
 
     Args:
-        stages: Of an answer with times and with the mean of heads, so that maps are `dense` or
+        stages: Stages of an answer with times and the mean of heads, whose maps are `dense` or
             `circulant`.
         first: Time of the first forecast step.
     """
@@ -107,7 +107,7 @@ def _lags(stage: Stage) -> Lags | None:
 
 
 def _in_words(duration: str | None) -> str:
-    """A duration of ISO 8601, as the service writes lags."""
+    """A duration in words; the service writes lags in ISO 8601."""
     match = _DURATION.fullmatch(duration or "")
     if match is None or not int(match[2]):
         return ""
@@ -128,7 +128,7 @@ def _is_from(label: Label, first: np.datetime64) -> bool:
 
 
 def _names(labels: Sequence[Label]) -> tuple[str, ...]:
-    """Labels of an axis in words; days alone where all of them are midnights."""
+    """Labels of an axis as texts; dates without times if all times are midnight."""
     texts = [[_shown(end) for end in _ends(label)] for label in labels]
     if all(text.endswith(_MIDNIGHT) for both in texts for text in both):
         texts = [[text.removesuffix(_MIDNIGHT) for text in both] for both in texts]
@@ -143,6 +143,6 @@ def _shown(text: str) -> str:
 
 
 def _without_day(both: Sequence[str]) -> list[str]:
-    """The edges of a stretch of time, the second without the day if it is the first one's."""
+    """The ends of a time span, the second one without its date if both have the same date."""
     first, *last = both
     return [first, *(text.removeprefix(f"{first[:10]} ") for text in last)]

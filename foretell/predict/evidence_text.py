@@ -1,4 +1,4 @@
-"""What a model looked at, on the terminal."""
+"""Attention on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foretell.client.explaining import Stage
 from foretell.predict.evidence import Evidence, Lags
 from foretell.terminal.tables import show, width
 
-# Rows that are for the eye.
+# Rows that a reader can take in.
 _MOST_LAGS, _MOST_KEYS, _MOST_STEPS = 8, 8, 24
 _WIDE, _BAR = 100, 20
 
@@ -20,10 +20,10 @@ _WIDE, _BAR = 100, 20
 def print_evidence(found: Sequence[Evidence], stages: Sequence[Stage]) -> None:
     """Print, for each stage, the strongest lags, or the strongest keys of forecast steps.
 
-    Where no query is a forecast step, the keys that all queries together looked at most.
+    If no query is a forecast step, print the keys with the largest mean weights.
 
     Args:
-        found: The evidence of the stages that have a map.
+        found: Evidence of the stages that have a map.
         stages: All stages of the answer.
     """
     for one in found:

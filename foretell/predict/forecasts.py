@@ -20,27 +20,27 @@ from foretell.timeaxis.timestamps import Timestamps, parse, render
 
 Floats = NDArray[np.float64]
 
-# Of a request: what a server takes by default; numbers of 20 characters, and as many of times, are
-# 60 MB of JSON.
+# Limits of a request: a server's default, and 60 MB of JSON for numbers and times of 20 characters
+# each.
 _MOST_SERIES, _MOST_NUMBERS = 1024, 1_500_000
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the server answered for a series, next to what it was sent.
+    """The forecast of a series with its history.
 
     Attributes:
         model: Name and version of the model.
-        series: Name of the series; empty where the file has one without a name.
-        history: The rows that were sent.
-        times: `[horizon]`, as the server wrote them.
+        series: Name of the series; empty for one series without a name.
+        history: Rows that were sent.
+        times: Times of the steps, as the server wrote them `[horizon]`.
         targets: Names of the channels that are forecast, in the history's order.
-        values: `[horizon, targets]` in the user's units.
-        quantiles: By level, each like `values`.
-        actual: `[steps, targets]`, what followed the history; no steps where nothing is known.
-        rolled_from: The first step, from 0, that was forecast from forecasts, if any was.
+        values: Forecast in the user's units `[horizon, targets]`.
+        quantiles: Quantiles by level, in the shape of `values`.
+        actual: Actual values after the history `[steps, targets]`; no steps if unknown.
+        rolled_from: First step, from 0, that was forecast from forecasts, if any.
         ill_conditioned: Whether rounding may have decided what the model chose.
-        attention: Its stages, if they were requested.
+        attention: Attention of each stage, if requested.
     """
 
     model: str
@@ -57,18 +57,18 @@ class Forecast:
 
     @property
     def timestamps(self) -> Timestamps:
-        """`[horizon]` datetime64[us], wall-clock time."""
+        """Wall-clock times of the steps `[horizon]`, datetime64[us]."""
         return np.array([parse(text).wall for text in self.times], "M8[us]")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of all series.
+    """Forecasts, failures and warnings of all series.
 
     Attributes:
-        forecasts: Of those that have one, in the order of the file.
-        failures: Why the others have none, by name.
-        warnings: The server's.
+        forecasts: Forecasts in the order of the file.
+        failures: Error messages of series without a forecast, by name.
+        warnings: Warnings of the server.
     """
 
     forecasts: list[Forecast]
@@ -77,10 +77,10 @@ class Answers:
 
 
 def choose_model(served: Sequence[ModelCard], model: str | None) -> ModelCard:
-    """The one of a name, or of name@version; without one the only one.
+    """The card of a model by name or name@version; without a name, of the only model.
 
     Raises:
-        RefusedError: there is none such.
+        RefusedError: the model is not served, or a name is needed.
     """
     by_name = {card.name: card for card in served}
     names = ", ".join(sorted(by_name)) or "none"
@@ -105,18 +105,18 @@ def request_forecasts(
     options: Mapping[str, Any],
     unnamed: str,
 ) -> Answers:
-    """Have series forecast, as many at a time as a server takes.
+    """Request forecasts of series, in requests within the limits of a server.
 
     Args:
-        client: Of the server.
-        model: Its name, or name@version.
-        card: What the server says of it.
-        histories: Of the series.
-        options: Of the requests.
-        unnamed: What a series without a name is called in requests.
+        client: Client of the server.
+        model: Name of the model, or name@version.
+        card: Card of the model.
+        histories: Histories of the series.
+        options: Options of the requests.
+        unnamed: Name in requests for a series without a name.
 
     Raises:
-        ForetellError: no answer, or an error; the message is the server's.
+        ForetellError: the server returned an error, or no answer.
     """
     answers = Answers([], {}, [])
     levels = len(options.get("quantiles", ()))
@@ -163,7 +163,7 @@ def _input(history: Table) -> dict[str, Any]:
     times = render(history.timestamps, history.utc_offset)
     changes = isinstance(history.utc_offset, np.ndarray)
     if changes or origin(history.frequency, history.timestamps):
-        # The first time alone would not say on which day of the month the others are, nor when the
+        # The first time alone does not determine the day of the month of the others, nor when the
         # clock changes.
         return entry | {"timestamps": times}
     return entry | {"start_timestamp": times[0]}

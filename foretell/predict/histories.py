@@ -1,4 +1,4 @@
-"""The end of a file, as a model reads it."""
+"""Histories: the last rows of a file, as a model reads them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class History:
-    """A series of a file, up to where it is to be forecast.
+    """A series of a file up to the first forecast step.
 
     Attributes:
-        name: Of the series; empty where the file has one without a name.
-        table: The rows that are sent.
-        actual: `[steps, channels]`, the rows after them, which were held out; NaN where a value
-            is missing.
+        name: Name of the series; empty for one series without a name.
+        table: Rows that are sent.
+        actual: Rows that were held out `[steps, channels]`; NaN for missing values.
     """
 
     name: str
@@ -38,18 +37,17 @@ class History:
 def read_histories(
     path: Path, card: ModelCard, how: Reading, series: Sequence[str], holdout: int
 ) -> tuple[list[History], tuple[str, ...]]:
-    """The rows of a file that the model reads, and notes on the file.
+    """Read the rows of a file that the model reads, and notes on the file.
 
     Args:
         path: The file; its columns must include the model's channels.
-        card: The model.
-        how: The file is read; the channels and the frequency are the model's.
-        series: Names of those to take; all if empty.
-        holdout: Rows at the end that are not sent.
+        card: Card of the model.
+        how: Options for reading the file; channels and frequency are the model's.
+        series: Names of the series; all if empty.
+        holdout: Number of last rows that are not sent.
 
     Raises:
-        DataError: the file cannot be read, does not have a series, or has no more rows than are
-            held out.
+        DataError: the file cannot be read, lacks a series, or has no more rows than are held out.
     """
     how = how.model_copy(update={"channels": card.channels, "frequency": card.frequency})
     spare = 0 if how.missing == "error" else how.max_gap
@@ -61,7 +59,7 @@ def read_histories(
             first = names[0] or "without a name"
             meant = f"did you mean {near}?" if near else f"the first is {first}"
             raise DataError(f"{path}: no series {name}; {meant}")
-    # What lies before a hole that was not filled is of no use.
+    # A history cannot cross a gap, so only the last table of a series is used.
     tables = {name: panel.tables[panel.series[name][-1]] for name in series or names}
     found = [_history(table, name, card.context, holdout) for name, table in tables.items()]
     for history in found:
@@ -78,7 +76,7 @@ def _history(table: Table, name: str, context: int, holdout: int) -> History:
     sent = replace(
         table,
         timestamps=table.timestamps[rows],
-        # Sent filled, from what is known before the rows that are held out.
+        # Missing values are filled, but never from rows that are held out.
         values=table.history(rows.start, end),
         filled=None,
         utc_offset=offset[rows] if isinstance(offset, np.ndarray) else offset,

@@ -1,4 +1,4 @@
-"""A bundle, asked as a server is, in this process: what reads and answers requests is the same."""
+"""A bundle in this process, behind the same client and application as a server."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from foretell.service.settings import DeviceChoice, Settings
 
 Result = TypeVar("Result")
 
-# Nobody else waits, and nobody comes back later.
+# There are no other clients, so that requests need no practical limit on time.
 _SECONDS = 86_400.0
 
 
 @contextmanager
 def opened(folder: Path, device: DeviceChoice = "auto") -> Iterator[Client]:
-    """The client of a bundle, which is closed with it; see `OpenBundle`."""
+    """A client of a bundle; both are closed at the end. See `OpenBundle`."""
     bundle = OpenBundle(folder, device)
     try:
         yield bundle.client
@@ -39,31 +39,31 @@ def opened(folder: Path, device: DeviceChoice = "auto") -> Iterator[Client]:
 
 
 class OpenBundle:
-    """A bundle, loaded with all that serving asks of it.
+    """A bundle, loaded as a server loads it.
 
     Args:
-        folder: A bundle, or a model's folder of bundles: its newest. What a server calls it the
-            manifest says, wherever it lies.
-        device: What runs it.
+        folder: A bundle, or a model's folder for its newest bundle. The manifest determines the
+            served name.
+        device: Device of the model.
 
     Attributes:
-        client: Asks it.
+        client: Client of the bundle.
 
     Raises:
         BundleError: the bundle is damaged.
-        RefusedError: it does not work here; the message says why.
+        RefusedError: the bundle does not work here; the message gives the reason.
     """
 
     def __init__(self, folder: Path, device: DeviceChoice = "auto") -> None:
         folder = layout.newest(folder)
         found = manifest.read(folder)
-        # Before it has another name in messages.
+        # Checked here, so that messages name this folder and not the temporary one.
         checksums.check(folder, found.files)
         self._repository = TemporaryDirectory(prefix="foretell-")
         place = Path(self._repository.name, found.name, found.version)
         place.parent.mkdir()
         place.symlink_to(folder)
-        # Not those of the environment, which are a server's.
+        # Without the variables of the environment, which are for a server.
         settings = Settings.model_construct(
             models=Path(self._repository.name), device=device, timeout_seconds=_SECONDS
         )
@@ -78,20 +78,20 @@ class OpenBundle:
         self.client = Client("http://bundle", key="", timeout=_SECONDS, transport=self._transport)
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Free the resources of the bundle."""
         self._transport.run(self._engine.close())
-        # Which closes its transport.
+        # This closes the transport, too.
         self.client.close()
         self._repository.cleanup()
 
 
 class _Transport(httpx.BaseTransport):
-    """Has a transport for coroutines answer, on an event loop and a thread of its own.
+    """Runs an asynchronous transport on an event loop in its own thread.
 
-    The thread is for callers that are in an event loop themselves, such as notebooks.
+    The thread is for callers inside an event loop, such as notebooks.
 
     Args:
-        inner: Answers.
+        inner: Asynchronous transport.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
@@ -109,7 +109,7 @@ class _Transport(httpx.BaseTransport):
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         answer = await self._inner.handle_async_request(request)
-        assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101 - it came that way
+        assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101 - an async transport
         content = b"".join([part async for part in answer.stream])
         stream = httpx.ByteStream(content)
         return httpx.Response(answer.status_code, headers=answer.headers, stream=stream)

@@ -13,17 +13,17 @@ import pandas as pd
 from foretell.files import check_writable, written_whole
 from foretell.predict.forecasts import Forecast
 
-# As tables of the service have them.
+# Column names of tables of the service.
 _SERIES, _TIME = "unique_id", "ds"
 STDOUT = Path("-")
 KINDS = (".csv", ".json", ".parquet")
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """Make sure, before anything is asked for, that a file can be written.
+    """Check, before the first request, that a file can be written.
 
     Raises:
-        RefusedError: its name has no known ending, its folder is not there, or it is.
+        RefusedError: the suffix is unknown, the folder does not exist, or the file does.
     """
     if path != STDOUT:
         check_writable(path, KINDS, overwrite=overwrite)
@@ -32,8 +32,8 @@ def check_output(path: Path, *, overwrite: bool) -> None:
 def to_frame(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """A row for each series and step.
 
-    Columns are `unique_id`, where series have names, `ds`, the targets, `<target>_q<level>`, and
-    `<target>_actual` where rows were held back.
+    The columns are `unique_id` (if series have names), `ds`, the targets, `<target>_q<level>`, and
+    `<target>_actual` (if rows were held out).
     """
     return pd.concat([_frame(one) for one in forecasts], ignore_index=True)
 
@@ -58,10 +58,10 @@ def _has_offset(forecast: Forecast) -> bool:
 
 
 def write(forecasts: Sequence[Forecast], path: Path) -> None:
-    """Write CSV, JSON (a list of objects) or Parquet, by the ending; CSV to standard output.
+    """Write CSV, JSON (a list of objects) or Parquet, by the suffix; CSV to standard output.
 
-    A file appears whole or not at all. Times with UTC offsets are written as UTC in Parquet, and as
-    the server wrote them in text.
+    A file is written atomically. In Parquet, times with UTC offsets are in UTC; in text, they are
+    as the server wrote them.
     """
     frame = to_frame(forecasts)
     if path.suffix != ".parquet":
@@ -73,7 +73,7 @@ def write(forecasts: Sequence[Forecast], path: Path) -> None:
         if path.suffix == ".csv":
             frame.to_csv(hidden, index=False)
         elif path.suffix == ".json":
-            # All digits; pandas' own JSON has so many decimals, few of a small number's.
+            # Unlike `DataFrame.to_json`, which limits decimals, this keeps all digits.
             plain = frame.astype(object).where(frame.notna(), None)
             hidden.write_text(json.dumps(plain.to_dict("records"), indent=1), "utf-8")
         else:

@@ -1,4 +1,4 @@
-"""Forecasts on the terminal: their shape, and their numbers where there are not too many."""
+"""Forecasts on the terminal: their shape, and their numbers if there are not too many."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from foretell.terminal.tables import show, width, width_of
 from foretell.terminal.words import numbers, sparkline
 from foretell.timeaxis.timestamps import shown
 
-# Rows that are for the eye; `--out` is for more.
+# Rows that a reader can take in; `--out` writes more.
 _MOST_ROWS = 100
 _MOST_SHAPES = 40
 _WIDE, _SPARKS, _NAME = 100, (8, 16), 6
-# Steps of history that are shown for each one ahead.
+# Shown steps of history for each step ahead.
 _SHOWN = 4
 
 
 def print_forecasts(forecasts: Sequence[Forecast], file: str) -> None:
-    """Print a line for each channel and, of one series, every step."""
+    """Print a line for each channel; for one series, print every step, too."""
     first = forecasts[0]
     steps = len(first.times)
     _print_shapes(forecasts, f"{first.model} on {file}: {_counted(steps, first)}")
@@ -43,7 +43,7 @@ def _counted(steps: int, forecast: Forecast) -> str:
 
 
 def _print_shapes(forecasts: Sequence[Forecast], title: str) -> None:
-    """A line for each channel: what came before, the forecast, and the ends of it."""
+    """Print a line for each channel: history and forecast as bars, and numbers of the forecast."""
     bars = _SPARKS[width() >= _WIDE]
     table = Table(title=title)
     named = any(one.series for one in forecasts)
@@ -61,7 +61,7 @@ def _print_shapes(forecasts: Sequence[Forecast], title: str) -> None:
         known, expected = sparkline(history[-_SHOWN * len(ahead) :], ahead, width=bars)
         shape = Text.assemble((known, "dim"), "|", (expected, "bold"))
         ends = np.array([history[-1], ahead[0], ahead.min(), ahead.max()])
-        # Names give way where there is no room for all.
+        # Names are shortened if the line is too long.
         names = [Text(each, no_wrap=True, overflow="ellipsis") for each in (one.series, name)]
         table.add_row(*names[not named :], shape, *numbers(ends))
     show(table)
@@ -70,7 +70,7 @@ def _print_shapes(forecasts: Sequence[Forecast], title: str) -> None:
 
 
 def _by_step(forecast: Forecast) -> Table:
-    """A row a step and a column a channel."""
+    """A row for each step, and a column for each channel."""
     table = Table()
     table.add_column("time")
     for name in forecast.targets:
@@ -84,14 +84,14 @@ def _by_step(forecast: Forecast) -> Table:
 
 
 def _by_level(forecast: Forecast) -> Table:
-    """A row a step and channel: a column for each level of each channel would be too many."""
+    """A row for each step and channel, and a column for each level."""
     table = Table()
     for title in ("time", "channel"):
         table.add_column(title)
     for title in ("forecast", *(f"{level:g}" for level in forecast.quantiles)):
         table.add_column(title, justify="right")
     layers = np.stack([forecast.values, *forecast.quantiles.values()])
-    # All of a channel have as many decimals.
+    # All numbers of a channel have the same number of decimals.
     texts = [numbers(layers[:, :, place].ravel()) for place in range(len(forecast.targets))]
     steps = len(forecast.times)
     for step, time in enumerate(_times(forecast)):
