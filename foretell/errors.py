@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class RefusedError(ValueError):
-    """A command cannot do what it was called for; the message says why."""
+    """A command cannot run with this input; the message gives the reason."""

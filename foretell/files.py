@@ -11,15 +11,15 @@ from foretell.errors import RefusedError
 
 
 def check_writable(path: Path, kinds: Sequence[str] = (), *, overwrite: bool = True) -> None:
-    """Make sure, before a long computation, that a file can be written.
+    """Check, before a long computation, that a file can be written.
 
     Args:
         path: The file.
-        kinds: Suffixes, one of which its name must have; any if empty.
-        overwrite: Whether it may exist.
+        kinds: Allowed suffixes; any if empty.
+        overwrite: Whether the file may exist.
 
     Raises:
-        RefusedError: its suffix is another, its folder does not exist, or the file does.
+        RefusedError: the suffix is not allowed, the folder does not exist, or the file does.
     """
     if kinds and path.suffix not in kinds:
         raise RefusedError(f"{path}: expected a name that ends with {', '.join(kinds)}")
@@ -31,7 +31,7 @@ def check_writable(path: Path, kinds: Sequence[str] = (), *, overwrite: bool = T
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A hidden file to write, which replaces the file at the end, or is removed on an error."""
+    """A hidden file to write to; it replaces `path` at the end, or is removed after an error."""
     hidden = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         yield hidden

@@ -1,1 +1,1 @@
-"""Models on data of one's own."""
+"""Backtests of models on a table: `foretell backtest`."""

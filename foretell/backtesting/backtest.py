@@ -1,4 +1,4 @@
-"""A model on one's own data: forecasts from rolling origins, next to the baselines."""
+"""A backtest: forecasts of a model from rolling origins, next to baselines."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from foretell.training.trainer import Trainer
 from foretell.training.windows import Batch, Windows
 
 MODEL = "model"
-# The baseline that attention has to beat.
+# The trained baseline.
 _LINEAR = "dlinear"
-# Of the rows before the first origin, the share by which the linear baseline is stopped.
+# Validation share of the linear baseline, out of the rows before the first origin.
 _VALIDATION = 1 / 8
 
 Floats = NDArray[np.float64]
@@ -42,9 +42,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Held:
-    """What intervals held, and their mean width, `[horizon, targets]`; the width as errors are.
+    """Coverage and mean width of intervals, each `[horizon, targets]`.
 
-    The share is NaN where `counts`, how many targets are known, is 0.
+    Attributes:
+        share: Share of values inside the interval; NaN where `counts` is 0.
+        width: Mean width in standard deviations.
+        counts: Number of known values.
     """
 
     share: Floats
@@ -52,24 +55,24 @@ class Held:
     counts: NDArray[np.int64]
 
     def overall(self, places: Sequence[int]) -> float:
-        """The share of all steps of some targets."""
+        """Share over all steps of these targets."""
         return mean_of_known(self.share[:, places], self.counts[:, places])
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """What came of it.
+    """Results of a backtest.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         channels: Names of the channels that are forecast.
-        unit: `[channels]`, the standard deviations that errors are in.
-        origins: How many forecasts were made.
-        first: The first time that was forecast.
-        last: The last one.
-        scores: By forecaster, in these units: `model` first, then the baselines.
-        held: By level; empty for a model without quantiles.
-        short: Series too short for a forecast of theirs to be among them.
+        unit: Standard deviations, the units of errors `[channels]`.
+        origins: Number of forecasts.
+        first: First time that was forecast.
+        last: Last time that was forecast.
+        scores: Scores by forecaster, in these units: `model` first, then the baselines.
+        held: Coverage of intervals by level; empty for a model without quantiles.
+        short: Series that are too short for a forecast.
     """
 
     name: str
@@ -84,7 +87,7 @@ class Backtest:
 
     @property
     def verdict(self) -> str:
-        """How the model does against all others, in one line."""
+        """Comparison of the model with the baselines, in one line."""
         model, *others = self.scores.items()
         return compare(model[1].overall(), {name: one.overall() for name, one in others})
 
@@ -117,7 +120,7 @@ class Backtest:
 
 
 def settings_for(subject: Subject, share: float) -> TrainingConfig:
-    """What the linear baseline is trained with: the rows before the share that is forecast."""
+    """Settings of the linear baseline, which is trained on the rows before the forecast share."""
     known = 1 - share
     return TrainingConfig(
         arch=_LINEAR,
@@ -131,7 +134,7 @@ def settings_for(subject: Subject, share: float) -> TrainingConfig:
 
 
 def saw(subject: Subject, panel: Panel, share: float) -> bool:
-    """Whether the model is known to have learnt from rows that it would be tested on."""
+    """Whether the model is known to be trained on rows that it would be tested on."""
     data, source = subject.data, panel.source
     if data is None or source is None or sha256(source.path) != data.sha256:
         return False
@@ -148,8 +151,8 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
 
     Args:
         subject: The model.
-        panel: The data, with its channels and its frequency.
-        share: Of the rows of every series, at its end, that are forecast.
+        panel: Data with the model's channels and frequency.
+        share: Share of each series, at its end, that is forecast.
         stride: Steps from one origin to the next.
 
     Raises:
@@ -198,7 +201,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
 def _train_linear(
     settings: TrainingConfig, panel: Panel, prepared: Prepared, first: np.datetime64
 ) -> Predictor:
-    """The baseline, which learns from rows of all series that are earlier than the first origin."""
+    """Train the linear baseline on rows of all series before the first origin."""
     config, device = prepared.config, torch.device("cpu")
     learnt, judged = (list(spans_before(panel, spans, first)) for spans in prepared.split[:2])
     scaler = scaler_for(config, panel, learnt)
@@ -213,7 +216,7 @@ def _train_linear(
 def _run(
     subject: Subject, windows: Windows, chosen: Tensor, forecasters: Mapping[str, Predictor]
 ) -> tuple[dict[str, Scores], dict[float, Held]]:
-    """Errors of all forecasters at some windows, and what the model's intervals held."""
+    """Errors of all forecasters on the chosen windows, and coverage of the model's intervals."""
     unit, shape = np.array(subject.training.std), (subject.horizon, len(subject.targets))
     inside = {level: np.zeros((2, *shape)) for level in subject.levels()}
 

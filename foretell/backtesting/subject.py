@@ -1,4 +1,4 @@
-"""A model that is tested: of a bundle, or of a checkpoint."""
+"""The model of a backtest, from a bundle or a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to be tested, in the user's units.
+    """The model of a backtest, in the user's units.
 
     Attributes:
-        name: For the reader.
-        channels: Names of its channels.
-        targets: Those of them that it forecasts.
-        frequency: Spacing of its steps.
-        context: Steps it reads.
-        horizon: Steps it forecasts.
-        calendar: Calendar features it reads, or None.
-        training: Mean and standard deviation of its training rows, for the targets.
-        predict: The model.
-        batch: Windows a call, at most.
-        intervals: Its quantiles, if it was calibrated.
-        data: What it learnt from, if that is known.
+        name: Name for messages.
+        channels: Names of the channels.
+        targets: Channels that the model forecasts.
+        frequency: Spacing of the steps.
+        context: Steps that the model reads.
+        horizon: Steps that the model forecasts.
+        calendar: Calendar features that the model reads, or None.
+        training: Mean and standard deviation of the training rows, for the targets.
+        predict: Function that runs the model.
+        batch: Largest number of windows in a call.
+        intervals: Quantiles, if the model was calibrated.
+        data: Training data, if known.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Subject:
     data: DataSource | None = None
 
     def levels(self) -> tuple[float, ...]:
-        """Those of `LEVELS` that its intervals have."""
+        """Levels of `LEVELS` that the intervals support."""
         if self.intervals is None:
             return ()
         lowest, _ = self.intervals.extremes(self.horizon)
         return tuple(level for level in LEVELS if (1 - level) / 2 >= lowest)
 
     def reading(self) -> dict[str, Any]:
-        """How its own data were read, and what of a file it takes."""
+        """Reading options of the training data, with the model's channels and frequency."""
         known = {} if self.data is None else self.data.reading.model_dump(exclude_none=True)
         return known | {"channels": self.channels, "frequency": str(self.frequency)}
 
@@ -77,7 +77,7 @@ def load_subject(folder: Path) -> Subject:
     """Open a bundle, the newest version of a served model, or a checkpoint.
 
     Raises:
-        BundleError: it is none of them, or a bundle that is damaged.
+        BundleError: the folder contains none of these, or the bundle is damaged.
         CheckpointError: the checkpoint cannot be read.
     """
     if (folder / checkpoint.CONFIG).is_file():
@@ -91,21 +91,21 @@ def load_subject(folder: Path) -> Subject:
 
 
 def _of_bundle(folder: Path) -> Subject:
-    said = manifest.read(folder)
-    check(folder, said.files)
+    about = manifest.read(folder)
+    check(folder, about.files)
     graph = Graph(folder / layout.FORECAST_GRAPH)
-    offsets = calibration.read(folder, said)
+    offsets = calibration.read(folder, about)
     return Subject(
-        name=f"{said.name}@{said.version}",
-        channels=said.channels,
-        targets=said.targets,
-        frequency=said.step,
-        context=said.context,
-        horizon=said.horizon,
-        calendar=said.calendar,
-        training=said.target_scaler.training,
+        name=f"{about.name}@{about.version}",
+        channels=about.channels,
+        targets=about.targets,
+        frequency=about.step,
+        context=about.context,
+        horizon=about.horizon,
+        calendar=about.calendar,
+        training=about.target_scaler.training,
         predict=graph.predict,
-        intervals=None if offsets is None else Intervals(said, offsets),
+        intervals=None if offsets is None else Intervals(about, offsets),
     )
 
 
@@ -128,12 +128,12 @@ def _of_checkpoint(folder: Path) -> Subject:
 
 
 def predictor(model: Forecaster, scaler: Scaler, within: Limits | None = None) -> Predictor:
-    """A model in the user's units.
+    """A function that runs a model in the user's units.
 
     Args:
-        model: Of standardised windows.
-        scaler: Its standardisation.
-        within: What no forecast of it goes beyond, if there is anything.
+        model: Model of standardised windows.
+        scaler: Scaler of the model.
+        within: Bounds that forecasts are clipped to, if any.
     """
     form = ServingForm(model, scaler, "forecast", within).eval()
 

@@ -1,1 +1,1 @@
-"""A bundle as one HTML page."""
+"""An HTML page about a bundle."""

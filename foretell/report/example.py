@@ -1,4 +1,4 @@
-"""What a bundle's model makes of the window that it carries."""
+"""The forecast of a bundle's example window."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LEVELS = (0.025, 0.1, 0.9, 0.975)
 
 
 def run_example(folder: Path, manifest: Manifest) -> tuple[Forecast, list[Evidence]] | None:
-    """The forecast of the example with its bands, next to what followed, and what was looked at.
+    """Forecast the example with quantiles and attention.
 
     Returns:
-        None if the bundle has no example. The evidence is empty if the model has no attention, or
-        more values of it than a server sends.
+        Forecast and evidence; None if the bundle has no example. The evidence is empty if the model
+        has no attention, or more values of it than a server sends.
 
     Raises:
         BundleError: the bundle is damaged.

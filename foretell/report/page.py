@@ -1,4 +1,4 @@
-"""A bundle as one page: what the model is, how good, how sure, and what it looks at."""
+"""A page about a bundle: the model, its accuracy, its intervals and its attention."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from foretell.report.example import run_example
 from foretell.terminal.tables import Facts, interval_facts, verification_facts
 from foretell.terminal.words import numbers, period
 
-# Channels that have a panel; of more there are means and the table.
+# Largest number of channels with a column each in the table of the example.
 _MOST_CHANNELS = 12
 _STRONGEST = 5
 
 
 class Chart(NamedTuple):
-    """A picture of the page, and what it shows."""
+    """A picture of the page with its caption."""
 
     drawing: Markup
     caption: str
@@ -42,7 +42,7 @@ class Section(NamedTuple):
     """A part of the page.
 
     Attributes:
-        title: Its heading.
+        title: Heading.
         texts: Paragraphs.
         parts: Tables and charts.
     """
@@ -53,13 +53,13 @@ class Section(NamedTuple):
 
 
 def render(folder: Path) -> str:
-    """The page, which needs no other file, no script and no other host.
+    """Render the page, which needs no other file, no script and no other host.
 
     Args:
-        folder: The bundle's.
+        folder: Folder of the bundle.
 
     Raises:
-        BundleError: it is damaged.
+        BundleError: the bundle is damaged.
     """
     about = manifest.read(folder)
     checksums.check(folder, about.files)
@@ -120,8 +120,8 @@ def _model(about: Manifest) -> Section:
         "The model",
         (),
         (
-            Facts("What it is", ("", ""), facts, prose=True),
-            Facts("Its channels, in the rows it was trained on", head, rows),
+            Facts("Properties", ("", ""), facts, prose=True),
+            Facts("Channels, with mean and standard deviation of the training rows", head, rows),
         ),
     )
 
@@ -133,9 +133,9 @@ def _stages(about: Manifest) -> str:
 def _accuracy(about: Manifest, measured: Evaluation | None, charts: Charts) -> Section:
     title = "Accuracy"
     if about.test is None:
-        return Section(title, ("It was exported without the data it was trained on.",), ())
+        return Section(title, ("The model was exported without its training data.",), ())
     names = _names(about)
-    said = f"In the test split, the model is {verdict(about.test, about.step)}."
+    text = f"On the test split, the model is {verdict(about.test, about.step)}."
     rows = [(names[name], f"{one.mse:.4f}", f"{one.mae:.4f}") for name, one in _errors(about.test)]
     windows = _counted(about.test.windows, "window")
     head = ("forecaster", "MSE", "MAE")
@@ -144,7 +144,7 @@ def _accuracy(about: Manifest, measured: Evaluation | None, charts: Charts) -> S
     ]
     if measured is not None:
         parts += _by_channel_and_step(about, measured, names, charts)
-    return Section(title, (said,), parts)
+    return Section(title, (text,), parts)
 
 
 def _names(about: Manifest) -> dict[str, str]:
@@ -191,32 +191,32 @@ def _intervals(about: Manifest, measured: Evaluation | None, charts: Charts) -> 
         return Section(title, (f"Quantiles are {about.distribution.source}.",), ())
     if report is None:
         return Section(
-            title, (f"There are none: {about.calibration_missing or 'unknown why'}.",), ()
+            title, (f"No quantiles: {about.calibration_missing or 'reason unknown'}.",), ()
         )
     method = report.method.replace("_", " ")
-    said = (
+    text = (
         f"Quantiles reach {report.steps:,} steps ahead. They come from the errors of "
-        f"{_counted(report.windows[0], 'window')} that the model did not learn from ({method})."
+        f"{_counted(report.windows[0], 'window')} that the model was not trained on ({method})."
     )
     parts: list[Facts | Chart] = [interval_facts(report)] if report.coverage else []
     if measured is not None and len(measured.levels):
         caption = (
-            "Calibration: the share of what came in the test split that was at or below each "
-            "quantile, of all channels and, thinner, of each. Where many values are equal, such as "
-            "the zeros of a night, it is the share nearest to the level that they leave to it"
+            "Calibration: the share of actual values of the test split at or below each quantile, "
+            "for all channels and (thin lines) for each. If many values are equal, such as the "
+            "zeros of a night, it is the possible share that is nearest to the level"
         )
         curve = partial(calibration_curve, measured.levels, measured.reached, about.targets)
         parts.append(Chart(charts.draw(curve, caption), caption))
         shares = zip(measured.levels, measured.reached.mean(axis=1), strict=True)
         cells = [(f"{level:g}", f"{share:.1%}") for level, share in shares]
         parts.append(Facts("Calibration, of all channels", ("level", "at or below it"), cells))
-    return Section(title, (said,), parts)
+    return Section(title, (text,), parts)
 
 
 def _example(folder: Path, about: Manifest, charts: Charts) -> Iterator[Section]:
     if "cpu" not in about.devices:
-        said = "A CPU has no kernels for some of its operators, so that nothing was run."
-        yield Section("An example", (said,), ())
+        text = "A CPU has no kernels for some of its operators, so nothing was run."
+        yield Section("An example", (text,), ())
         return
     found = run_example(folder, about)
     if found is None:
@@ -226,18 +226,18 @@ def _example(folder: Path, about: Manifest, charts: Charts) -> Iterator[Section]
     within = f", with intervals of {pairs}" if pairs else ""
     of = f"series {forecast.series}, " if forecast.series else ""
     split = "the data" if about.test is None else "the test split"
-    said = (
-        f"A typical window of {of}{split}, whose error is the median. The thick line is what the "
-        f"model expected{within}, the thin one what came."
+    text = (
+        f"A typical window of {of}{split}, whose error is the median. The thick line is the "
+        f"forecast{within}, the thin line the actual values."
     )
-    caption = f"History, forecast and what came, of {_counted(len(about.targets), 'channel')}"
+    caption = f"History, forecast and actual values of {_counted(len(about.targets), 'channel')}"
     drawn = charts.draw(partial(figure_of, [forecast], ""), caption)
-    yield Section("An example", (said,), (Chart(drawn, caption), _steps(forecast)))
+    yield Section("An example", (text,), (Chart(drawn, caption), _steps(forecast)))
     if stages:
-        caption = "What each stage looked at"
+        caption = "Attention of each stage"
         drawn = charts.draw(partial(evidence_figure, stages, ""), caption)
-        means = "Weights are means over heads, and over channels that attend by themselves."
-        yield Section("What it looked at", (means,), (Chart(drawn, caption), _strongest(stages)))
+        means = "Weights are means over heads, and over an axis of channels if there is one."
+        yield Section("Attention weights", (means,), (Chart(drawn, caption), _strongest(stages)))
 
 
 def _steps(forecast: Forecast) -> Facts:
@@ -246,7 +246,7 @@ def _steps(forecast: Forecast) -> Facts:
         for both in zip(forecast.values.T, forecast.actual.T, strict=True)
     ]
     places = range(min(len(forecast.targets), _MOST_CHANNELS))
-    head = [title for at in places for title in (forecast.targets[at], "came")]
+    head = [title for at in places for title in (forecast.targets[at], "actual")]
     count = len(forecast.times)
     rows = [
         (
@@ -255,7 +255,7 @@ def _steps(forecast: Forecast) -> Facts:
         )
         for step, time in enumerate(forecast.times)
     ]
-    return Facts("The example's forecast, and what came", ("time", *head), rows)
+    return Facts("The example's forecast, and actual values", ("time", *head), rows)
 
 
 def _strongest(stages: Sequence[Evidence]) -> Facts:
@@ -274,7 +274,7 @@ def _strongest(stages: Sequence[Evidence]) -> Facts:
         rows.append(
             (stage.name, stage.kind, ", ".join(f"{name} {weight:.1%}" for name, weight in found))
         )
-    return Facts("The most of it", ("stage", "mechanism", "looked at"), rows, prose=True)
+    return Facts("Largest weights", ("stage", "mechanism", "looked at"), rows, prose=True)
 
 
 def _verification(about: Manifest) -> Section:

@@ -1,1 +1,1 @@
-"""Settings of a training: presets, YAML files and `--set`, in one form."""
+"""Settings of a training from presets, YAML files and `--set`."""

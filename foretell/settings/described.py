@@ -1,4 +1,4 @@
-"""The settings of trainings, architectures, attention mechanisms and imports, as texts."""
+"""Descriptions of the settings of trainings, architectures, mechanisms and imports."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.forecaster import ARCHITECTURES
 from foretell.training.config import TrainingConfig
 
-# Fields of every model that the training or the data determines.
+# Fields of models that the training or the data determines.
 _KNOWN = ("architecture", "channels", "targets", "context", "horizon", "calendar")
 
 
 class Setting(NamedTuple):
-    """A setting, as texts of a table."""
+    """A setting as cells of a table."""
 
     name: str
     values: str
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
 
 def settings_of(name: str | None) -> list[Setting]:
-    """The settings of an architecture, a mechanism or imports; of a training without a name.
+    """The settings of an architecture, a mechanism or imports; without a name, of a training.
 
     Raises:
         RefusedError: there is no such architecture or mechanism.
@@ -66,12 +66,12 @@ def _default(field: FieldInfo) -> str:
     if default is PydanticUndefined or default is None or default == {}:
         return ""
     parts = default if isinstance(default, tuple) else (default,)
-    # The config of a mechanism is shown as its name.
+    # The default of a mechanism is its name.
     return ",".join(str(getattr(one, "mechanism", one)) for one in parts)
 
 
 def values_of(schema: dict[str, Any]) -> str:
-    """The values of a field, as text, by its JSON schema."""
+    """The allowed values of a field, as text, from its JSON schema."""
     kinds = schema.get("anyOf", [schema])
     if not any("enum" in kind for kind in kinds):
         kinds = [kind for kind in kinds if kind.get("type") != "null"]

@@ -1,7 +1,7 @@
-"""Settings from presets, files and options, and the configurations they are fields of.
+"""Settings from presets, files and options, and configurations made from them.
 
-They are nested as in a YAML file: `{"epochs": 3, "model": {"d_model": 64}}`, where `model` has the
-fields of an architecture's config. `model.d_model` names a nested one.
+Settings are nested as in YAML: `{"epochs": 3, "model": {"d_model": 64}}`. `model` has the fields of
+an architecture's config. A dotted name, such as `model.d_model`, is a nested setting.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 Config = TypeVar("Config", bound=BaseModel)
 
-# Settings of commands: paths, which are no fields of a training or of `Reading`.
+# Paths, which are settings of commands and not fields of a training or of `Reading`.
 _FILES = ("data", "out", "tensorboard")
 
 
 def gather(
     recipe: str | None, file: Path | None, words: Sequence[str], flags: Mapping[str, object]
 ) -> Settings:
-    """All settings, the later ones over the earlier ones.
+    """Merge all settings; later ones override earlier ones.
 
     Args:
         recipe: Name of a preset.
-        file: A YAML file.
+        file: YAML file.
         words: Settings such as `model.d_model=64`.
-        flags: Settings by name; those that are None or empty are not given.
+        flags: Settings by name; None and empty ones are left out.
 
     Raises:
         RefusedError: one of them cannot be read.
@@ -48,7 +48,7 @@ def gather(
         name, text = read_word(word, "model.d_model=64")
         assign(settings, name, load(text, f"--set {word}"))
     given = {name: one for name, one in flags.items() if one not in (None, ())}
-    # An option that was given several times is one list.
+    # An option that is given several times becomes one list.
     texts = {name: ",".join(one) for name, one in given.items() if isinstance(one, tuple)}
     return merge(settings, given | texts)
 
@@ -57,7 +57,7 @@ def read_word(word: str, example: str) -> tuple[str, str]:
     """The name and the value of `--set`.
 
     Raises:
-        RefusedError: one of them is missing; the message has an example.
+        RefusedError: name or value is missing; the message contains an example.
     """
     name, equals, text = word.partition("=")
     if not name or not equals:
@@ -66,7 +66,7 @@ def read_word(word: str, example: str) -> tuple[str, str]:
 
 
 def merge(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
-    """Settings, replaced by others of the same name; fields of the model one by one."""
+    """Merge settings; others override settings, and fields of `model` one by one."""
     merged = {**settings, **others}
     if isinstance(others.get("model"), dict):
         merged["model"] = {**settings.get("model", {}), **others["model"]}
@@ -77,7 +77,7 @@ def assign(settings: Settings, name: str, value: object) -> None:
     """Set a setting by its name, such as `model.d_model`.
 
     Raises:
-        RefusedError: an outer setting is no mapping.
+        RefusedError: an outer setting is not a mapping.
     """
     *outer, last = name.replace("-", "_").split(".")
     for part in outer:
@@ -97,10 +97,10 @@ def _read_file(path: Path) -> Settings:
 
 
 def needed(settings: Settings, name: str) -> Any:  # noqa: ANN401 - whatever is given
-    """A setting that has to be given.
+    """A required setting.
 
     Raises:
-        RefusedError: it is not.
+        RefusedError: the setting is missing.
     """
     if settings.get(name) is None:
         raise RefusedError(f"{name} is missing; give --{name}, or set it in --config")
@@ -108,20 +108,20 @@ def needed(settings: Settings, name: str) -> Any:  # noqa: ANN401 - whatever is 
 
 
 def reading_of(settings: Mapping[str, Any]) -> Reading:
-    """How the file is read; other settings are ignored.
+    """Options for reading a file; other settings are ignored.
 
     Raises:
-        RefusedError: one is wrong.
+        RefusedError: an option is wrong.
     """
     own = {name: settings[name] for name in Reading.model_fields if settings.get(name) is not None}
     return _validated(Reading, own)
 
 
 def training_of(settings: Settings) -> TrainingConfig:
-    """How a model is trained.
+    """The configuration of a training.
 
     Raises:
-        RefusedError: one is wrong or unknown.
+        RefusedError: a setting is wrong, unknown or missing.
     """
     from foretell.models.forecaster import ARCHITECTURES
     from foretell.training.config import TrainingConfig
@@ -149,7 +149,7 @@ def _validated(config: type[Config], fields: Settings) -> Config:
 
 
 def _problem_of(error: ValidationError) -> str:
-    """The first error of a validation, with its field and its input."""
+    """The message of the first validation error, with its field and its input."""
     first = error.errors()[0]
     message, given = first["msg"].removeprefix("Value error, "), f"got {first['input']!r}"
     text = f"{first['loc'][0]}: {message}"

@@ -1,6 +1,6 @@
-"""Published recipes of training: `foretell/settings/recipes/`, a file a family of models.
+"""Published recipes of trainings, with one file per family in `foretell/settings/recipes/`.
 
-A preset is one of a family for a data set and a horizon: `patchtst-42/etth1-96`.
+A preset is the recipe of a family for a data set and a horizon: `patchtst-42/etth1-96`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from foretell.settings.yaml_file import load
 
 _FOLDER = Path(__file__).parent / "recipes"
 
-# Mean squared and absolute error of the test split, standardised; None where none were published.
+# Published mean squared and absolute error on the test split, standardised; None if unpublished.
 Errors = tuple[float, float] | None
 
 
@@ -25,11 +25,11 @@ class Preset(NamedTuple):
     """A recipe.
 
     Attributes:
-        name: `family/data-horizon`.
-        title: What it is.
-        source: Where the settings, and the errors, are from.
-        settings: Of `foretell train`.
-        published: The errors.
+        name: Name, `family/data-horizon`.
+        title: Title of the family.
+        source: Source of the settings and the errors.
+        settings: Settings of `foretell train`.
+        published: Published errors.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Preset(NamedTuple):
 
 
 class _Data(BaseModel):
-    """What is other for a data set, and for horizons of it."""
+    """Settings of a data set, and of its horizons, that differ from the family's."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,7 +49,7 @@ class _Data(BaseModel):
     published: dict[int, Errors]
 
     def over(self, base: _Data) -> _Data:
-        """This where it says something, and elsewhere the base."""
+        """The base, overridden by this."""
         return _Data(
             settings=merge(base.settings, self.settings),
             horizons=base.horizons | self.horizons,
@@ -58,7 +58,7 @@ class _Data(BaseModel):
 
 
 class _Family(BaseModel):
-    """A file: what all of its presets have in common, and what each data set changes of it."""
+    """A file: settings of all its presets, and changes for each data set."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +69,7 @@ class _Family(BaseModel):
     data: dict[str, _Data]
 
     def presets(self, name: str) -> Iterator[Preset]:
-        """All of the family of this name."""
+        """All presets of the family; `name` is its name."""
         for data, own in self.data.items():
             for horizon, published in own.published.items():
                 settings = merge(self.settings, own.settings)
@@ -81,16 +81,16 @@ class _Family(BaseModel):
 
 
 def presets() -> Mapping[str, Preset]:
-    """All there are, by name."""
+    """All presets by name."""
     files = sorted(_FOLDER.glob("*.yaml"))
     return {preset.name: preset for file in files for preset in _read(file.stem).presets(file.stem)}
 
 
 def preset(name: str) -> Preset:
-    """The one of a name.
+    """The preset with a name.
 
     Raises:
-        RefusedError: there is none.
+        RefusedError: there is no such preset.
     """
     found = presets()
     if name not in found:

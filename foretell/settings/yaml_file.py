@@ -1,4 +1,4 @@
-"""Settings in YAML, in which none is given twice."""
+"""Settings in YAML without duplicate keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretell.errors import RefusedError
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As YAML demands, and PyYAML does not: a key is there once."""
+        """Refuse duplicate keys, as YAML requires and PyYAML does not."""
         keys = [self.construct_object(key) for key, _ in node.value]
         for place, key in enumerate(keys):
             if key in keys[:place]:
@@ -24,12 +24,12 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(text: str | bytes, place: object) -> Any:  # noqa: ANN401 - whatever it holds
-    """What a text in YAML holds.
+    """Parse a text in YAML.
 
     Raises:
-        RefusedError: it is not YAML, or has a key twice; the message names the place and the line.
+        RefusedError: the text is not YAML, or has a duplicate key; the message names the line.
     """
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - it is a safe one
+        return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         raise RefusedError(f"{place}: not YAML: {error}") from None

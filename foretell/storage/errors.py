@@ -2,4 +2,4 @@
 
 
 class StorageError(Exception):
-    """A place in object storage that cannot be read or written; the message names it."""
+    """Object storage cannot be read or written; the message names the place."""

@@ -1,4 +1,4 @@
-"""Places in object storage: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`."""
+"""Locations in object storage: `s3://bucket/prefix`, `gs://bucket/…`, `az://container/…`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from foretell.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    # Types of its stubs alone.
+    # These types exist only in the stubs.
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 _URL = re.compile(r"([^:/]+)://([^/]*)(?:/(.*))?", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 _ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
-# What each client reads from the environment, among others.
+# The usual credentials of each client, for messages.
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role of this machine",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or an account of this machine",
@@ -35,12 +35,12 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-# A request that stalls or fails is tried again, within seconds: a server has a copy to go on with.
+# Retries end after seconds, since a server can go on with its local copy.
 _RETRY: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=20),
-    # Of a whole file, which may be gigabytes.
+    # Time for a whole file, which may be gigabytes.
     "timeout": timedelta(minutes=10),
 }
 
@@ -50,8 +50,8 @@ class Location:
     """A prefix of a bucket.
 
     Attributes:
-        url: What it is called, without a slash at the end.
-        store: Holds what lies under the prefix, by paths relative to it.
+        url: URL without a trailing slash.
+        store: Client of the bucket, with paths relative to the prefix.
     """
 
     url: str
@@ -61,18 +61,18 @@ class Location:
         return self.url
 
     def of(self, path: str) -> str:
-        """What an object is called."""
+        """URL of an object."""
         return f"{self.url}/{path}"
 
     @contextmanager
     def naming(self, path: str = "") -> Iterator[None]:
-        """Name the place in errors of obstore, in one line.
+        """Convert errors of obstore to one line with the place.
 
         Args:
-            path: Of an object; none where it is about the whole prefix.
+            path: Path of an object; empty for the whole prefix.
 
         Raises:
-            StorageError: instead of them.
+            StorageError: obstore raised an error.
         """
         try:
             yield
@@ -81,17 +81,17 @@ class Location:
             raise StorageError(f"{place}: {_reason(error, self.url.partition(':')[0])}") from None
 
     def read(self, path: str) -> Iterator[bytes]:
-        """An object, in pieces.
+        """Read an object in pieces.
 
         Raises:
-            StorageError: it is not there, or breaks off.
+            StorageError: the object does not exist, or the connection broke.
         """
         with self.naming(path):
             yield from map(bytes, obstore.get(self.store, path))
 
 
 def open_location(url: str) -> Location:
-    """A place in object storage; nothing is requested from it yet.
+    """Open a location in object storage, without a request.
 
     Credentials and endpoints are read from the environment: `AWS_*`, `GOOGLE_*`, `AZURE_*`.
 
@@ -100,7 +100,7 @@ def open_location(url: str) -> Location:
             be empty.
 
     Raises:
-        StorageError: it is no such URL, or the environment does not say enough.
+        StorageError: the URL is invalid, or variables of the environment are missing or invalid.
     """
     found = _URL.fullmatch(url)
     if found is None or found[1] not in _CREDENTIALS:
@@ -126,14 +126,14 @@ def _store(scheme: str, bucket: str, prefix: str) -> ObjectStore:
         return GCSStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
     if scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=_CLIENT, retry_config=_RETRY)
-    # Such an endpoint is named on purpose: a server on the same machine or network.
+    # An endpoint with http is set on purpose: a server on the same machine or network.
     plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS["s3"])
     client: ClientConfig = {**_CLIENT, "allow_http": plain}
     return S3Store(bucket, prefix=prefix, client_options=client, retry_config=_RETRY)
 
 
 def _is_endpoint(text: str) -> bool:
-    """Whether obstore takes it: it panics on what is no address."""
+    """Whether a text is an address; obstore panics if it is not."""
     try:
         found = urlsplit(text)
         host = (found.hostname or "").encode("idna")
@@ -143,7 +143,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 def _reason(error: Exception, scheme: str) -> str:
-    """What obstore says, without the answer and the state of its client in full."""
+    """The reason in an error of obstore, without the full response and client state."""
     text, _, details = str(error).partition("\n\nDebug source:")
     status = re.search(r"status code: (\d+ [^:<\n]*)", text)
     answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.DOTALL)

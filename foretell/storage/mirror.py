@@ -1,4 +1,4 @@
-"""A folder that follows a repository in object storage, for a server to serve."""
+"""A local mirror of a repository in object storage, for a server."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
 from foretell.storage.repository import Version, list_contents, manifest_path, read_blob
 
-# In the folder of a bundle: which manifest in storage it is of.
+# File in a bundle's folder with the tag of its manifest in storage.
 _TAG = ".tag"
-# In the folder of all: each file once, by its sha256; what is being fetched or removed; the lock.
+# In the mirror's folder: files by sha256; unfinished and removed folders; the lock.
 _BLOBS, _WORK, _LOCK = ".blobs", ".work", ".lock"
-# Without a sign of life of the server that holds it: longer than a request with its retries takes.
+# Wait for a lock whose holder makes no progress; longer than a request with its retries.
 _LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.05
-# Versions that are fetched at a time: most of what small files take is waiting for the storage.
+# Parallel fetches of versions: small files mostly wait for the storage.
 _AT_A_TIME = 4
-# Between tries of a version that fails again and again: each may fetch gigabytes.
+# Pauses between tries of a version that keeps failing; each try may fetch gigabytes.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
 
 
 class _Failed(NamedTuple):
-    """A version that could not be fetched, why, and when it is tried again but on request."""
+    """A failed fetch of a version, with its reason and the time of the next try."""
 
     tag: str
     reason: str
@@ -44,20 +44,20 @@ class _Failed(NamedTuple):
 
 
 class Mirror:
-    """Bundles of a bucket, each whole and with the sums of its manifest, or not there at all.
+    """A mirror of a repository; each bundle in it is complete and matches its checksums.
 
     Servers may share a folder: they take turns, and fetch each file once.
 
     Args:
         location: The repository.
-        cache: A folder for those of all locations; made if it does not exist.
-        choose: The versions to fetch of a model, of those in storage. Others that are here stay.
+        cache: Folder for mirrors of all locations; created if missing.
+        choose: Function that chooses the versions of a model to fetch; others in the mirror stay.
 
     Attributes:
-        location: As given.
-        folder: `<folder>/<name>/<version>/` are the bundles.
-        failures: Why versions could not be fetched, at the last refresh.
-        read_at: When the location was last read, in seconds since 1970; 0 before.
+        location: The repository.
+        folder: Folder of the bundles, `<folder>/<name>/<version>/`.
+        failures: Reasons why versions could not be fetched at the last refresh.
+        read_at: Time of the last read of the repository in seconds since 1970; 0 before.
     """
 
     def __init__(
@@ -80,17 +80,18 @@ class Mirror:
         return str(self.location)
 
     def refresh(self, name: str | None = None, version: str | None = None) -> None:
-        """Fetch what is new or was changed, and remove what is gone.
+        """Fetch new and changed versions, and remove versions that are gone.
 
-        What cannot be fetched, or has not the sums of its manifest, changes nothing that is here.
+        A version that cannot be fetched, or does not match its checksums, leaves the mirror
+        unchanged.
 
         Args:
-            name: A model of which a version is wanted, whatever was chosen.
-            version: That version; None for what is chosen.
+            name: Model of a version to fetch in addition to the chosen ones.
+            version: That version; None for the chosen ones only.
 
         Raises:
-            StorageError: the repository cannot be listed, or is empty all of a sudden, or another
-                server holds the folder and gets no further; nothing has changed.
+            StorageError: the repository cannot be listed or is suddenly empty, or another server
+                holds the lock without progress; the mirror is unchanged.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ class Mirror:
             found = list_contents(self.location).versions
             here = set(self._here())
             if here and not found:
-                raise StorageError(f"{self.location}: is empty; what was fetched stays")
+                raise StorageError(f"{self.location}: is empty; fetched bundles are kept")
             self.read_at = time.time()
             gone = here - found.keys()
             for key in gone:
@@ -119,7 +120,7 @@ class Mirror:
                     self._fetch(key, tag, locks)
                 except (StorageError, BundleError, OSError) as error:
                     reason = str(error).replace(f"{self.location}/", "")
-                    # A fault of a moment is over at the next look.
+                    # The first retry has no pause: most failures are temporary.
                     pause = 0.0 if old is None else max(2 * old.pause, _FIRST_PAUSE)
                     pause = min(pause, _LONGEST_PAUSE)
                     return _Failed(tag, reason, pause, time.monotonic() + pause)
@@ -130,7 +131,7 @@ class Mirror:
                     each = zip(missing, pool.map(fetch, missing), strict=True)
                     self._failed = {key: one for key, one in each if one is not None}
                 except (KeyboardInterrupt, SystemExit):
-                    # The pool waits for those that it has begun.
+                    # The pool waits for the fetches that it has started.
                     self.stop()
                     raise
             self.failures = {key: one.reason for key, one in self._failed.items()}
@@ -138,25 +139,27 @@ class Mirror:
                 self._clean()
 
     def stop(self) -> None:
-        """Break off what is being fetched, from any thread."""
+        """Stop running fetches; may be called from any thread."""
         self._stopped.set()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other servers out, and clear what one that was killed has left."""
+        """Take the lock, and remove what a killed server has left."""
         seen, end = 0, 0.0
         with (self.folder / _LOCK).open("a") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # A server that still waits sees that this one goes on.
+                    # Servers that wait see progress by the time of the file.
                     os.utime(lock.fileno())
                     break
                 except BlockingIOError:
                     if (touched := os.fstat(lock.fileno()).st_mtime_ns) != seen:
                         seen, end = touched, time.monotonic() + _LOCK_SECONDS
                     if time.monotonic() > end:
-                        raise StorageError(f"{self.folder}: another server fills it") from None
+                        raise StorageError(
+                            f"{self.folder}: another server holds the lock"
+                        ) from None
                     if self._stopped.wait(_POLL_SECONDS):
                         raise StorageError(f"{self.folder}: the server is stopping") from None
             shutil.rmtree(self.folder / _WORK, ignore_errors=True)
@@ -176,7 +179,7 @@ class Mirror:
         return {(name, own) for name, every in by_name.items() for own in self._choose(name, every)}
 
     def _has(self, key: Version, tag: str) -> bool:
-        """Whether a version is here, of that manifest, and whole: a machine may have crashed."""
+        """Whether the mirror has a version with this tag; its files are checked once."""
         folder = self.folder.joinpath(*key)
         try:
             if (folder / _TAG).read_text() != tag:
@@ -189,7 +192,7 @@ class Mirror:
         return True
 
     def _fetch(self, key: Version, tag: str, locks: dict[str, threading.Lock]) -> None:
-        """Fetch a version, which waits for files that others fetch, with locks by their sums."""
+        """Fetch a version; locks by checksum keep parallel fetches from fetching a file twice."""
         target, folder = self.folder.joinpath(*key), self._unused()
         folder.mkdir()
         path = manifest_path(*key)
@@ -216,7 +219,7 @@ class Mirror:
         self._checked.add(key)
 
     def _blob(self, wanted: str, called: str) -> Path:
-        """The file with a sum, fetched unless it is here."""
+        """The file with a checksum, fetched if missing."""
         blob, new = self.folder / _BLOBS / wanted, self._unused()
         if not blob.exists() or checksums.sha256(blob) != wanted:
             found = self._download(read_blob(self.location, wanted, called), new)
@@ -225,7 +228,7 @@ class Mirror:
         return blob
 
     def _download(self, pieces: Iterable[bytes], target: Path) -> str:
-        """Write what comes, and return its sum."""
+        """Write pieces to a file, and return its checksum."""
         found = sha256()
         with target.open("xb") as file:
             for piece in pieces:
@@ -238,7 +241,7 @@ class Mirror:
         return found.hexdigest()
 
     def _unused(self) -> Path:
-        """A path that is removed by the server that comes next."""
+        """An unused path, which the next holder of the lock removes."""
         return self.folder / _WORK / uuid4().hex
 
     def _remove(self, key: Version) -> None:
@@ -249,7 +252,7 @@ class Mirror:
             target.parent.rmdir()
 
     def _clean(self) -> None:
-        """Remove what was replaced, and files of no bundle."""
+        """Remove replaced folders, and files that no bundle uses."""
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         for blob in (self.folder / _BLOBS).iterdir():
             if blob.stat().st_nlink == 1:
@@ -257,5 +260,5 @@ class Mirror:
 
 
 def default_cache() -> Path:
-    """Where a server keeps what it fetched by default."""
+    """The default folder for mirrors."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "foretell"

@@ -2,9 +2,9 @@
 
 `<name>/<version>/manifest.json` is a version, and `blobs/<sha256>` are the files of all versions. A
 manifest is written after the files that it names, and is never replaced. Only `collect` removes
-files: one that no manifest names goes to `trash/<sha256>`, and is removed from there after `GRACE`.
-If a version that has it is published meanwhile, it is read from the trash, and the next `collect`
-copies it back.
+files: it moves a file that no manifest names to `trash/<sha256>`, and removes it from there after
+`GRACE`. If a version with this file is published in between, readers find the file in the trash,
+and the next `collect` copies it back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from foretell.storage.location import Location
 
 Version = tuple[str, str]
 GRACE = timedelta(hours=24)
-# Of a listing of files, until a manifest is written; far below `GRACE`.
+# Largest age of a listing when a manifest is written; far below `GRACE`.
 _FRESH_SECONDS = 3600.0
 BLOBS, TRASH = "blobs", "trash"
 _MANIFEST = re.compile(
@@ -43,7 +43,7 @@ _COPY_BYTES = 5 * 10**9
 
 
 class Entry(NamedTuple):
-    """An object of a listing; the tag differs when it was written again."""
+    """An object of a listing; the tag changes when the object is written again."""
 
     tag: str
     at: datetime
@@ -59,7 +59,7 @@ class Contents(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Files that were removed for good, moved to the trash, and copied back; what went wrong."""
+    """Numbers of files removed, moved to the trash, and copied back; and failures."""
 
     removed: int
     moved: int
@@ -68,10 +68,10 @@ class Collected(NamedTuple):
 
 
 def list_contents(location: Location) -> Contents:
-    """List a repository, at once.
+    """List a repository.
 
     Raises:
-        StorageError: it cannot be listed whole.
+        StorageError: the repository cannot be listed completely.
     """
     contents = Contents({}, {}, {})
     places = {BLOBS: contents.blobs, TRASH: contents.trash}
@@ -88,34 +88,34 @@ def list_contents(location: Location) -> Contents:
 
 
 def manifest_path(name: str, version: str) -> str:
-    """Where the manifest of a version lies."""
+    """The path of the manifest of a version."""
     return f"{name}/{version}/{layout.MANIFEST}"
 
 
 def read_manifest(location: Location, name: str, version: str) -> Manifest:
-    """The manifest of a version.
+    """Read the manifest of a version.
 
     Raises:
-        BundleError: it does not keep the contract.
-        StorageError: it cannot be read.
+        BundleError: the manifest is invalid.
+        StorageError: the manifest cannot be read.
     """
     path = manifest_path(name, version)
     return manifest.parse(b"".join(location.read(path)), location.of(path))
 
 
 def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
-    """A file, in pieces.
+    """Read a file in pieces.
 
     Args:
         location: The repository.
-        wanted: Its sha256.
-        called: What messages call it.
+        wanted: Checksum of the file, SHA-256.
+        called: Name of the file for messages.
 
     Raises:
-        StorageError: it is not there, or breaks off.
+        StorageError: the file does not exist, or the connection broke.
     """
     with location.naming(called):
-        # It may be moved to and fro meanwhile.
+        # `collect` may move the file between both places meanwhile.
         for place in (BLOBS, TRASH, BLOBS):
             try:
                 found = obstore.get(location.store, f"{place}/{wanted}")
@@ -129,16 +129,16 @@ def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
 def publish(
     bundle: Path, location: Location, *, name: str | None = None, version: str | None = None
 ) -> str:
-    """Copy a bundle into a repository; servers see it whole or not at all.
+    """Copy a bundle into a repository; servers see the whole bundle or nothing.
 
     Args:
-        bundle: Its folder.
+        bundle: Folder of the bundle.
         location: The repository.
-        name: The model's name there; its own by default.
-        version: A whole number; the one after the newest by default.
+        name: Served name; the bundle's own by default.
+        version: Integer version; the newest plus one by default.
 
     Returns:
-        Its URL, `<repository>/<name>/<version>`.
+        URL of the version, `<repository>/<name>/<version>`.
 
     Raises:
         BundleError: the bundle is damaged, name or version are not allowed, or the version exists.
@@ -162,21 +162,21 @@ def publish(
                 _put_blob(location, bundle / file, wanted)
         if time.time() - listed < _FRESH_SECONDS:
             break
-        # Files that were there may have been collected since.
+        # `collect` may have moved listed files since.
         listed = time.time()
         there = list_contents(location)
     with location.naming(path):
         try:
             obstore.put(location.store, path, content, mode="create")
         except (AlreadyExistsError, PreconditionError):
-            # The client repeats a request whose answer was lost: the version may be its own.
+            # The client retries after a lost answer, so an existing version may be its own.
             if b"".join(location.read(path)) != content:
                 raise exists from None
     return place
 
 
 def _put_blob(location: Location, file: Path, wanted: str) -> None:
-    """Write a file under its sum, unless it was changed meanwhile."""
+    """Write a file under its checksum, unless the file has changed."""
     path, found = f"{BLOBS}/{wanted}", sha256()
 
     def parts() -> Iterator[bytes]:
@@ -184,7 +184,7 @@ def _put_blob(location: Location, file: Path, wanted: str) -> None:
             while part := source.read(_PART_BYTES):
                 found.update(part)
                 yield part
-        # The parts are put together after this.
+        # The storage joins the parts after this check.
         checksums.compare(file, found.hexdigest(), wanted)
 
     with location.naming(path):
@@ -196,17 +196,17 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
 
     Args:
         location: The repository.
-        empty: Whether it may be one without versions, of which all files are removed.
+        empty: Whether the repository may have no versions; then all its files are removed.
 
     Raises:
-        BundleError: a manifest cannot be understood, or there is none; nothing has changed.
-        StorageError: the repository cannot be read or written at all.
+        BundleError: a manifest is invalid, or there are no versions; nothing has changed.
+        StorageError: the repository cannot be read or written.
     """
     until = _now(location) - GRACE
     there = list_contents(location)
     if there.blobs and not there.versions and not empty:
         raise BundleError(
-            f"{location}: has files and no version; if all of them were removed, --empty removes "
+            f"{location}: has files but no versions; if all versions were removed, --empty removes "
             "the files"
         )
     named: set[str] = set()
@@ -217,21 +217,21 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
     for own, entry in there.trash.items():
         with _noted(failures):
             if own in named and own not in there.blobs:
-                # Readers may have looked here last: the next run removes it.
+                # Readers may still read the trash; the next run removes the copy there.
                 _copy(location, TRASH, BLOBS, own, entry.size)
                 restored += 1
             elif entry.at < until:
                 _remove(location, f"{TRASH}/{own}")
                 removed += 1
     for own, entry in there.blobs.items():
-        # What lies in both places is moved by the next run: this one may remove it from the trash.
+        # This run may remove a file in both places from the trash, so the next run moves it.
         if own in named or own in there.trash or entry.at >= until:
             continue
         with _noted(failures):
             _copy(location, BLOBS, TRASH, own, entry.size)
             with location.naming(f"{TRASH}/{own}"):
                 is_whole = obstore.head(location.store, f"{TRASH}/{own}")["size"] == entry.size
-            # Azure may copy later than it answers.
+            # Azure may answer before the copy is complete.
             if is_whole:
                 _remove(location, f"{BLOBS}/{own}")
                 moved += 1
@@ -240,7 +240,7 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
 
 @contextmanager
 def _noted(failures: list[str]) -> Iterator[None]:
-    """Go on with the next file where one fails."""
+    """Record a failure, and continue with the next file."""
     try:
         yield
     except StorageError as error:
@@ -248,7 +248,7 @@ def _noted(failures: list[str]) -> Iterator[None]:
 
 
 def _now(location: Location) -> datetime:
-    """The time by the clock of the storage, which dates its objects."""
+    """The time of the storage's clock, which sets the times of objects."""
     path = f"{TRASH}/clock"
     with location.naming(path):
         obstore.put(location.store, path, b"")

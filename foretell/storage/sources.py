@@ -1,4 +1,4 @@
-"""The bundle that a command line names."""
+"""Bundles that command lines name."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from foretell.bundle.errors import BundleError
 
 
 def find_bundle(text: str, cache: Path | None = None) -> Path:
-    """A bundle's folder.
+    """Find a bundle's folder, and fetch the bundle if necessary.
 
     Args:
-        text: The folder, or `repository/name`, the newest version, or `repository/name@version`;
-            or one of these as a URL, whose bundle is fetched.
-        cache: Where fetched bundles are kept, as those of servers are.
+        text: Folder of the bundle, `repository/name` for the newest version, or
+            `repository/name@version`; or the URL of one of these.
+        cache: Folder for fetched bundles, which servers may share.
 
     Raises:
-        BundleError: there is none, or it cannot be fetched.
-        StorageError: its repository is no URL, or cannot be read.
+        BundleError: there is no such bundle, or it cannot be fetched.
+        StorageError: the repository's URL is invalid, or the repository cannot be read.
         OSError: the cache cannot be written.
     """
     if "://" in text:
         return _fetched(*_split(text), cache)
     path, at, version = text.rpartition("@")
-    # A folder above may have the sign in its name.
+    # The name of a parent folder may contain @.
     is_version = bool(at) and "/" not in version
     folder = Path(path) / layout.check_version(version) if is_version else layout.newest(Path(text))
     if not (folder / layout.MANIFEST).is_file():
@@ -33,7 +33,7 @@ def find_bundle(text: str, cache: Path | None = None) -> Path:
 
 
 def pinned(text: str, bundle: Path) -> str | None:
-    """What names the bundle that was found, from any machine; None if it is a folder's path."""
+    """The URL of a found bundle with its version; None if `text` is a path."""
     if "://" not in text:
         return None
     repository, name, _ = _split(text)
@@ -41,7 +41,7 @@ def pinned(text: str, bundle: Path) -> str | None:
 
 
 def _split(url: str) -> tuple[str, str, str]:
-    """The repository, the name and the version of a URL; the version is empty if it has none."""
+    """Repository, name and version of a URL; the version may be empty."""
     head, _, last = url.rstrip("/").rpartition("/")
     last, _, version = last.partition("@")
     path = f"{head}/{last}"
@@ -54,7 +54,7 @@ def _split(url: str) -> tuple[str, str, str]:
 
 
 def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Path:
-    # Needs a library that runs with folders do without.
+    # Imported here, since only object storage needs the extra.
     from foretell.storage.location import open_location
     from foretell.storage.mirror import Mirror, default_cache
     from foretell.storage.repository import list_contents
@@ -64,7 +64,7 @@ def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Pa
     if not known or version not in ("", *known):
         raise _missing(location.of("/".join(filter(None, (name, version)))))
     version = version or max(known, key=int)
-    # Of all there is, this alone is wanted.
+    # Fetch this version only.
     mirror = Mirror(location, cache or default_cache(), lambda *_: ())
     mirror.refresh(name, version)
     if (reason := mirror.failures.get((name, version))) is not None:
@@ -73,4 +73,4 @@ def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Pa
 
 
 def _missing(text: str) -> BundleError:
-    return BundleError(f"{text}: there is no bundle, which has a {layout.MANIFEST}")
+    return BundleError(f"{text}: there is no bundle (no {layout.MANIFEST})")

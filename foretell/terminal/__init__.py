@@ -1,1 +1,1 @@
-"""What commands print."""
+"""Output of commands on the terminal."""

@@ -17,7 +17,7 @@ from foretell.terminal.tables import Facts, show
 
 _Given = ParamSpec("_Given")
 
-# Storage answers slowly, and many questions at a time.
+# Parallel requests: storage answers each one slowly.
 _THREADS = 8
 _COLUMNS = (
     *("model", "version", "architecture", "channels", "context", "horizon", "step"),
@@ -29,11 +29,11 @@ class Listed(NamedTuple):
     """A version of a model.
 
     Attributes:
-        name: Of the model.
-        version: Its version.
-        at: When its manifest was written there.
-        size: Bytes of its files.
-        about: Its manifest, or why that cannot be read.
+        name: Name of the model.
+        version: The version.
+        at: Time at which the manifest was written.
+        size: Size of its files in bytes.
+        about: Manifest, or the error of reading it.
     """
 
     name: str
@@ -48,7 +48,7 @@ def in_folder(repository: Path) -> list[Listed]:
 
     Raises:
         BundleError: there is no such folder.
-        OSError: it, or one in it, cannot be read.
+        OSError: the folder or a file in it cannot be read.
     """
     found = []
     for name in layout.model_names(repository):
@@ -64,7 +64,7 @@ def in_storage(url: str) -> list[Listed]:
     """The bundles under a URL, by name, oldest first.
 
     Raises:
-        StorageError: it is no URL, or cannot be listed or read.
+        StorageError: the URL is invalid, or the repository cannot be listed or read.
     """
     from foretell.storage.location import open_location
     from foretell.storage.repository import Version, list_contents, read_manifest
@@ -92,7 +92,7 @@ def _tried(
 
 
 def print_bundles(bundles: list[Listed]) -> None:
-    """Print a table of them, and what is wrong with those that cannot be read."""
+    """Print a table of bundles, and errors of those that cannot be read."""
     rows = []
     for name, version, at, size, about in bundles:
         cells: tuple[str, ...] = ("unreadable", "", "", "", "")
@@ -108,6 +108,6 @@ def print_bundles(bundles: list[Listed]) -> None:
 
 
 def _channels(about: Manifest) -> str:
-    """How many it reads, and forecasts where that is not all of them."""
+    """The number of channels that a model reads; also of those it forecasts, if fewer."""
     read, forecast = len(about.channels), len(about.targets)
     return str(read) if read == forecast else f"{forecast} of {read}"

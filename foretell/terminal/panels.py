@@ -1,4 +1,4 @@
-"""What a panel holds, for someone who is about to train on it."""
+"""The content of a panel: series, spacing, channels, seasons and windows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def print_panel(
     """Print series, spacing, channels, seasons, windows and a command to start with.
 
     Args:
-        panel: What was read.
-        path: The file.
-        given: Options that it was read with, for the command.
+        panel: The panel.
+        path: Its file.
+        given: Options for reading the file, which the command repeats.
         context: Steps of history; suggested if not given.
-        horizon: Steps of forecast; likewise.
+        horizon: Steps to forecast; suggested if not given.
     """
     lengths = panel.rows.values()
     shortest = f"{min(lengths):,} to " if min(lengths) < max(lengths) else ""
@@ -52,8 +52,8 @@ def print_panel(
         click.echo(f"note       {note}")
     _print_channels(panel)
     seasons = find_seasons(panel)
-    told = "; ".join(_described(season, panel.frequency) for season in seasons)
-    click.echo(f"seasons    {told or 'none found'}")
+    lines = "; ".join(_described(season, panel.frequency) for season in seasons)
+    click.echo(f"seasons    {lines or 'none found'}")
     _print_start(panel, path, given, seasons, context, horizon)
 
 
@@ -72,7 +72,7 @@ def _print_channels(panel: Panel) -> None:
         if column.min() == 0 < column.max()
     ]
     if floors:
-        click.echo(f"bounds     --bounds={','.join(floors[:_LISTED])} keeps forecasts from below 0")
+        click.echo(f"bounds     --bounds={','.join(floors[:_LISTED])} clips forecasts at 0")
     if (more := len(panel.channels) - _LISTED) > 0:
         click.echo(f"and {more} channels more")
 
@@ -95,7 +95,7 @@ def _print_start(
     strongest = seasons[-1].steps if seasons else 8
     horizon = horizon or max(min(seasons[0].steps if seasons else 8, rows // 10), 1)
     context = context or max(min(max(2 * strongest, 4 * horizon), rows // 4), 1)
-    said = f"context {context} and horizon {horizon}"
+    lengths = f"context {context} and horizon {horizon}"
     try:
         split = Splits.by_fraction().cut(panel, context, horizon)
     except DataError as error:
@@ -109,7 +109,7 @@ def _print_start(
             (split.test, "to test on"),
         )
     ]
-    click.echo(f"windows    of {said}: {', '.join(counts)}")
+    click.echo(f"windows    of {lengths}: {', '.join(counts)}")
     command = [
         *("foretell", "train", f"--data={path}", *given, "--arch=patchtst"),
         *(f"--context={context}", f"--horizon={horizon}", f"--out={path.name.split('.')[0]}"),

@@ -32,9 +32,9 @@ class Facts(NamedTuple):
     """A table of texts.
 
     Attributes:
-        caption: What it holds.
+        caption: Caption of the table.
         head: Titles of the columns.
-        rows: Cells; the first one of each names the row.
+        rows: Cells; the first cell of each row is its name.
         prose: Whether cells may be longer than a line.
     """
 
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 
 
 def show(table: Table | Facts) -> None:
-    """Print a table; a file or pipe has no width that cells would have to be cut to."""
+    """Print a table; in files and pipes, cells are not cut to the width of a terminal."""
     if isinstance(table, Facts):
         facts, table = table, Table(title=table.caption or None)
         for place, title in enumerate(facts.head):
@@ -56,23 +56,23 @@ def show(table: Table | Facts) -> None:
 
 
 def width() -> int:
-    """Characters of a line."""
+    """The width of a line in characters."""
     return _console().width
 
 
 def width_of(table: Table) -> int:
-    """Characters that a table would have, if nothing of it were cut."""
+    """The width in characters of a table whose cells are not cut."""
     console = _console()
     return console.measure(table, options=console.options.update(width=_UNBOUNDED)).maximum
 
 
 def _console() -> Console:
-    # What looks like markup, such as the unit in `wind [m/s]`, is part of a name.
+    # Brackets, such as in `wind [m/s]`, are part of a name and not markup.
     return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, emoji=False)
 
 
 def print_composition(manifest: Manifest) -> None:
-    """Print what was exported in a faster form and what as it was, and for which devices."""
+    """Print the parts exported in a faster form, the parts exported as trained, and the devices."""
     for label, names in (
         ("in a faster form", manifest.rewrites),
         ("as trained", manifest.plain),
@@ -115,12 +115,12 @@ def verification_facts(verification: Verification) -> Facts:
 def print_verification(
     verification: Verification, targets: Sequence[str], precision: Precision
 ) -> None:
-    """Print the comparisons of a graph with torch, and warn of what they do not hold it to.
+    """Print the comparisons of a graph with torch, and warn of large deviations.
 
     Args:
-        verification: Of the graph.
-        targets: What it forecasts.
-        precision: Of the graph.
+        verification: Verification of the graph.
+        targets: Channels that the graph forecasts.
+        precision: Precision of the graph.
     """
     show(verification_facts(verification))
     if warning := deviation_warning(verification, targets, precision):
@@ -128,7 +128,7 @@ def print_verification(
 
 
 def print_timings(seconds: Mapping[int, Mapping[str, float]]) -> None:
-    """Print milliseconds of a run by batch and way to run it, and windows a second of the first."""
+    """Print milliseconds of a run by batch and way to run it, and windows/s of the first way."""
     table = Table(title="milliseconds of a run, copies included")
     ways = list(dict.fromkeys(way for by_way in seconds.values() for way in by_way))
     for column in ("windows", *ways, "windows/s"):
@@ -141,11 +141,11 @@ def print_timings(seconds: Mapping[int, Mapping[str, float]]) -> None:
 
 
 def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None:
-    """Print accuracy on the test split next to the baselines, MSE / MAE, and what it is worth.
+    """Print accuracy on the test split next to the baselines, MSE / MAE, and the verdict.
 
     Args:
-        results: By name of the model; None where nothing was measured.
-        frequency: Of their steps.
+        results: Results by name of the model; None if not measured.
+        frequency: Spacing of the steps.
     """
     known = {name: result for name, result in results.items() if result is not None}
     if not known:
@@ -165,7 +165,7 @@ def print_test(results: Mapping[str, TestResult | None], frequency: str) -> None
         if result.overlaps:
             click.echo(
                 f"{name}: training rows of one series lie after test rows of another, so that its "
-                "errors may be too small; train --cut-at DATE cuts all series at one date"
+                "errors may be too small; train with --cut-at DATE to split all series at one date"
             )
 
 
@@ -194,7 +194,7 @@ def interval_facts(report: CalibrationReport) -> Facts:
 
 
 def print_calibration(manifest: Manifest) -> None:
-    """Print what the intervals held; where there are none, why."""
+    """Print the coverage of the intervals, or the reason why there are no quantiles."""
     report = manifest.calibration
     if report is None:
         if manifest.distribution is not None:
@@ -211,7 +211,7 @@ def print_calibration(manifest: Manifest) -> None:
 
 
 def print_presets(presets: Iterable[Preset]) -> None:
-    """Print what there is, a table a family and a row a data set."""
+    """Print a table for each family of presets, with a row for each data set."""
     by_title: dict[str, dict[str, list[Preset]]] = {}
     for one in presets:
         data = one.name.rpartition("-")[0]
@@ -228,5 +228,5 @@ def _published(preset: Preset) -> str:
 
 
 def errors(accuracy: Accuracy | None) -> str:
-    """MSE / MAE, as all tables have them."""
+    """MSE / MAE in the format of all tables."""
     return "-" if accuracy is None else f"{accuracy.mse:.5f} / {accuracy.mae:.5f}"

@@ -1,4 +1,4 @@
-"""Periods, numbers and shapes in few characters."""
+"""Short texts for periods, numbers and shapes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PARTS = {name: length * 10**6 for name, length in _CLOCK.items()}
 _PARTS |= {"millisecond": 1000, "microsecond": 1}
 _CALENDAR = {"year": 12, "month": 1}
 _BARS = "▁▂▃▄▅▆▇█"
-# What float32 distinguishes.
+# Significant digits of float32.
 _MOST_DIGITS = 9
 
 
 def period(steps: int, frequency: Frequency) -> str:
-    """How long so many steps are, such as `1 day`, `3 days 14 hours`, `2 weeks` or `3 months`."""
+    """The duration of steps, such as `1 day`, `3 days 14 hours`, `2 weeks` or `3 months`."""
     count = steps * frequency.multiple
     if frequency.unit in MONTHS_IN:
         return _filled(count * MONTHS_IN[frequency.unit], _CALENDAR)
@@ -34,13 +34,13 @@ def period(steps: int, frequency: Frequency) -> str:
     seconds, parts = divmod(count * MICROSECONDS_IN[frequency.unit], 10**6)
     if parts:
         return _filled(seconds * 10**6 + parts, _PARTS)
-    # Weeks only where they leave nothing: 9 days are 9 days.
+    # Weeks only if there is no remainder: 9 days are `9 days`.
     whole = seconds and seconds % _WEEK == 0
     return _filled(seconds, {"week": _WEEK} if whole else _CLOCK)
 
 
 def _filled(total: int, lengths: Mapping[str, int]) -> str:
-    """How often it holds each length, the longest first; without those that it does not hold."""
+    """A total as counts of each length, the longest first; counts of 0 are left out."""
     parts: list[str] = []
     for name, length in lengths.items():
         count, total = divmod(total, length)
@@ -54,24 +54,24 @@ def _counted(count: int, name: str) -> str:
 
 
 def numbers(values: Floats, least: int = 4) -> list[str]:
-    """Numbers with equally many decimals: as few as tell neighbours apart that differ.
+    """Texts of numbers with the fewest equal decimals by which different neighbours differ.
 
     Args:
-        values: `[numbers]`.
-        least: Significant digits of the largest one, at least, unless those are zeros.
+        values: Numbers `[numbers]`.
+        least: Smallest number of significant digits of the largest one, without trailing zeros.
     """
     largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
     size = math.floor(math.log10(largest)) if largest else 0
     if not -5 <= size <= 12:
         return [f"{value:.{least}g}" for value in values]
-    # What is not known differs from nothing.
+    # NaN counts as equal to its neighbours.
     differ = np.flatnonzero(np.nan_to_num(np.diff(values)))
     for digits in range(least, _MOST_DIGITS + 1):
         decimals = max(digits - 1 - size, 0)
         texts = [f"{value:.{decimals}f}" for value in values]
         if all(texts[i] != texts[i + 1] for i in differ):
             break
-    # Of a NaN or an infinity there are none.
+    # Texts of NaN and infinity end with n and f, and have no decimals.
     while decimals and all(text.endswith(("0", "n", "f")) for text in texts):
         decimals -= 1
         texts = [f"{value:.{decimals}f}" for value in values]
@@ -79,11 +79,11 @@ def numbers(values: Floats, least: int = 4) -> list[str]:
 
 
 def sparkline(*parts: Floats, width: int = 16) -> list[str]:
-    """A bar for each value, all on one scale; longer parts as means.
+    """A bar for each value, all on one scale; longer parts are averaged.
 
     Args:
-        parts: `[values]` each.
-        width: Most bars a part.
+        parts: Parts of the line, each `[values]`.
+        width: Largest number of bars of a part.
     """
     means = [
         np.array([piece.mean() for piece in np.array_split(part, min(width, len(part)))])

@@ -31,7 +31,7 @@ from foretell.tuning.space import (
     training_with,
 )
 
-# Trainings before one is given up, and epochs of each: fewer tell nothing.
+# Trainings before the first one is pruned, and epochs of each before it can be pruned.
 _STARTUP, _WARM_UP = 5, 3
 
 
@@ -49,16 +49,16 @@ class _Deadline(Progress):
 
 
 class Search:
-    """A study that is kept in a file, so that it goes on where it was.
+    """A study in a file, which can be resumed.
 
     Args:
-        given: Settings that are fixed.
-        space: What is searched.
+        given: Fixed settings.
+        space: Settings to search, with their values.
         panel: The data.
-        journal: The file.
+        journal: File of the study.
 
     Raises:
-        RefusedError: the file is of another search.
+        RefusedError: the file belongs to another search.
     """
 
     def __init__(self, given: Settings, space: Space, panel: Panel, journal: Path) -> None:
@@ -75,19 +75,19 @@ class Search:
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(_STARTUP, _WARM_UP),
         )
-        said = {
+        identity = {
             "given": {name: str(value) for name, value in self.given.items()},
             "space": {name: repr(values) for name, values in self.space.items()},
             "data": self.panel.fingerprint(),
         }
-        for name, value in said.items():
+        for name, value in identity.items():
             if study.user_attrs.get(name, value) != value:
                 raise RefusedError(
                     f"{journal}: a search with other {'data' if name == 'data' else 'settings'}; "
                     "start afresh with --restart"
                 )
             study.set_user_attr(name, value)
-        # What is drawn does not repeat itself where the search goes on.
+        # Another seed for each resumption, so that choices are not repeated.
         drawn = len(study.trials)
         seed = int(self.given.get("seed", 0))
         study.sampler = optuna.samplers.TPESampler(seed=seed + drawn)
@@ -96,7 +96,7 @@ class Search:
         return study
 
     def _defaults(self) -> dict[str, Any]:
-        """A first training by the defaults, so that no search ends with less."""
+        """Default settings for the first training, so that no search ends with a worse one."""
         fields = fields_of(self.given["arch"])
         known = {
             name: fields[name].default
@@ -117,9 +117,9 @@ class Search:
         """Train with one choice of settings after another.
 
         Args:
-            minutes: Time for it, from now.
-            trainings: How many at most; None for as many as there is time for.
-            tell: Is told of each that ended.
+            minutes: Time limit from now.
+            trainings: Largest number of trainings; unlimited if None.
+            tell: Callback after each training.
         """
         until = time.monotonic() + minutes * 60
         self.study.optimize(
@@ -130,15 +130,15 @@ class Search:
         )
 
     def best(self) -> dict[str, Any]:
-        """The settings with the lowest validation error, those that were given included.
+        """The settings with the lowest validation error, including the fixed ones.
 
         Raises:
-            RefusedError: no training got so far as to have one.
+            RefusedError: no training has a validation error.
         """
         if not self.ended:
             refused = [trial.user_attrs.get("refused") for trial in self.study.trials]
             if refused and all(refused):
-                raise RefusedError(f"no choice could be trained, the last: {refused[-1]}")
+                raise RefusedError(f"every choice of settings failed; the last: {refused[-1]}")
             raise RefusedError("no training ended an epoch; give the search more minutes")
         return settings_with(self.given, self.study.best_params)
 
@@ -172,7 +172,7 @@ class Search:
             if not trainer.best.epoch:
                 raise optuna.TrialPruned from None
         except (DataError, RefusedError, TrainingError) as refused:
-            # Settings that do not go together, or a training that diverged.
+            # The settings are incompatible, or the training diverged.
             trial.set_user_attr("refused", str(refused))
             raise optuna.TrialPruned from None
         return error

@@ -1,4 +1,4 @@
-"""What a search of settings chooses from."""
+"""Search space: settings, and the values that a search tries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two, even in their logarithm if that is asked for."""
+    """Numbers between two, uniform, or uniform in their logarithm."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Range:
 
 # By the names of settings, such as `model.d_model`.
 Space = Mapping[str, Range | Values]
-# What is worth a search wherever there is such a setting, beside its default.
+# Settings that are searched by default if the architecture has them. Defaults are added.
 _SPACE: Space = {
     "learning_rate": Range(1e-4, 2e-2, log=True),
     "batch_size": (16, 32, 64, 128),
@@ -43,24 +43,24 @@ _SPACE: Space = {
     "model.heads": (2, 4, 8),
     "model.encoder_layers": (1, 2, 3),
 }
-# Contexts are searched where none is given: so many horizons.
+# Contexts that are searched by default, in horizons.
 _HORIZONS = (1, 2, 4, 8)
 
 
 def space_of(given: Settings, chosen: Mapping[str, Values], panel: Panel) -> Space:
-    """What is searched: what was chosen, and of the rest what the architecture has and none gave.
+    """The search space: chosen settings, and default ones of the architecture that are not fixed.
 
     Args:
-        given: Settings that are fixed.
-        chosen: Values to try, by the name of a setting.
-        panel: The data, which the contexts have to fit.
+        given: Fixed settings.
+        chosen: Values to try, by name of the setting.
+        panel: Data, which must be long enough for the contexts.
 
     Raises:
-        RefusedError: nothing is left to search, a setting is both, or no context fits.
+        RefusedError: nothing is left to search, a setting is fixed and chosen, or no context fits.
     """
     fixed = {*given, *(f"model.{name}" for name in given.get("model", {}))}
     if both := sorted(fixed & chosen.keys()):
-        raise RefusedError(f"{both[0]}: it is given, and to be searched")
+        raise RefusedError(f"{both[0]}: the setting is both fixed and searched")
     fields = fields_of(given["arch"])
     space: dict[str, Range | Values] = {}
     if "context" not in fixed | chosen.keys():
@@ -73,12 +73,12 @@ def space_of(given: Settings, chosen: Mapping[str, Values], panel: Panel) -> Spa
             space[name] = values
     space |= chosen
     if not space:
-        raise RefusedError("every setting is given, nothing is left to search")
+        raise RefusedError("every setting is fixed; nothing is left to search")
     return space
 
 
 def _contexts(given: Settings, chosen: Mapping[str, Any], panel: Panel) -> Values:
-    """Contexts that the architecture and the data have room for."""
+    """Contexts that fit the architecture and the data."""
     found, problem = [], ""
     for count in _HORIZONS:
         context = int(given["horizon"]) * count
@@ -97,13 +97,13 @@ def _contexts(given: Settings, chosen: Mapping[str, Any], panel: Panel) -> Value
 
 
 def fields_of(arch: str) -> dict[str, FieldInfo]:
-    """Settings of a training by an architecture."""
+    """Fields of a training and of its architecture, by name of the setting."""
     own = {f"model.{name}": field for name, field in ARCHITECTURES[arch].model_fields.items()}
     return TrainingConfig.model_fields | own
 
 
 def first_of(space: Space) -> dict[str, Any]:
-    """One choice of each setting."""
+    """The first value of each setting."""
     return {
         name: values.low if isinstance(values, Range) else values[0]
         for name, values in space.items()
@@ -111,7 +111,7 @@ def first_of(space: Space) -> dict[str, Any]:
 
 
 def settings_with(given: Settings, chosen: Mapping[str, Any]) -> Settings:
-    """Given settings, with the chosen ones set by name."""
+    """Fixed settings together with chosen ones."""
     settings = deepcopy(given)
     for name, value in chosen.items():
         assign(settings, name, value)
@@ -119,19 +119,19 @@ def settings_with(given: Settings, chosen: Mapping[str, Any]) -> Settings:
 
 
 def training_with(given: Settings, chosen: Mapping[str, Any]) -> TrainingConfig:
-    """A training with given and chosen settings.
+    """The configuration of a training with fixed and chosen settings.
 
     Raises:
-        RefusedError: one of them is wrong.
+        RefusedError: a setting is wrong.
     """
     return training_of(settings_with(given, chosen))
 
 
 def read_choices(texts: Iterable[str]) -> dict[str, Values]:
-    """Values to try, from words such as `model.d_model=16,32`.
+    """Values to try, from texts such as `model.d_model=16,32`.
 
     Raises:
-        RefusedError: a text is none such.
+        RefusedError: a text has another form.
     """
     found: dict[str, Values] = {}
     for text in texts:

@@ -1,1 +1,1 @@
-"""What `foretell verify` does on a device: every GPU is checked, and batches are timed."""
+"""`foretell verify` on a device: checks of every GPU, and timings of batches."""

@@ -1,4 +1,4 @@
-"""Check what a bundle computes on a device, and time batches on it."""
+"""Checks of a bundle on a device, and timings of batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from foretell.verification.reference import INPUTS, NATURAL, Cases
 
 LARGEST = 128
 _RUNS = 20
-# A replay runs the kernels of a plain run, or others that round the last digit otherwise.
+# A replay may run other kernels than a plain run, which round the last digit differently.
 _REPLAY_TOLERANCE = {"float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _BATCHES = tuple(2**power for power in range(11))
 # Larger batches on one CPU thread take long and add no information.
@@ -46,11 +46,11 @@ class Finding:
     """The results of a check.
 
     Attributes:
-        devices: How many devices there are.
-        replay_error: Largest of a replay against a plain run of the same batch, relative; None if
-            none was compared.
-        checks: Those of the export, against torch in float64.
-        faults: What is wrong.
+        devices: Number of devices.
+        replay_error: Largest relative error of a replay against a plain run of the same batch; None
+            if nothing was compared.
+        checks: Checks of the export, against torch in float64.
+        faults: Messages of failed checks.
     """
 
     devices: int
@@ -60,7 +60,7 @@ class Finding:
 
 
 class FaultError(Exception):
-    """A check failed; the message says how."""
+    """A check failed; the message gives the reason."""
 
 
 @contextmanager
@@ -83,7 +83,7 @@ class Subject:
     Attributes:
         folder: The bundle.
         manifest: Its manifest.
-        cases: By kind of windows; without any, the probes alone are compared.
+        cases: Reference cases by kind of windows; without them, only the probes are compared.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class Subject:
 
     @cached_property
     def windows(self) -> WindowSet:
-        """Natural windows: of the cases, or those of the probes."""
+        """Natural windows of the cases, or the windows of the probes."""
         if NATURAL in self.cases:
             return self.cases[NATURAL].windows
         with np.load(self.folder / layout.PROBES, allow_pickle=False) as probes:
@@ -101,7 +101,7 @@ class Subject:
 
     @cached_property
     def scale(self) -> NDArray[np.float64]:
-        """What errors count relative to, where forecasts are smaller."""
+        """Smallest scale of relative errors, for small forecasts."""
         return deviations(self.manifest.scaler, self.windows.history, self.manifest.columns)
 
     @property
@@ -115,7 +115,7 @@ class Subject:
 
 
 class _Sessions(NamedTuple):
-    """Two sessions of the forecast graph, one of which replays, and one of the explain graph."""
+    """Sessions of the forecast graph, with and without replays, and of the explain graph."""
 
     replays: Session
     plain: Session
@@ -123,7 +123,7 @@ class _Sessions(NamedTuple):
 
 
 class _Runner:
-    """A session on one device, with the interface that `foretell.export.comparison` runs."""
+    """A session on one device, with the interface for `foretell.export.comparison`."""
 
     def __init__(self, session: Session, worker: int) -> None:
         self._session = session
@@ -134,7 +134,7 @@ class _Runner:
 
 
 def feeds(inputs: Sequence[Floats | None]) -> Arrays:
-    """Inputs by name; those that a model has."""
+    """Inputs by name, without those that the model lacks."""
     return {name: rows for name, rows in zip(INPUTS, inputs, strict=True) if rows is not None}
 
 
@@ -164,7 +164,7 @@ def _open(subject: Subject, runtime: Runtime, stack: ExitStack) -> _Sessions:
 
 
 def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -> None:
-    """Have all devices capture and run at once: the forecasts must be the same every time."""
+    """Capture and run on all devices at once, and check that forecasts are equal."""
     rows = feeds(subject.windows.inputs)
 
     def work(worker: int) -> list[Floats]:
@@ -172,7 +172,7 @@ def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -
         return [session.run(rows, worker)[FORECAST] for _ in range(_RUNS)]
 
     running = [thread.submit(work, worker) for worker, thread in enumerate(threads)]
-    # All of them end before an error of one is raised, and what they use is closed.
+    # Wait for all threads: an error closes the session that they use.
     wait(running)
     results = [one.result() for one in running]
     for worker, forecasts in enumerate(results):
@@ -182,7 +182,7 @@ def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -
 
 
 def _check_device(found: Finding, subject: Subject, sessions: _Sessions, worker: int) -> None:
-    """Check one device, on the thread that runs it; every step that fails is a fault."""
+    """Check one device, on its thread; every failed step is a fault."""
     where = f"device {worker}"
     with noting(found.faults, where):
         probes = (subject.folder / layout.PROBES).read_bytes()
@@ -207,7 +207,7 @@ def _check_device(found: Finding, subject: Subject, sessions: _Sessions, worker:
 
 
 def _against_plain(subject: Subject, sessions: _Sessions, worker: int) -> float:
-    """Largest error of a replay against a plain run of all that is in the buffers."""
+    """The largest error of a replay against a plain run of the padded batch."""
     windows, largest = subject.windows, 0.0
     for size in bucket_sizes(LARGEST):
         for count in {size, max(1, size // 2 + 1)}:
@@ -216,7 +216,7 @@ def _against_plain(subject: Subject, sessions: _Sessions, worker: int) -> float:
             plain = sessions.plain.run(feeds(windows.take(filled).inputs), worker)
             replayed = sessions.replays.run(feeds(windows.take(rows).inputs), worker)
             error = subject.difference(replayed[FORECAST], plain[FORECAST][:count])
-            # Also where one is not a number.
+            # This comparison also keeps NaN.
             largest = error if not error <= largest else largest
     return largest
 
@@ -250,11 +250,11 @@ def time_batches(
     Args:
         subject: The bundle.
         runtime: The device.
-        batches: Windows of a run.
-        seconds: For all runs of a batch; the ways take turns.
+        batches: Numbers of windows of a run.
+        seconds: Time for all runs of a batch; the ways take turns.
 
     Raises:
-        FaultError: not every size of batch can be captured.
+        FaultError: a size of batch cannot be captured.
     """
     graph = subject.folder / layout.FORECAST_GRAPH
     with ExitStack() as stack:
@@ -286,7 +286,7 @@ def _time(
     end = time.perf_counter() + seconds
     while found and (time.perf_counter() < end or not all(found.values())):
         for name, times in found.items():
-            # The first run finds the caches full of the one before.
+            # The first run warms the caches.
             sessions[name].run(rows)
             began = time.perf_counter()
             sessions[name].run(rows)

@@ -1,6 +1,6 @@
-"""Reference cases: windows, and the plain model's outputs for them.
+"""Reference cases: windows, and outputs of the plain model in torch.
 
-They are computed with torch, and may be kept in a file for machines without it.
+A file can hold them for machines without torch.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
-    """Natural windows of a checkpoint's data, synthetic ones without any, and adversarial ones.
+    """Compute cases of a checkpoint: natural windows (synthetic ones without data) and adversarial.
 
     Args:
-        checkpoint: The folder.
-        data: The table that it was trained on, if it was moved.
+        checkpoint: Folder of the checkpoint.
+        data: Training data, if the file was moved.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
-        DataError: the data cannot be read, or are others.
+        DataError: the data cannot be read, or differ from the training data.
     """
     import torch
 
@@ -65,7 +65,7 @@ def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
 
 
 def _smaller(stages: tuple[AttentionStage, ...], reference: Reference) -> Reference:
-    """Maps in float32: its rounding is a hundredth of what they may differ by."""
+    """A reference with maps in float32, whose rounding is a hundredth of their tolerance."""
     maps = {stage.part("weights") for stage in stages}
     outputs = reference.outputs.items()
     return Reference(
@@ -89,10 +89,10 @@ def save(cases: Cases, path: Path) -> None:
 
 
 def read(path: Path) -> Cases:
-    """The cases of a file.
+    """Read the cases of a file.
 
     Raises:
-        BundleError: it cannot be read.
+        BundleError: the file cannot be read.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -48,7 +48,7 @@ class Reader(HTMLParser):
 def test_page_has_every_part(page: str) -> None:
     read = Reader(page)
     assert read.titles == [
-        *("The model", "Accuracy", "Intervals", "An example", "What it looked at"),
+        *("The model", "Accuracy", "Intervals", "An example", "Attention weights"),
         *("Verification", "How it was made"),
     ]
     for row in (
@@ -139,7 +139,7 @@ def test_a_graph_that_no_cpu_runs_is_not_run(tmp_path: Path) -> None:
 
 def test_large_attention_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings.model_fields["max_attention_values"], "default", 10)
-    assert "What it looked at" not in render(full_bundle(tmp_path))
+    assert "Attention weights" not in render(full_bundle(tmp_path))
 
 
 @pytest.mark.parametrize(("windows", "levels"), [(100, 4), (30, 2), (8, 0)])

@@ -139,7 +139,7 @@ def test_settings_that_do_not_go_together_are_named_and_left(data: Path, tmp_pat
     told: list[optuna.trial.FrozenTrial] = []
     search.run(5, 1, told.append)
     assert "heads" in told[0].user_attrs["refused"]
-    with pytest.raises(RefusedError, match="no choice could be trained, the last: heads: "):
+    with pytest.raises(RefusedError, match="every choice of settings failed; the last: heads: "):
         search.best()
 
 

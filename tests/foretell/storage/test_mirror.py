@@ -418,7 +418,7 @@ def test_another_server_is_waited_for_as_long_as_it_gets_on(
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StorageError, match="another server fills it"):
+        with pytest.raises(StorageError, match="another server holds the lock"):
             mirror.refresh()
         monkeypatch.undo()
         mirror.stop()

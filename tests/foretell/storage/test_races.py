@@ -316,7 +316,7 @@ def test_files_without_any_version_stay(
     publish(bundles[0], location)
     storage.delete(None, ["a/1/manifest.json"])
     storage.now += GRACE + timedelta(hours=1)
-    with pytest.raises(BundleError, match="has files and no version"):
+    with pytest.raises(BundleError, match="has files but no version"):
         collect(location)
     assert not storage.paths(TRASH)
     assert collect(location, empty=True).moved == len(storage.paths(TRASH)) > 0
