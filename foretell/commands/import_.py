@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     help="Architecture, if neither setting nor script names it.",
 )
 @click.option("--data", type=FILE, help="Training CSV: gives scaler, channels and test split.")
-@click.option("--setting", help="Setting string; the name of FILE's folder by default.")
+@click.option("--setting", help="Folder name that encodes the arguments; FILE's folder by default.")
 @click.option(
     "--config",
     "script",

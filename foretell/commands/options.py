@@ -32,7 +32,9 @@ _OF_FILES = (
     option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
     option("--id-column", heading=_DATA, help="Column of series names [found]."),
     option(
-        "--date-format", heading=_DATA, help="Date format, such as %d.%m.%Y; s or ms since 1970."
+        "--date-format",
+        heading=_DATA,
+        help="Format such as %d.%m.%Y, or s or ms since 1970 [found].",
     ),
     option(
         "--time-zone", heading=_DATA, help="Time zone of the timestamps, such as Europe/Berlin."

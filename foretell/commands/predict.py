@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     default=0,
     help="Number of last rows to hold out and compare with the forecast.",
 )
-@click.option("--explain", is_flag=True, help="Print (with --plot also draw) attention.")
+@click.option("--explain", is_flag=True, help="Print attention weights; --plot draws them.")
 @click.option(
     "--stage",
     "stages",
