@@ -126,7 +126,7 @@ def test_page_of_a_bare_model(tmp_path: Path) -> None:
     assert Reader(page).titles == [
         *("The model", "Accuracy", "Intervals", "Verification", "How it was made"),
     ]
-    assert "exported without the data" in page
+    assert "exported without its training data" in page
     assert "<svg" not in page
 
 
