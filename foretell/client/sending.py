@@ -69,7 +69,7 @@ def send(
 def _placed(error: ForetellError, piece: Piece, given: Given[Any]) -> ForetellError:
     """The error, with the caller's column names and rows."""
     if given.id_column is None and (error.place or "").startswith(f"{TIME}["):
-        error.message += "; if the frame has several series, set id_column=…"
+        error.message += "; if these are several series, id_column=… separates them"
     error.place = given.named(piece.placed(error.place))
     if given.time_column is not None:
         # The server's message names the column in example code.

@@ -129,7 +129,7 @@ def test_warns_of_rows_that_the_checkpoint_has_learnt_from(file: Path, tmp_path:
     assert not saw(subject, panel, 0.2)
     assert saw(subject, panel, 0.3)
     result = done("backtest", file, f"--model={folder}", "--share=0.3", "--stride=40")
-    assert "trained learnt from some of these rows" in result.stderr
+    assert "trained was trained on some of these rows" in result.stderr
     assert "repeating the last day" in result.stdout
     assert "held" not in result.stdout
     copy = tmp_path / "copy.csv"

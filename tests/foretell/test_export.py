@@ -102,7 +102,7 @@ def test_bad_options_write_nothing(
 
 
 def test_bad_folders_are_refused(checkpoint: Path, tmp_path: Path):
-    assert "is no bundle: a checkpoint needs --out" in run("export", checkpoint).stderr
+    assert "is not a bundle: a checkpoint needs --out" in run("export", checkpoint).stderr
     assert run("export", tmp_path / "nowhere", f"--out={tmp_path}").exit_code == 2
     (tmp_path / "empty").mkdir()
     said = refused("export", tmp_path / "empty", f"--out={tmp_path / 'repository'}")

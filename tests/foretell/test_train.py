@@ -267,7 +267,7 @@ def test_ended_training_goes_on_to_the_same_weights(
     done(*arguments, f"--out={whole}")
     status, said = end([*arguments, f"--out={ended}"], epoch, how)
     assert status == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    assert ("the same command goes on after the last finished epoch" in said) == (status == 130)
+    assert ("the same command resumes after the last finished epoch" in said) == (status == 130)
     assert not ended.exists()
     result = done(*arguments, f"--out={ended}")
     assert ("going on after epoch 1 of 3" in result.stderr) == (epoch == 2)

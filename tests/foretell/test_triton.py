@@ -121,8 +121,8 @@ def test_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
     ("folder", "options", "said"),
     [
         ("house", [], "is a bundle: it needs --triton or --mlflow"),
-        ("house", ["--triton=triton", "--calibration-passes=2"], "--calibration-passes is of chec"),
-        ("empty", ["--triton=triton"], "is no bundle: a checkpoint needs --out"),
+        ("house", ["--triton=triton", "--calibration-passes=2"], "--calibration-passes applies to"),
+        ("empty", ["--triton=triton"], "is not a bundle: a checkpoint needs --out"),
     ],
 )
 def test_options_of_bundles_and_checkpoints(

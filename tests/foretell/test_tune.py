@@ -78,7 +78,7 @@ def test_ends_with_settings_that_train_takes(data: Path, tmp_path: Path) -> None
     lowest = min(float(line.split(": validation ")[1].split()[0]) for line in trainings)
     assert f"best of 2 trainings: validation MSE {lowest:.4f}" in result.stderr
     again = done(*search, "--search=model.d_model=8,16")
-    assert "going on after 2 trainings" in again.stderr
+    assert "resuming after 2 trainings" in again.stderr
     assert "training 4: " in again.stderr
     done("train", f"--config={best}", f"--out={tmp_path / 'model'}")
     assert load_info(tmp_path / "model").config.d_model in (8, 16)
@@ -155,7 +155,7 @@ def test_search_without_time_for_an_epoch_is_refused(data: Path, tmp_path: Path)
     ("option", "change", "message"),
     [
         ("--search=model.d_model", {}, "--search model.d_model: expected a setting and values"),
-        ("--search=model.heads=1,2", {}, "model.heads: it is given, and to be searched"),
+        ("--search=model.heads=1,2", {}, "model.heads: the setting is both fixed and searched"),
         ("--search=colour=1,2", {}, "colour: unknown setting"),
         ("--search=loss=mse,[mae", {}, "--search loss=mse,[mae: not YAML: "),
         ("--search=loss=mse,rmse", {}, "loss: Input should be 'mse', "),

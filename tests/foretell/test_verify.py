@@ -121,7 +121,7 @@ def test_verifies_a_bundle_at_any_place(bundle: Path, tmp_path: Path, place: str
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     folder = bundle.rename(tmp_path / place)
     said = done("verify", folder).stdout
-    assert f"no server takes it from here: {folder}: the manifest is of repeat" in said
+    assert f"servers do not load it from here: {folder}: the manifest is of repeat" in said
     assert said.endswith("repeat@1: verified\n")
 
 

@@ -294,12 +294,12 @@ def test_counts_are_of_values_as_they_are(tmp_path: Path) -> None:
     ("path", "options", "message"),
     [
         ("folder", [], "is a folder: name the library with --from huggingface"),
-        ("file", ["--from", "huggingface"], "is no folder, which --from huggingface reads"),
-        ("file", ["--from", "neuralforecast"], "is no folder, which --from neuralforecast reads"),
+        ("file", ["--from", "huggingface"], "is not a folder, which --from huggingface reads"),
+        ("file", ["--from", "neuralforecast"], "is not a folder, which --from neuralforecast"),
         (
             "file",
             ["--from", "tslib", "--set=time_features=hour"],
-            "time_features: of folders by --from huggingface alone",
+            "time_features: only for folders with --from huggingface",
         ),
     ],
 )

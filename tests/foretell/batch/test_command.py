@@ -75,7 +75,7 @@ def test_interruption_names_how_to_go_on(
     monkeypatch.setattr(workers, "run_parts", interrupted)
     done = command.run(*words, "--model", models / "repeat", "--part-rows", 64)
     assert done.exit_code == 130
-    assert "the same command goes on with what is left" in done.output
+    assert "the same command continues with what is left" in done.output
 
 
 def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) -> None:

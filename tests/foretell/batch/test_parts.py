@@ -145,7 +145,7 @@ def test_table_in_order_of_time_is_refused_with_few_names_held(tmp_path: Path) -
     table = table_in(tmp_path)
     runs = [plan._runs(table, piece)[1] for piece in table.pieces()]
     assert {sum(len(own) for _, own in each) for each in runs} == {0, 11}
-    with pytest.raises(BatchError, match=r"series 's0' do not .* again at row 10 \(from 0\)"):
+    with pytest.raises(BatchError, match=r"series 's0' are not .* again at row 10 \(from 0\)"):
         divide(table, 100, 1, 1)
 
 

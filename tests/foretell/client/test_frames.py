@@ -140,7 +140,7 @@ def test_whatever_arrow_reads() -> None:
         (LONG, {"id_column": "skew"}, "^skew: expected one column .* sku, date, load"),
         (LONG, {"time_column": "dat"}, "^dat: .* did you mean 'date'"),
         (LONG.assign(at=HOURS), {}, "^time_column: columns of times: date, at; choose one"),
-        (LONG.assign(ds=1), {"time_column": "date"}, "^ds: the column date is meant"),
+        (LONG.assign(ds=1), {"time_column": "date"}, "^ds: the column date would get"),
         (LONG["load"], {}, r"^frame: .*; convert it: \.to_frame\(\)"),
         (pl.from_pandas(LONG).lazy(), {}, r"^frame: .* LazyFrame; convert it: \.collect\(\)"),
         ({"load": [1.0]}, {}, "^frame: expected a DataFrame .* Arrow reads: dict$"),

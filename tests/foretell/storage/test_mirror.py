@@ -330,7 +330,7 @@ def test_listing_that_breaks_off_between_its_pages_removes_nothing(
     proxy.faults.clear()
     for version in ("1", "2"):
         remove(mirror.location, f"repeat/{version}")
-    with pytest.raises(StorageError, match="is empty; what was fetched stays"):
+    with pytest.raises(StorageError, match="is empty; fetched bundles are kept"):
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
