@@ -23,7 +23,7 @@ def test_prints_what_was_understood(data: Path) -> None:
     said = " ".join(done("inspect", data).stdout.split())
     for text in (
         *("series 1 of 240 rows", "2024-01-01T00:00:00 to 2024-01-10T23:00:00, every step h"),
-        *("never below 0", "bounds --bounds=count=0: keeps", "constant"),
+        *("never below 0", "bounds --bounds=count=0: clips", "constant"),
         *("times column 'date'", "24 steps (1 day), correlation 1.00"),
         "windows of context 60 and horizon 24: 85 to learn from, 1 to choose by, 25 to test on",
     ):

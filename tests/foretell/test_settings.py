@@ -144,7 +144,9 @@ def test_all_settings_are_listed() -> None:
     assert all(f"│ {name} " in text for name in TrainingConfig.model_fields.keys() - {"model"})
     assert "architectures: autoformer, dlinear" in text
     words = " ".join(found["autoformer"].split())
-    assert "│ model.embedding │ timeF|learned|fixed │ timeF │ Of calendar features." in words
+    assert (
+        "│ model.embedding │ timeF|learned|fixed │ timeF │ Embedding of calendar features." in words
+    )
     assert "│ model.attention │ mechanisms │ autocorrelation │" in words
     assert "│ model.attention.factor " in found["autocorrelation"]
     unknown = "neither an architecture nor a mechanism is called 'oracle'; import; arch"
