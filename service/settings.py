@@ -189,7 +189,7 @@ class Settings(BaseSettings):
     max_queue: Positive = 2048
     """Windows that may wait for a model."""
     max_queue_bytes: Bytes = 256 * 1024 * 1024
-    """Bytes that may wait for a model."""
+    """Bytes of requests that may wait for a model or run."""
     max_inputs: Positive = 1024
     """Series in a request."""
     max_body_bytes: Bytes = 64 * 1024 * 1024
