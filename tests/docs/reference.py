@@ -135,8 +135,8 @@ def _training() -> str:
 def _http(document: Mapping[str, Any]) -> str:
     parts = [
         "# HTTP\n\nA server shows the same at `/docs`, with requests to try, and has the OpenAPI "
-        "document at `/openapi.json`. A server with API keys also answers 401 on each path that needs "
-        "a key ([keys](../guides/security.md#keys)).",
+        "document at `/openapi.json`. A server with API keys also answers 401 on each path that "
+        "needs a key ([keys](../guides/security.md#keys)).",
         "## Paths",
     ]
     for path, operations in document["paths"].items():

@@ -60,7 +60,7 @@ def test_only_the_numbers_that_the_stand_in_does_not_compute_are_refused(
     stand_in: Machine, bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     repository = bundles["patchtst"].parent.parent
-    with pytest.raises(AssertionError, match="no server") as refused:
+    with pytest.raises(AssertionError, match="it does not serve") as refused:
         serve(stand_in, repository, tmp_path, module="foretell")
     assert captures(read(tmp_path / "calls")) == {0: SIZES * len(bundles)}
     for folder in bundles.values():

@@ -18,7 +18,7 @@ from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
 from foretell.service.errors import NotReadyError
 from tests.service.client import Client
-from tests.service.engine.test_client import Halves, deadline, outcome, until
+from tests.service.engine.conftest import Halves, deadline, outcome, until_async
 from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 
@@ -177,7 +177,7 @@ def test_http_workers_are_told_of_what_differs_alone(many: Path, tmp_path: Path)
             with pytest.raises(NotReadyError):
                 await outcome(registry.find("m7").submit(feeds, deadline=deadline()))
             said = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
-            await until(lambda: worker.status.models["m7@1"] == said)
+            await until_async(lambda: worker.status.models["m7@1"] == said)
             assert worker.registry.get("m7", "1").model.failure == said
             assert {*worker.status.models.values()} == {"ready", said}
             weights.write_bytes(content)

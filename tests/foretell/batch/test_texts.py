@@ -173,7 +173,7 @@ def test_comments_are_refused_with_a_remedy_that_works(
     def forecast(text: str) -> tuple[int, int]:
         return run(written(tmp_path, text, name), models / "repeat" / "1", tmp_path).counts
 
-    with pytest.raises(BatchError, match=rf"{told}.*take out the lines that begin with #"):
+    with pytest.raises(BatchError, match=rf"{told}.*remove the lines that begin with #"):
         forecast(content)
     lines = content.removeprefix("\ufeff").splitlines(keepends=True)
     assert forecast("".join(line for line in lines if line[0] != "#")) == (6, 0)
