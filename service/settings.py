@@ -138,9 +138,7 @@ class Settings(BaseSettings):
     `docs/reference/settings.md` is made from the docstrings of the fields.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
 
     models: Models
     """The repository, `<models>/<name>/<version>/`: a folder, or a URL of object storage:

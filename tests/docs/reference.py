@@ -64,9 +64,20 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def described_settings() -> dict[str, str]:
+    """The docstrings of the settings, by name; a server does not read them."""
+    members = griffe.load("foretell.service.settings")["Settings"].members
+    return {
+        name: members[name].docstring.value
+        for name in Settings.model_fields
+        if members[name].docstring is not None
+    }
+
+
 def _settings() -> str:
+    described = described_settings()
     rows = [
-        (f"`FORETELL_{name.upper()}`", _default(field), str(field.description))
+        (f"`FORETELL_{name.upper()}`", _default(field), described[name])
         for name, field in Settings.model_fields.items()
     ]
     table = _table(("variable", "default", "meaning"), rows)
