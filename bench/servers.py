@@ -138,7 +138,7 @@ def metrics(port: int, *names: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Load:
-    """What wrk measured.
+    """A load by wrk.
 
     Attributes:
         rate: Requests answered with success a second.

@@ -66,7 +66,7 @@ class Explained(NamedTuple):
     anchor: InstanceStatistics | None = None
 
     @property
-    def said(self) -> Tensor:
+    def trained_output(self) -> Tensor:
         """The output that training evaluates: the distribution, or else the forecast."""
         return self.forecast if self.distribution is None else self.distribution
 
@@ -323,7 +323,7 @@ class Forecaster(nn.Module, ABC):
             axis, and a penalty to add to its loss.
         """
         if self.head is not None:
-            outputs = self._distribution(self.head, inputs, explain=False).said
+            outputs = self._distribution(self.head, inputs, explain=False).trained_output
             return outputs, outputs.new_zeros(())
         if self.window_norm is None:
             forecast, penalty = self.learn(inputs, target, progress)

@@ -18,7 +18,7 @@ from tests.support.bundles import Spec, write_bundle
 _WEIGHTS_MIB, _CONTEXT, _CALLERS, _WAIT_SECONDS = 8, 8, 16, 5.0
 # How often the n-th model is asked for falls with this power of n.
 _EXPONENT = 1.1
-_MEMORY, _LOAD, _REFUSED = "answered from memory", "waited for a load", "told to come again"
+_MEMORY, _LOAD, _REFUSED = "answered from memory", "waited for a load", "refused with Retry-After"
 
 
 def _body(number: int, value: float) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class Trainer:
                 predicted = model.predict(Inputs(*batch[:3]))
                 forecast = predicted.forecast.double() / unit
                 scaled = batch._replace(target=batch.target.double() / unit)
-                found = [over_known(self.judge, predicted.said.double(), batch)]
+                found = [over_known(self.judge, predicted.trained_output.double(), batch)]
                 found += [
                     over_known(one, forecast, scaled)
                     for one in (functional.mse_loss, functional.l1_loss)

@@ -121,7 +121,7 @@ class Part:
         file: Its name.
         fields: What it holds.
         about: The manifest of a bundle that has it, and of one that has none.
-        wrong: Fields that do not fit that manifest, and what is said of them.
+        wrong: Fields that do not fit that manifest, and their message.
     """
 
     module: Any

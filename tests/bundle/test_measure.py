@@ -23,12 +23,12 @@ TWO_CHANNELS = np.array([[[1e6, 1.0]], [[1e6, 1.0]]])
 @pytest.mark.parametrize(
     ("actual", "expected", "deviation", "error"),
     [
-        # Of the largest value of the window, whatever its sign.
+        # Relative to the largest value of the window, whatever its sign.
         (series(100.0, 200.0), series(101.0, 200.0), ONE, [1 / 200]),
         (series(-90.0), series(-100.0), ONE, [0.1]),
-        # Of the deviation of a channel near zero.
+        # Relative to the deviation of a channel near zero.
         (series(0.0, 1e-3), series(0.0, 0.0), np.array([2.0]), [5e-4]),
-        # Of each channel's own size.
+        # Relative to each channel's own size.
         (TWO_CHANNELS + np.eye(2)[:, None], TWO_CHANNELS, np.ones(2), [1e-6, 1.0]),
         # In float64.
         (series(1e8).astype(np.float32), series(1e8) + 0.25, ONE, [0.25e-8]),
@@ -86,7 +86,7 @@ def test_without_a_season_the_last_value_alone_counts() -> None:
     assert " and " not in verdict(found, HOURLY)
 
 
-def test_what_is_served_counts() -> None:
+def test_verdict_is_by_the_errors_of_the_graph() -> None:
     found = result(0.1, 0.1).model_copy(update={"onnx": Accuracy(mse=2, mae=2)})
     assert is_worth_nothing(found)
     assert "MSE 2 against 1.29" in verdict(found, HOURLY)

@@ -60,7 +60,7 @@ def hold(repository: Path, *places: str) -> None:
         (folder / layout.MANIFEST).touch()
 
 
-def test_what_a_repository_holds(tmp_path: Path) -> None:
+def test_repository_lists_versions_in_order(tmp_path: Path) -> None:
     hold(tmp_path, "b/1", "b/2", "b/10", "b/9", "a/3", ".hidden/1", "c/.1.ab12", "c/latest", "d/0")
     (tmp_path / "e" / "1").mkdir(parents=True)  # no manifest
     (tmp_path / "f").touch()

@@ -64,7 +64,7 @@ def test_says_how_many_series_there_are(data: Path) -> None:
 
 
 class Mess(NamedTuple):
-    """Lines that cannot be read as they are, what is said of them, and the option that helps."""
+    """Lines that cannot be read as they are, their message, and the option that helps."""
 
     lines: list[str]
     place: str

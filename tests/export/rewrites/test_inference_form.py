@@ -43,7 +43,9 @@ def test_the_form_equals_the_model(config, float64):
         torch.testing.assert_close(form(*given), expected.forecast, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(found.forecast, expected.forecast, rtol=1e-11, atol=1e-11)
     assert (expected.distribution is None) == (config.build_head() is None)
-    torch.testing.assert_close(found.said, expected.said, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(
+        found.trained_output, expected.trained_output, rtol=1e-11, atol=1e-11
+    )
     shown = [stage.name for stage in model.stages if stage.form != "none"]
     assert list(found.attention) == shown
     for name, attention in expected.attention.items():
