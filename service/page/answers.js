@@ -1,4 +1,4 @@
-/** Answers for several models that are asked one after the other, each only once. */
+/** Answers for several models: one request for each, one after the other. */
 
 import { useEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
@@ -7,35 +7,35 @@ import { ApiError, post } from "./api.js";
 /**
  * @param {string} path
  * @param {{name: string, card: object}[]} lines the models
- * @param {((card: object) => object) | null} bodyOf what each is asked; null asks nothing
- * @param {unknown[]} about what answers depend on, besides the model
+ * @param {((card: object) => object) | null} bodyOf body of a model's request; null sends nothing
+ * @param {unknown[]} inputs values that answers depend on, besides the model
  * @returns {Record<string, {content?: object, error?: ApiError}>} by the line's name
  */
-export function useAnswers(path, lines, bodyOf, about) {
+export function useAnswers(path, lines, bodyOf, inputs) {
   const found = useSignal({});
-  // Those about something else are not shown, not even until there are new ones.
-  const subject = useMemo(() => ({}), about);
-  const known = found.value.subject === subject ? found.value.answers : {};
+  // Answers for other inputs are never shown, not even while new ones are loading.
+  const current = useMemo(() => ({}), inputs);
+  const known = found.value.inputs === current ? found.value.answers : {};
   useEffect(() => {
-    let current = true;
-    const ask = async () => {
+    let mounted = true;
+    const load = async () => {
       const answers = { ...known };
       for (const { name, card } of bodyOf ? lines : []) {
         if (answers[name]) continue;
-        answers[name] = await answered(path, bodyOf(card));
-        if (!current) return;
-        found.value = { subject, answers: { ...answers } };
+        answers[name] = await answerOf(path, bodyOf(card));
+        if (!mounted) return;
+        found.value = { inputs: current, answers: { ...answers } };
       }
     };
-    ask();
+    load();
     return () => {
-      current = false;
+      mounted = false;
     };
-  }, [subject, lines.map(({ name }) => name).join()]);
+  }, [current, lines.map(({ name }) => name).join()]);
   return known;
 }
 
-async function answered(path, body) {
+async function answerOf(path, body) {
   try {
     const { outputs } = await post(path, body);
     return { content: outputs[0].content[0] };

@@ -1,4 +1,4 @@
-/** Calls of the server's API, with the key where it wants one. */
+/** Calls of the server's API, with a key if the server requires one. */
 
 import { effect, signal } from "@preact/signals";
 
@@ -8,10 +8,10 @@ export { requestOf } from "./request.js";
 export const key = signal(sessionStorage.getItem("foretell.key") ?? "");
 effect(() => sessionStorage.setItem("foretell.key", key.value));
 
-/** What the API refused, in its own words. */
+/** An error of the API, with the API's message. */
 export class ApiError extends Error {
   /**
-   * @param {number} status HTTP status; 0 where the server was not reached
+   * @param {number} status HTTP status; 0 if the server cannot be reached
    * @param {{message: string, param?: string | null, type?: string}} error
    */
   constructor(status, { message, param = null, type = "" }) {
@@ -23,7 +23,7 @@ export class ApiError extends Error {
 }
 
 /**
- * The address of a path of the API, also behind a prefix.
+ * URL of a path of the API, with the prefix of a proxy.
  * @param {string} path such as /models
  * @returns {URL}
  */
@@ -39,20 +39,20 @@ export const get = (path) => call(path, {});
 /**
  * @param {string} path
  * @param {unknown} body
- * @param {string} [mark] a performance mark, set when the answer has been read
+ * @param {string} [mark] a performance mark, set once the answer has arrived
  * @returns {Promise<any>}
  * @throws {ApiError}
  */
 export const post = (path, body, mark) =>
   call(path, { method: "POST", body: JSON.stringify(body) }, mark);
 
-/** How the person is asked for a key: set by the shell, resolves to whether there is a new one. */
-let ask = async () => false;
-/** @param {(refused: string) => Promise<boolean>} asking */
-export const askBy = (asking) => {
-  ask = asking;
+/** Prompts for a key; resolves to whether the key has changed. The key dialog sets it. */
+let promptForKey = async () => false;
+/** @param {(refused: string) => Promise<boolean>} prompt */
+export const setKeyPrompt = (prompt) => {
+  promptForKey = prompt;
 };
-let asking = null;
+let openPrompt = null;
 
 async function call(path, init, mark) {
   const used = key.value;
@@ -71,9 +71,9 @@ async function call(path, init, mark) {
   if (response.ok) return body;
   const error = new ApiError(response.status, errorOf(body, response));
   if (error.status !== 401) throw error;
-  // Requests that are refused at the same time ask once.
-  if (key.value === used) asking ??= ask(used).finally(() => (asking = null));
-  if (key.value === used && !(await asking)) throw error;
+  // Requests that fail at the same time share one prompt.
+  if (key.value === used) openPrompt ??= promptForKey(used).finally(() => (openPrompt = null));
+  if (key.value === used && !(await openPrompt)) throw error;
   return call(path, init, mark);
 }
 

@@ -1,4 +1,4 @@
-/** The page's frame: navigation, key, theme, and the view that the address names. */
+/** The page's frame: navigation, key, theme, and the view that the URL names. */
 
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -21,12 +21,12 @@ const VIEWS = {
   operate: ["Operate", Operate],
 };
 
-const named = () => (location.hash.slice(2) in VIEWS ? location.hash.slice(2) : "forecast");
-const route = signal(named());
+const viewOfUrl = () => (location.hash.slice(2) in VIEWS ? location.hash.slice(2) : "forecast");
+const route = signal(viewOfUrl());
 const keyOpen = signal(false);
 addEventListener("hashchange", () => {
-  // The skip link's anchor is no view.
-  if (location.hash.startsWith("#/")) route.value = named();
+  // The skip link changes the hash too.
+  if (location.hash.startsWith("#/")) route.value = viewOfUrl();
 });
 
 function Header() {
@@ -56,13 +56,13 @@ function Header() {
   `;
 }
 
-/** An error that belongs to no field. */
-function Trouble() {
+/** An error that no field shows. */
+function ErrorMessage() {
   const error = problem.value;
-  // What names a place is said there.
+  // The view Forecast shows an error with a place at that place.
   if (!error || (error.param && route.value === "forecast" && source.value)) return null;
-  return html`<p class="trouble" role="alert">
-    ${error.status === 401 ? "This server wants an API key. " : ""}${error.message}
+  return html`<p class="error" role="alert">
+    ${error.status === 401 ? "This server requires an API key. " : ""}${error.message}
     ${error.param ? html` <code>${error.param}</code>` : ""}
     <button class="quiet" onClick=${() => (problem.value = null)}>Dismiss</button>
   </p>`;
@@ -79,7 +79,7 @@ function Main() {
   }, [title]);
   return html`
     <h1 class="view" tabindex="-1" ref=${heading}>${title}</h1>
-    <${Trouble} />
+    <${ErrorMessage} />
     <${View} key=${route.value} />
   `;
 }

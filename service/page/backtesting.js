@@ -1,4 +1,4 @@
-/** How well models would have forecast the rows that are there, beside each other. */
+/** Backtests of several models on the same rows. */
 
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
@@ -7,20 +7,20 @@ import {
   METRICS,
   SHARE,
   backtestOf,
-  firstOf,
+  firstRowOf,
   inPlace,
   originsIn,
   overall,
   rowsFor,
-  tabled,
+  tableOf,
 } from "./backtests.js";
-import { Failure, Swatch } from "./overlay.js";
+import { ModelError, Swatch } from "./overlay.js";
 import { Steps } from "./steps.js";
 import { options } from "./store.js";
 import { secondsOf, timeWords } from "./time.js";
 import { counted, digits, percent } from "./words.js";
 
-// Asked at first; more can be asked for.
+// Origins at first; the field Origins changes it.
 const ORIGINS = 32;
 
 /**
@@ -46,7 +46,7 @@ export function Backtests({ lines, data, horizon }) {
   const shown = lines.filter(({ name }) => answers[name]?.content);
   const [first] = shown;
   const ready = first !== undefined;
-  const sent = ready && firstOf(data, first.card, { horizon, origins });
+  const sent = ready && firstRowOf(data, first.card, { horizon, origins });
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Backtest</h2>
@@ -55,31 +55,32 @@ export function Backtests({ lines, data, horizon }) {
     ${
       most === 0
         ? html`<p>
-            Too few rows: a backtest takes at least ${rowsFor(cards, horizon)}, what the models read
-            and ${` ${counted(horizon, "step")} that followed, and there are ${rows}. `}
-            <a href="#/forecast">Open a CSV of your own</a> with more, or choose a shorter horizon.
+            Too few rows: a backtest takes at least ${rowsFor(cards, horizon)}, the context and
+            ${` ${counted(horizon, "step")} after it, and there are ${rows}. `}
+            <a href="#/forecast">Open a longer CSV</a> or choose a shorter horizon.
           </p>`
         : html`<p class="muted">
-            Forecast again from ${counted(origins, "origin")}, ${counted(horizon, "step")} apart,
-            each from the rows before it
-            alone${ready && `: ${period(first, answers[first.name], sent)}`}.
-            ${origins < 8 && " So few say little."} Rows that a model learnt from flatter it.
+            Forecasts from ${counted(origins, "origin")}, ${counted(horizon, "step")} apart, each
+            from the rows before it
+            only${ready && `: ${period(first, answers[first.name], sent)}`}.
+            ${origins < 8 && " Few origins give uncertain errors."} Errors on rows that a model was
+            trained on are too small.
           </p>`
     }
     ${lines.map(
       ({ name, card }) =>
         answers[name]?.error &&
-        html`<${Failure}
+        html`<${ModelError}
           name=${name}
-          said=${inPlace(answers[name].error, data, card, firstOf(data, card, { horizon, origins }))}
+          message=${inPlace(answers[name].error, data, card, firstRowOf(data, card, { horizon, origins }))}
         />`,
     )}
-    ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Asking …</p>`}
+    ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Loading …</p>`}
     ${ready && html`<${Results} shown=${shown} answers=${answers} />`}
   </section>`;
 }
 
-/** From when to when; rows count from the first of the source, not of what was sent. */
+/** First and last origin as times, or as rows of the source. */
 function period({ card }, { content }, sent) {
   const [from, to] = [content.first_origin, content.last_origin].map((origin) =>
     typeof origin === "string"
@@ -108,7 +109,7 @@ function Origins({ wanted, most }) {
 function Results({ shown, answers }) {
   const metric = useSignal("mae");
   const results = shown.map(({ name }) => answers[name].content);
-  const { baselines, rows } = tabled(results, metric.value);
+  const { baselines, rows } = tableOf(results, metric.value);
   const channel = useSignal(null);
   const chosen = rows.some((row) => row.channel === channel.value)
     ? channel.value
@@ -117,7 +118,7 @@ function Results({ shown, answers }) {
   return html`
     <div class="row">
       <label class="inline">
-        Measure
+        Metric
         <select
           value=${metric.value}
           onChange=${(event) => {
@@ -125,7 +126,7 @@ function Results({ shown, answers }) {
           }}
         >
           ${Object.entries(METRICS)
-            .filter(([, { held }]) => calibrated || !held)
+            .filter(([, { coverage }]) => calibrated || !coverage)
             .map(([name, { title }]) => html`<option key=${name} value=${name}>${title}</option>`)}
         </select>
       </label>
@@ -149,8 +150,8 @@ function Results({ shown, answers }) {
 }
 
 function Table({ shown, results, baselines, rows, metric }) {
-  const { title, held } = METRICS[metric];
-  const text = held ? percent : digits;
+  const { title, coverage } = METRICS[metric];
+  const text = coverage ? percent : digits;
   const totals = results.map((result) => overall(result, metric));
   const season = (channel) => channel.seasonal_naive;
   if (baselines.length) totals.push(1);
@@ -160,7 +161,7 @@ function Table({ shown, results, baselines, rows, metric }) {
     <table>
       <caption>
         ${title} by
-        channel${held ? `; the nearest to ${percent(SHARE)} is the best` : ", in its unit"}
+        channel${coverage ? `; the nearest to ${percent(SHARE)} is the best` : ", in its unit"}
       </caption>
       <thead>
         <tr>
@@ -190,7 +191,7 @@ function Table({ shown, results, baselines, rows, metric }) {
         totals.some((total) => total !== null) &&
         html`<tfoot>
           <tr>
-            <th scope="row">All, as a share of the last value’s</th>
+            <th scope="row">All channels, relative to the last value</th>
             ${totals.map((total) => html`<td>${percent(total)}</td>`)}
           </tr>
         </tfoot>`

@@ -1,17 +1,17 @@
-/** Models beside each other on the same rows: who can take part, what is asked, who did best. */
+/** Backtests of models on the same rows: which models fit, their requests, tables of errors. */
 
 import { placeOf, quantilesOf, reachOf, refusalOf, requestOf, shareOf } from "./request.js";
 import { sameStep } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
 
-/** The interval that is looked at. */
+/** Share of the interval whose coverage is measured. */
 export const SHARE = 0.8;
 
 /**
  * @typedef {object} Metric
  * @property {string} title
- * @property {(errors: {mse: number, mae: number}) => number | null} [of] of a model or a baseline
- * @property {(channel: object) => number | null} [held] of a model alone
+ * @property {(errors: {mse: number, mae: number}) => number | null} [of] error of a model or a baseline
+ * @property {(channel: object) => number | null} [coverage] of a model's intervals
  */
 /** @type {Record<string, Metric>} */
 export const METRICS = {
@@ -19,18 +19,18 @@ export const METRICS = {
   rmse: { title: "RMSE", of: ({ mse }) => (mse === null ? null : Math.sqrt(mse)) },
   coverage: {
     title: `Coverage of ${100 * SHARE}% intervals`,
-    held: ({ intervals }) => intervals?.[0]?.coverage ?? null,
+    coverage: ({ intervals }) => intervals?.[0]?.coverage ?? null,
   },
 };
 
 /**
- * Why a model cannot forecast a source.
+ * The reason why a model cannot forecast a source.
  * @param {import("./store.js").Source} source
  * @param {object} card
  * @param {object} options as in the store
- * @returns {string | null} null where it can
+ * @returns {string | null} null if it can
  */
-export function unfit(source, card, options) {
+export function mismatchOf(source, card, options) {
   const { frequency } = source;
   if (frequency && !sameStep(frequency, card.frequency)) {
     return `it reads ${frequencyWords(card.frequency)} rows, these are ${frequencyWords(frequency)}`;
@@ -39,7 +39,7 @@ export function unfit(source, card, options) {
 }
 
 /**
- * The steps that all of some models can forecast.
+ * The longest horizon that all models can forecast.
  * @param {object[]} cards
  * @param {number | null} wanted
  */
@@ -47,7 +47,7 @@ export const commonHorizon = (cards, wanted) =>
   Math.min(wanted ?? Infinity, ...cards.map(({ max_horizon: most }) => most));
 
 /**
- * Of how many origins the rows hold both the context of every model and what followed.
+ * Number of origins that have the context of every model before them and a horizon after them.
  * @param {number} rows
  * @param {object[]} cards
  * @param {number} horizon steps of each forecast, and from an origin to the next
@@ -56,7 +56,7 @@ export const originsIn = (rows, cards, horizon) =>
   Math.max(0, Math.floor((rows - rowsFor(cards, horizon)) / horizon) + 1);
 
 /**
- * The rows that one origin takes.
+ * Number of rows for one origin.
  * @param {object[]} cards
  * @param {number} horizon
  */
@@ -64,14 +64,14 @@ export const rowsFor = (cards, horizon) =>
   Math.max(...cards.map(({ context }) => context)) + horizon;
 
 /**
- * The body of `POST /backtest`: the latest origins, from no more rows than they take.
+ * The body of `POST /backtest`: the latest origins, and only the rows that they need.
  * @param {import("./store.js").Source} source
  * @param {object} card
  * @param {{horizon: number, origins: number, missing: string}} how
  * @returns {object}
  */
 export function backtestOf(source, card, { horizon, origins, missing }) {
-  const first = firstOf(source, card, { horizon, origins });
+  const first = firstRowOf(source, card, { horizon, origins });
   const latest = {
     ...source,
     values: source.values.slice(first),
@@ -94,15 +94,15 @@ export function backtestOf(source, card, { horizon, origins, missing }) {
  * @param {object} card
  * @param {{horizon: number, origins: number}} how
  */
-export const firstOf = (source, card, { horizon, origins }) =>
+export const firstRowOf = (source, card, { horizon, origins }) =>
   Math.max(0, source.values.length - card.context - origins * horizon);
 
 /**
- * What a model refused, and where in the source.
+ * An error's message with its row and channel in the source.
  * @param {import("./api.js").ApiError} error
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {number} first row of the source that was sent
+ * @param {number} first row that was sent
  * @returns {string}
  */
 export function inPlace({ message, param }, source, card, first) {
@@ -115,33 +115,33 @@ export function inPlace({ message, param }, source, card, first) {
 /**
  * @typedef {object} Row
  * @property {string} channel
- * @property {(number | null)[]} values a column each
- * @property {number} best place of the best of all; -1 where there is none
+ * @property {(number | null)[]} values one for each column
+ * @property {number} best column of the best value; -1 if there are fewer than two values
  */
 /**
- * A table of results: channels in rows, models and after them baselines in columns.
- * @param {object[]} results contents of answers of `POST /backtest`, a model each
+ * A table of results: a row for each channel, a column for each model and each baseline.
+ * @param {object[]} results contents of answers of `POST /backtest`, one for each model
  * @param {string} metric of `METRICS`
  * @returns {{baselines: string[], rows: Row[]}}
  */
-export function tabled(results, metric) {
-  const { of, held } = METRICS[metric];
+export function tableOf(results, metric) {
+  const { of, coverage } = METRICS[metric];
   const channels = [...new Set(results.flatMap((one) => one.channels.map(({ name }) => name)))];
   const seasonal = (own) => own?.seasonal_naive ?? null;
   const season = results.flatMap((one) => one.channels.map(seasonal)).find(Boolean)?.season;
-  const baselines = held ? [] : ["last value"];
+  const baselines = coverage ? [] : ["last value"];
   if (season && of) baselines.push(`last ${counted(season, "step")}`);
   const rows = channels.map((channel) => {
     const found = results.map((one) => one.channels.find(({ name }) => name === channel));
-    const values = found.map((result) => (result ? (of ?? held)(result) : null));
+    const values = found.map((result) => (result ? (of ?? coverage)(result) : null));
     const others = [found.find(Boolean).last_value, found.map(seasonal).find(Boolean) ?? null];
     values.push(...baselines.map((_, at) => others[at] && of(others[at])));
-    return { channel, values, best: bestOf(held ? values.map(distance) : values) };
+    return { channel, values, best: bestOf(coverage ? values.map(distance) : values) };
   });
   return { baselines, rows };
 }
 
-/** Of a coverage: neither too wide nor too narrow is good. */
+/** Distance of a coverage from `SHARE`: intervals may be too wide or too narrow. */
 const distance = (share) => (share === null ? null : Math.abs(share - SHARE));
 
 function bestOf(values) {
@@ -150,12 +150,12 @@ function bestOf(values) {
 }
 
 /**
- * How a model, or a baseline, did over all channels: its error as a share of that of repeating the
- * last value, the geometric mean over channels, for these differ in unit.
+ * Error over all channels, of a model or a baseline: the geometric mean of the ratios to the error of
+ * the last value, because channels have different units.
  * @param {object} result content of an answer
  * @param {string} metric
  * @param {(channel: object) => object | null} [pick] the baseline
- * @returns {number | null} null of metrics that are no errors
+ * @returns {number | null} null if the metric is not an error
  */
 export function overall({ channels }, metric, pick = (channel) => channel) {
   const { of } = METRICS[metric];

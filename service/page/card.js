@@ -1,4 +1,4 @@
-/** The model that is chosen, and what is known of it. */
+/** Choice of a model, and the model's card. */
 
 import { html } from "htm/preact";
 import { INNER, reachOf } from "./request.js";
@@ -9,18 +9,18 @@ const roomy = matchMedia("(min-width: 1000px)");
 const LISTED = 12;
 const BASELINES = { last_value: "last value", seasonal_naive: "last season" };
 
-/** Choice of a model, and its data card. */
+/** Panel with the choice of a model and its card. */
 export function Card() {
   const card = model.value;
   return html`<section class="panel" aria-labelledby="card-title">
     <h2 id="card-title" class="quietly">Model card</h2>
     <${ModelChoice} />
-    ${card ? html`<${Facts} card=${card} />` : html`<p class="muted">No model is served.</p>`}
+    ${card ? html`<${Facts} card=${card} />` : html`<p class="muted">The server has no models.</p>`}
   </section>`;
 }
 
-/** Takes a model; where that fails, the choice is again what is shown. */
-const take = (reference, shown) => async (event) => {
+/** Loads a model; if that fails, the select shows the earlier one again. */
+const selected = (reference, shown) => async (event) => {
   const select = event.currentTarget;
   await choose(reference(select.value));
   select.value = model.value[shown];
@@ -32,7 +32,7 @@ export function ModelChoice() {
   return html`<div class="row choices">
     <label class="grow">
       Model
-      <select value=${card?.name} onChange=${take((name) => name, "name")}>
+      <select value=${card?.name} onChange=${selected((name) => name, "name")}>
         ${models.value.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select>
     </label>
@@ -41,7 +41,7 @@ export function ModelChoice() {
       Version
       <select
         value=${card.version}
-        onChange=${take((version) => `${card.name}@${version}`, "version")}
+        onChange=${selected((version) => `${card.name}@${version}`, "version")}
       >
         ${card.versions.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>
@@ -62,7 +62,7 @@ function Facts({ card }) {
     ${verdict && html`<${Verdict} test=${test} text=${verdict} />`}
     <details open=${roomy.matches}>
       <summary>Details</summary>
-      ${test ? html`<${Accuracy} test=${test} />` : html`<p class="hint">Its accuracy was not measured.</p>`}
+      ${test ? html`<${Accuracy} test=${test} />` : html`<p class="hint">The export did not measure its accuracy.</p>`}
       <dl>
         <dt>Intervals</dt>
         <dd><${Coverage} card=${card} /></dd>
@@ -71,7 +71,7 @@ function Facts({ card }) {
         <dt>Longest horizon</dt>
         <dd>${stretch(card.max_horizon, card.frequency)}</dd>
         <dt>Times</dt>
-        <dd>${card.needs_timestamps ? "needed: it reads the calendar" : "optional"}</dd>
+        <dd>${card.needs_timestamps ? "required: the model reads the calendar" : "optional"}</dd>
         <dt>Runs on</dt>
         <dd>${card.provider.replace("ExecutionProvider", "")}</dd>
         <dt>Parameters</dt>
@@ -117,7 +117,7 @@ function Accuracy({ test }) {
   const best = (error) => Math.min(...rows.map(([, errors]) => errors[error]));
   return html`<table>
     <caption>
-      Errors of ${counted(test.windows, "test window")}, in standard deviations
+      Errors in ${counted(test.windows, "test window")}, in standard deviations
     </caption>
     <thead>
       <tr><td></td><th scope="col">MSE</th><th scope="col">MAE</th></tr>
@@ -141,21 +141,21 @@ function Accuracy({ test }) {
 
 function Coverage({ card }) {
   if (!card.quantiles) return card.calibration_missing ?? "none";
-  if (!card.calibration) return "forecast by the model itself";
+  if (!card.calibration) return "quantiles of the model";
   const first = card.calibration.coverage.filter(({ first_step: step }) => step === 1);
   return html`
     ${first.map(
       ({ level, coverage }) =>
-        html`<div>${percent(level)} held ${percent(coverage)} of the test: ${" "}<${Held} level=${level} share=${coverage} /></div>`,
+        html`<div>${percent(level)} covers ${percent(coverage)} of the test data: ${" "}<${CoverageWords} level=${level} share=${coverage} /></div>`,
     )}
-    <div>up to ${stretch(reachOf(card), card.frequency)}</div>
+    <div>for up to ${stretch(reachOf(card), card.frequency)}</div>
   `;
 }
 
-/** How an interval kept what it promised. */
-function Held({ level, share }) {
+/** The coverage of an interval, compared with its level. */
+function CoverageWords({ level, share }) {
   const over = share - level;
-  if (Math.abs(over) <= 0.02) return html`<span class="good">as it should</span>`;
+  if (Math.abs(over) <= 0.02) return html`<span class="good">as expected</span>`;
   const size = Math.abs(over) <= 0.05 ? "a little" : "too";
   return html`<span class=${over < -0.05 ? "bad" : ""}>${size} ${over < 0 ? "narrow" : "wide"}</span>`;
 }
@@ -167,7 +167,7 @@ function verified({ verification: { checks, reference } }) {
 }
 
 /**
- * The bands of a level, in words.
+ * The levels of the intervals that a chart draws, in words.
  * @param {number} level
  */
 export const bandWords = (level) =>

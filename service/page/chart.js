@@ -1,4 +1,4 @@
-/** A chart of series over time, by uPlot; several of them share a cursor and a zoom. */
+/** A chart of series over time, by uPlot; charts of a group share cursor and zoom. */
 
 import uPlot from "uplot";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -16,18 +16,18 @@ const STYLES = {
 };
 
 /**
- * What charts share.
+ * Cursor and zoom that charts share.
  * @typedef {object} Group
  * @property {Set<uPlot>} charts
  * @property {import("@preact/signals").Signal<number | null>} at x under the cursor
- * @property {import("@preact/signals").Signal<[number, number] | null>} zoom null shows `home`
- * @property {[number, number] | null} home what is shown at first; null is everything
+ * @property {import("@preact/signals").Signal<[number, number] | null>} zoom null means `home`
+ * @property {[number, number] | null} home range at first; null is everything
  * @returns {Group}
  */
 export const linked = () => ({ charts: new Set(), at: signal(null), zoom: signal(null), home: null });
 
 /**
- * Zooms all charts of a group, or moves what they show.
+ * Zooms all charts of a group, or moves their range.
  * @param {Group} group
  * @param {number} factor of the width: below 1 zooms in
  * @param {number} [shift] of the width, to the right
@@ -58,18 +58,18 @@ export function stepBy(group, steps) {
 }
 
 /**
- * @param {object} props memoised by the caller: a change draws anew
- * @param {number[]} props.x seconds since 1970 by the clock shown, or numbers of steps; ascending
+ * @param {object} props memoised by the caller: a change makes a new chart
+ * @param {number[]} props.x seconds since 1970 in local time, or numbers of steps; ascending
  * @param {boolean} props.time whether x are seconds
  * @param {{label: string, values: (number | null)[], kind?: string, colour?: string,
  *   dash?: number[], width?: number, points?: boolean}[]} props.series kind: history, forecast,
  *   actual or bound, or a colour (also a custom property's name)
  * @param {[number, number, number][]} [props.bands] index of the upper and lower series, opacity
- * @param {{x: number, label: string}[]} [props.lines] upright, dashed
+ * @param {{x: number, label: string}[]} [props.lines] vertical, dashed
  * @param {[number, number, number][]} [props.marks] from x, to x, weight from 0 to 1
  * @param {number} [props.height]
- * @param {string} props.label what it shows
- * @param {string} props.summary its text, for those who do not see it
+ * @param {string} props.label title for screen readers
+ * @param {string} props.summary description for screen readers
  * @param {Group} [props.group]
  */
 export default function Chart(props) {
@@ -81,7 +81,7 @@ export default function Chart(props) {
     const made = new uPlot(optionsOf(props, box.current.clientWidth), dataOf(props), box.current);
     chart.current = made;
     group?.charts.add(made);
-    show(made, group);
+    zoomTo(made, group);
     const resized = new ResizeObserver(() => {
       const width = box.current?.clientWidth;
       if (width && width !== made.width) made.setSize({ width, height });
@@ -94,22 +94,22 @@ export default function Chart(props) {
     };
   }, [x, time, series, bands, lines, marks, height, group, dark.value]);
 
-  useEffect(() => group?.at.subscribe((at) => point(chart.current, at)), [group]);
-  useEffect(() => group?.zoom.subscribe(() => show(chart.current, group)), [group]);
+  useEffect(() => group?.at.subscribe((at) => moveCursor(chart.current, at)), [group]);
+  useEffect(() => group?.zoom.subscribe(() => zoomTo(chart.current, group)), [group]);
 
   return html`<div class="chart" role="img" aria-label=${`${label}: ${summary}`} ref=${box}></div>`;
 }
 
 const dataOf = ({ x, series }) => [x, ...series.map(({ values }) => values)];
 
-function show(chart, group) {
+function zoomTo(chart, group) {
   if (!group) return;
   const [data] = chart.data;
   const [min, max] = group.zoom.value ?? group.home ?? [data[0], data.at(-1)];
   if (chart.scales.x.min !== min || chart.scales.x.max !== max) chart.setScale("x", { min, max });
 }
 
-function point(chart, at) {
+function moveCursor(chart, at) {
   const left = at === null ? -10 : chart.valToPos(at, "x");
   if (Math.round(chart.cursor.left) !== Math.round(left)) {
     chart.setCursor({ left, top: at === null ? -10 : 1 }, false);
@@ -148,7 +148,7 @@ function optionsOf({ time, series, bands = [], lines = [], marks = [], height = 
       drawAxes: [(chart) => shade(chart, marks), (chart) => rule(chart, lines)],
       setCursor: [
         (chart) => {
-          // Only what the pointer did is news to the others.
+          // The other charts follow the pointer, not each other.
           if (group && chart.cursor.event) group.at.value = chart.data[0][chart.cursor.idx] ?? null;
         },
       ],
@@ -165,7 +165,7 @@ function optionsOf({ time, series, bands = [], lines = [], marks = [], height = 
   };
 }
 
-/** Labels of times; what they leave out, the year or the day, is below the first and where it changes. */
+/** Labels of times. The first label, and each with a new year or day, has it in a second line. */
 function timesAt(_chart, places, _axis, _space, apart) {
   let before = "";
   return places.map((place) => {
@@ -194,7 +194,7 @@ function styleOf({ label, kind, colour: given, dash, width, points }) {
   };
 }
 
-/** Fingers move the cursor, and a double click shows what was shown at first. */
+/** Touch moves the cursor, and a double click resets the zoom. */
 function listen(chart, group) {
   if (!group) return;
   const touched = (event) => {
@@ -205,7 +205,7 @@ function listen(chart, group) {
   chart.over.addEventListener("touchmove", touched, { passive: true });
   chart.over.addEventListener("dblclick", () => {
     group.zoom.value = null;
-    show(chart, group);
+    zoomTo(chart, group);
   });
 }
 

@@ -1,8 +1,8 @@
-/** The colours of weights: one hue, with steps of lightness that look alike. */
+/** Colours of weights: one hue, perceptually uniform in lightness. */
 
 const STEPS = 256;
 const HUE = 255;
-// Lightness and chroma of nothing, and of the most: from the ground of the theme away from it.
+// Lightness and chroma of the smallest and the largest weight; the smallest is near the background.
 const LIGHT = [
   [0.975, 0.008],
   [0.32, 0.15],
@@ -14,20 +14,20 @@ const DARK = [
 
 /**
  * @param {number} share between 0 and 1
- * @param {boolean} dark whether the ground is
+ * @param {boolean} dark whether the background is dark
  * @returns {string} a CSS colour; lightness is linear in the share
  */
 export function shade(share, dark) {
   const [[fromL, fromC], [toL, toC]] = dark ? DARK : LIGHT;
-  // Most colour in the middle, where there is room for it.
+  // sRGB has the most chroma at middle lightness.
   const chroma = fromC + (toC - fromC) * share + 0.1 * share * (1 - share);
   return `oklch(${fromL + (toL - fromL) * share} ${chroma} ${HUE})`;
 }
 
 /**
- * All shades, as bytes.
+ * All shades as bytes.
  * @param {boolean} dark
- * @returns {Uint8ClampedArray} red, green, blue and opacity of each
+ * @returns {Uint8ClampedArray} red, green, blue and opacity of each shade
  */
 export function ramp(dark) {
   const canvas = new OffscreenCanvas(STEPS, 1);

@@ -1,4 +1,4 @@
-/** How to forecast: horizon, intervals, rows held back; and the button. */
+/** Options of a forecast: horizon, intervals, rows held back; and the button. */
 
 import { html } from "htm/preact";
 import { bandWords } from "./card.js";
@@ -10,7 +10,7 @@ import { stretch } from "./words.js";
 /** The bar above the charts. */
 export function Controls() {
   const room = source.value.values.length - model.value.context;
-  return html`<section class="panel controls" aria-label="Forecast">
+  return html`<section class="panel controls" aria-label="Options">
     <${Horizon} />
     <${Level} />
     ${room > 0 && html`<${HoldBack} room=${room} />`}
@@ -18,13 +18,13 @@ export function Controls() {
       <button class="primary" onClick=${send} disabled=${refusal.value !== null}>
         Forecast
       </button>
-      ${refusal.value && html`<p class="bad" role="status">Not yet: ${refusal.value}.</p>`}
+      ${refusal.value && html`<p class="bad" role="status">Cannot forecast: ${refusal.value}.</p>`}
     </div>
   </section>`;
 }
 
-/** What the API said of an option, if it did. */
-function said(field) {
+/** The API's error about an option, if any. */
+function optionError(field) {
   const error = problem.value;
   const place = error && placeOf(error.param, source.value, model.value, 0);
   return place?.field === field
@@ -35,7 +35,7 @@ function said(field) {
 function Horizon() {
   const { horizon, max_horizon: most, frequency } = model.value;
   const steps = options.value.horizon ?? horizon;
-  const error = said("horizon");
+  const error = optionError("horizon");
   return html`<div class="field">
     <div class="row spread">
       <label for="horizon">Horizon</label><strong>${stretch(steps, frequency)}</strong>
@@ -56,8 +56,8 @@ function Horizon() {
       ${most === horizon
         ? `At most ${horizon} steps.`
         : steps > horizon
-          ? `Steps from ${horizon + 1} on are forecast from forecasts.`
-          : `Up to ${horizon} at once, to ${most} by forecasts of forecasts.`}
+          ? `Steps from ${horizon + 1} on are forecast from earlier forecasts.`
+          : `Up to ${horizon} steps in one pass; up to ${most} from earlier forecasts.`}
     </p>
     ${error}
   </div>`;
@@ -70,7 +70,7 @@ function Level() {
   const none = !card.quantiles
     ? `No intervals: ${card.calibration_missing ?? "this model was not calibrated"}.`
     : reachOf(card) < horizon
-      ? `No intervals: they reach ${reachOf(card)} steps.`
+      ? `No intervals: they exist for up to ${reachOf(card)} steps.`
       : null;
   const widest = shareOf(0.99, card) ?? 0.99;
   const share = Math.round(Math.min(level ?? 0.95, widest) * 100);
@@ -99,7 +99,7 @@ function Level() {
           />
           Show intervals
         </label>`}
-    ${said("quantiles")}
+    ${optionError("quantiles")}
   </div>`;
 }
 
@@ -118,7 +118,7 @@ function HoldBack({ room }) {
       />
     </label>
     <p class="hint">
-      To compare the forecast with them.
+      The chart then compares the forecast with them.
       ${!holdBack &&
       html` <button class="link" onClick=${() => change(horizon ?? model.value.horizon)}>
         The last ${Math.min(room, horizon ?? model.value.horizon)}

@@ -1,41 +1,41 @@
-/** From the text of a CSV to a table: columns, times, numbers. Nothing here knows a model. */
+/** Reads the text of a CSV as a table: columns, times, numbers. Independent of models. */
 
 import Papa from "papaparse";
 import { readTime } from "./time.js";
 import { frequencyOf, irregular } from "./regular.js";
 
 const MISSING = new Set(["", "na", "n/a", "nan", "null", "none", "-", "–", "#n/a"]);
-const LOOKED_AT = 200;
+const SAMPLE_ROWS = 200;
 
 /**
  * @typedef {object} Table
  * @property {string} name
  * @property {string[]} header
- * @property {string[][]} rows cells as they are written, all as long as the header
+ * @property {string[][]} rows cells as written; all rows are as long as the header
  * @property {boolean} comma whether numbers have a decimal comma
- * @property {number} timeColumn -1 where no column holds times
+ * @property {number} timeColumn -1 if no column has times
  * @property {"dmy" | "mdy"} order of times that begin with day or month
- * @property {boolean} ambiguous whether they may as well be of the other order
- * @property {string} timeZone IANA name of the clock that times without an offset are of, or ""
+ * @property {boolean} ambiguous whether the other order fits as well
+ * @property {string} timeZone IANA name of the zone of times without an offset, or ""
  * @property {{column: number, name: string, names: string[], rows: string[][]}} [long] of a table
- *   of several series: which column names them, whose rows these are, and the rows of all
- * @property {(number | null)[][]} [actual] rows × targets that followed, of an example
- * @property {boolean} [example] whether the model's bundle carries it
+ *   of several series: the column with their names, the current series, and the rows of all
+ * @property {(number | null)[][]} [actual] rows × targets after the history, of an example
+ * @property {boolean} [example] whether it comes from the model's bundle
  */
 
 /**
- * Reads a CSV, whatever separates its cells.
+ * Reads a CSV with any delimiter.
  * @param {string} text
  * @param {string} name of the file
  * @returns {Table}
- * @throws {Error} where it is no table; the message is for people
+ * @throws {Error} if the text is not a table
  */
 export function readCsv(text, name) {
   const { data, meta } = Papa.parse(text.replace(/^\ufeff/, ""), { skipEmptyLines: "greedy" });
-  if (data.length < 2) throw new Error("A CSV has a line of names and at least one row of values.");
-  const width = Math.max(...data.slice(0, LOOKED_AT).map((row) => row.length));
+  if (data.length < 2) throw new Error("Expected a line of column names and at least one row of values.");
+  const width = Math.max(...data.slice(0, SAMPLE_ROWS).map((row) => row.length));
   const long = data.findIndex((row) => row.length > width);
-  if (long >= 0) throw new Error(`Line ${long + 1} has ${data[long].length} cells, not ${width}.`);
+  if (long >= 0) throw new Error(`Line ${long + 1} has ${data[long].length} cells; expected ${width}.`);
   const cells = data.map((row) => Array.from({ length: width }, (_, i) => (row[i] ?? "").trim()));
   const named = cells[0].some((cell) => cell && number(cell) === undefined && !readTime(cell));
   const header = Array.from(
@@ -52,7 +52,7 @@ export function readCsv(text, name) {
 }
 
 /**
- * The rows of one of the series of a table that has several.
+ * One series of a table of several.
  * @param {Table} table
  * @param {string} name
  * @returns {Table}
@@ -67,7 +67,7 @@ export function seriesOf(table, name) {
   };
 }
 
-/** The column that tells rows of the same time apart, as in a table of many series; -1 without. */
+/** The column with the names of several series; -1 if there is none. */
 function seriesColumn(header, rows, timeColumn) {
   const distinct = (key) => new Set(rows.map(key)).size;
   if (timeColumn < 0 || distinct((row) => row[timeColumn]) > rows.length / 2) return -1;
@@ -79,11 +79,11 @@ function seriesColumn(header, rows, timeColumn) {
 }
 
 function formOf(rows, delimiter) {
-  const sample = rows.slice(0, LOOKED_AT);
+  const sample = rows.slice(0, SAMPLE_ROWS);
   const timeColumn = rows[0].findIndex((_, column) => timed(sample, column));
   const texts = sample.flatMap((row) => row.filter((_, column) => column !== timeColumn));
-  // 1,234 is a thousand and more where others have a decimal point, and where no semicolon shows
-  // that commas are taken.
+  // 1,234 is more than a thousand if other cells have a decimal point, or if the delimiter is not
+  // a semicolon.
   const decimal = delimiter === ";" ? /,/ : /,(?!\d{3}$)|^[+-]?0/;
   const commas = texts.filter(
     (text) => /^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$/.test(text) && decimal.test(text),
@@ -99,7 +99,7 @@ function timed(sample, column) {
   return read >= 0.7 * texts.length;
 }
 
-/** Which of day and month comes first: what all times allow, and what is regular. */
+/** Order of day and month: the one that all times allow, or that makes them regular. */
 function orderOf(rows, column) {
   if (!rows.some((row) => /^\d{1,2}[-/]/.test(row[column] ?? ""))) {
     return { order: "dmy", ambiguous: false };
@@ -120,8 +120,8 @@ function orderOf(rows, column) {
 /**
  * Reads a number.
  * @param {string} text
- * @param {boolean} [comma] whether it has a decimal comma
- * @returns {number | null | undefined} null where it is missing, undefined where it is no number
+ * @param {boolean} [comma] whether the text has a decimal comma
+ * @returns {number | null | undefined} null for a missing value, undefined if the text is not a number
  */
 export function number(text, comma = false) {
   if (MISSING.has(text.toLowerCase())) return null;
@@ -134,12 +134,12 @@ export function number(text, comma = false) {
 }
 
 /**
- * Which column holds which channel, by name; case, spaces and punctuation do not count.
+ * Column of each channel, by name; case, spaces and punctuation do not matter.
  * @param {string[]} header
  * @param {string[]} channels
- * @returns {Record<string, number>} -1 where there is none
+ * @returns {Record<string, number>} -1 if there is none
  */
-export function matched(header, channels) {
+export function columnsByName(header, channels) {
   const plain = (name) => name.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
   const found = {};
   for (const channel of channels) {

@@ -1,4 +1,4 @@
-/** The table that is to be forecast: the model's example or a CSV of one's own, and its repairs. */
+/** The table to forecast: the model's example or the user's CSV, and repairs of it. */
 
 import { batch, computed, effect, signal, untracked } from "@preact/signals";
 import { get } from "./api.js";
@@ -9,25 +9,25 @@ import { answer, attempt, forecast, forget, model, options, set, source } from "
 
 /** @type {import("@preact/signals").Signal<import("./csv.js").Table | null>} */
 export const table = signal(null);
-/** Columns that were chosen for channels. */
+/** Columns that the user chose for channels. */
 export const chosen = signal({});
-/** What is wrong with what was opened, or null. */
-export const unread = signal(null);
-/** Whether what was opened may be sent without being asked: after the first time it was asked. */
+/** Error of the last file, or null. */
+export const readError = signal(null);
+/** Whether a change sends a request by itself: after the first forecast of a table. */
 const sent = signal(false);
 
-/** Why the source cannot be forecast as it is, or null. */
+/** The reason why the source cannot be forecast yet, or null. */
 export const refusal = computed(() => {
   if (!source.value || !model.value) return "no data";
   return refusalOf(source.value, model.value, options.value);
 });
 
-/** Takes the example that the model's bundle carries. */
+/** Opens the example of the model's bundle. */
 export async function openExample() {
   const card = model.value;
   if (!card.example) {
     batch(() => {
-      unread.value = "This model carries no example. Open a CSV of your own.";
+      readError.value = "This model has no example. Open a CSV.";
       table.value = source.value = null;
     });
     return;
@@ -35,11 +35,11 @@ export async function openExample() {
   const path = `/models/${encodeURIComponent(`${card.name}@${card.version}`)}/example`;
   const before = table.value;
   const example = await attempt(() => get(path));
-  // What was opened meanwhile stays.
+  // A file that was opened meanwhile stays.
   if (example && model.value === card && table.value === before) open(tableOf(example), true);
 }
 
-/** An example as a table, so that it can be looked at and edited like any other. */
+/** An example as a table, which can be edited like any other. */
 function tableOf({ request, actual }) {
   const [{ name, channels, series, timestamps }] = request.inputs;
   const clock = (text) => text.replace(/T(\d\d:\d\d)(:00(?!:))?/, " $1");
@@ -59,7 +59,7 @@ function tableOf({ request, actual }) {
 }
 
 /**
- * Takes a CSV.
+ * Opens a CSV.
  * @param {string} text
  * @param {string} name
  */
@@ -67,7 +67,7 @@ export function openText(text, name) {
   try {
     open(readCsv(text, name), false);
   } catch (error) {
-    unread.value = `${name}: ${error.message}`;
+    readError.value = `${name}: ${error.message}`;
   }
 }
 
@@ -78,7 +78,7 @@ export async function openFile(file) {
 
 function open(read, example) {
   batch(() => {
-    unread.value = null;
+    readError.value = null;
     chosen.value = {};
     sent.value = example;
     table.value = read;
@@ -87,7 +87,7 @@ function open(read, example) {
   });
 }
 
-// The source is what the table is for the model; an example is that of its own model.
+// The source depends on table and model; another model gets its own example.
 let last = null;
 effect(() => {
   const card = model.value;
@@ -96,22 +96,22 @@ effect(() => {
   const other = last !== null && last !== card;
   last = card;
   if (!read || (other && read.example)) {
-    // Until the model's own example is there, nothing is: another one's rows are not to be sent.
+    // No source until the model's own example has arrived: rows of another model's must not be sent.
     source.value = null;
     untracked(openExample);
   } else source.value = sourceOf(read, card, chosen.value);
 });
 
-// What has been asked for once follows the sliders, as soon as they rest.
-let resting;
+// After the first forecast, changes of the sliders send a request after a pause.
+let timer;
 effect(() => {
   const { horizon, level, missing, holdBack } = options.value;
   void [horizon, level, missing, holdBack, model.value, source.value];
-  clearTimeout(resting);
-  if (sent.value && refusal.value === null) resting = setTimeout(forecast, answer.peek() ? 150 : 0);
+  clearTimeout(timer);
+  if (sent.value && refusal.value === null) timer = setTimeout(forecast, answer.peek() ? 150 : 0);
 });
 
-/** Sends what was opened. */
+/** Forecasts the table. */
 export function send() {
   if (sent.value) forecast();
   else sent.value = true;
@@ -133,7 +133,7 @@ export function repair(kind) {
 }
 
 /**
- * Takes another series of a table that has several.
+ * Opens another series of a table of several.
  * @param {string} name
  */
 export function openSeries(name) {
@@ -144,23 +144,23 @@ export function openSeries(name) {
 }
 
 /**
- * Says whose clock times without an offset are of.
- * @param {string} timeZone IANA name, or "" for one that never changes
+ * Sets the time zone of times without an offset.
+ * @param {string} timeZone IANA name, or "" for a constant offset
  */
-export function clockOf(timeZone) {
+export function setTimeZone(timeZone) {
   table.value = { ...table.value, timeZone };
 }
 
 /**
- * Says what times begin with that may begin with either.
+ * Sets the order of day and month, if both orders fit.
  * @param {"dmy" | "mdy"} order
  */
-export function orderBy(order) {
+export function setDateOrder(order) {
   table.value = { ...table.value, order, ambiguous: false };
 }
 
 /**
- * Writes a cell of the table.
+ * Changes a cell of the table.
  * @param {number} row
  * @param {number} column of the table
  * @param {string} text

@@ -1,10 +1,10 @@
-/** An answer as files: CSV, JSON, and a picture of the charts. */
+/** An answer as files: CSV, JSON and a picture of the charts. */
 
 import { colour } from "./theme.js";
 import { isoOf } from "./time.js";
 
 /**
- * The forecast as a CSV: a row a step; channels, their quantiles as `<channel>_q<level>`.
+ * The forecast as a CSV: one row for each step; quantiles are columns `<channel>_q<level>`.
  * @param {object} answer of `POST /forecast`
  * @param {string[]} targets
  * @param {import("./panels.js").Panels} panels

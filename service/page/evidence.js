@@ -1,8 +1,8 @@
-/** What a stage of attention looked at, by the form of its evidence, as one map to draw. */
+/** Attention of a stage, of any form, as a matrix for a heatmap. */
 
 /**
  * @typedef {number|string|{start: number|string, end: number|string}|null} Label
- * @typedef {object} Stage As an answer has it.
+ * @typedef {object} Stage A stage of an answer's attention.
  * @property {string} name
  * @property {string} kind
  * @property {'dense'|'circulant'|'sparse'|'none'} form
@@ -19,17 +19,17 @@
  */
 /**
  * @typedef {object} Matrix Weights of one channel and head.
- * @property {Label[]} rows What looks, without padding.
- * @property {Label[]} columns What is looked at, without padding.
+ * @property {Label[]} rows Queries, without padding.
+ * @property {Label[]} columns Keys, without padding.
  * @property {Float64Array} values Row by row.
  * @property {number} largest
- * @property {number} elsewhere Mean share of a row that positions have which stand for nothing.
+ * @property {number} elsewhere Mean weight of a row on padding.
  */
 
 /**
- * The weights of one channel and one head; of a sparse map 0 where nothing was kept.
+ * The weights of one channel and one head; a sparse map has 0 at keys that were not kept.
  * @param {Stage} stage
- * @param {{channel?: number, head?: number}} [choice] Places on these axes, if there are any.
+ * @param {{channel?: number, head?: number}} [choice] Indices on these axes, if they exist.
  * @returns {Matrix}
  */
 export function matrixOf(stage, { channel = 0, head = 0 } = {}) {
@@ -67,23 +67,23 @@ function unpadded(labels) {
 }
 
 /**
- * What the positions of an axis are.
+ * Kind of an axis's positions.
  * @param {Label[]} labels
  * @param {string[]} channels Names of the channels.
- * @returns {'patches'|'channels'|'steps'|'positions'} Positions have numbers alone.
+ * @returns {'patches'|'channels'|'steps'|'positions'} Positions have only numbers.
  */
 export function axisOf(labels, channels) {
   const [first] = labels;
   if (first !== null && typeof first === "object") return "patches";
   if (typeof first === "string") return channels.includes(first) ? "channels" : "steps";
-  // History is before 0, the first forecast step.
+  // Step 0 is the first forecast step.
   return first < 0 ? "steps" : "positions";
 }
 
 /**
- * Where positions are in a series: the rows of the history, and after them the forecast's steps.
- * @param {number} rows Of the history.
- * @param {string[]} times Of the history's rows and the forecast's steps; empty without any.
+ * Maps positions to rows of a series: the history's rows, then the forecast's steps.
+ * @param {number} rows Rows of the history.
+ * @param {string[]} times Times of the history's rows and the forecast's steps; empty without times.
  * @param {(time: string) => number} secondsOf Reads a time.
  * @returns {(label: Label) => [number, number]|null} First and last row of a position, if any.
  */
@@ -99,14 +99,14 @@ export function placing(rows, times, secondsOf) {
 }
 
 /**
- * What a row looked at, for marks in a chart: weights of rows of the series, relative to the
- * largest; that of a patch is shared by its steps.
+ * Marks of a chart for the weights of one query: weights of rows of the series, relative to the
+ * largest. Steps of a patch share its weight equally.
  * @param {Matrix} matrix
  * @param {number} row
  * @param {ReturnType<typeof placing>} placeOf
  * @returns {[from: number, to: number, weight: number][]} first and last row
  */
-export function lookedAt(matrix, row, placeOf) {
+export function marksOf(matrix, row, placeOf) {
   const shares = new Map();
   matrix.columns.forEach((label, column) => {
     const [from, to] = placeOf(label) ?? [0, -1];
@@ -125,14 +125,14 @@ export function lookedAt(matrix, row, placeOf) {
   return marks;
 }
 
-// What is fainter is not seen.
+// Fainter marks are invisible.
 const LEAST = 0.02;
 
 /**
- * The largest weights, the largest first; of equal ones the earlier row.
+ * The largest weights in descending order; equal ones in order of rows.
  * @param {Matrix} matrix
  * @param {number} count
- * @param {number} [from] the first row that counts
+ * @param {number} [from] the first row to include
  * @returns {{row: number, column: number, weight: number}[]}
  */
 export function strongest({ values, columns }, count, from = 0) {
@@ -152,7 +152,7 @@ export function strongest({ values, columns }, count, from = 0) {
 }
 
 /**
- * How much each column gets on average over the rows.
+ * Mean weight of each column over the rows.
  * @param {Matrix} matrix
  */
 export function received({ values, rows, columns }) {
@@ -164,9 +164,9 @@ export function received({ values, rows, columns }) {
 }
 
 /**
- * A map of at most so many cells a side, each the largest of those that it stands for.
+ * A map with at most `most` rows and columns; each cell is the largest of its cells.
  * @param {Matrix} matrix
- * @param {number} most Rows and columns.
+ * @param {number} most Limit of rows and of columns.
  * @returns {{values: Float64Array, rows: number, columns: number}}
  */
 export function pooled({ values, rows, columns }, most) {
@@ -183,13 +183,13 @@ export function pooled({ values, rows, columns }, most) {
 }
 
 /**
- * The lags of a circulant map, those of the largest weight first.
+ * The lags of a circulant map, in descending order of weight.
  * @param {Stage} stage
  * @param {ReturnType<typeof placing>} placeOf
  * @returns {{stride: number, offset: number, lags: {lag: number, steps: number, around: number,
- *   weight: number, correlation: number}[]}} steps from a position to the next, and from the first
- *   key to the first query; `around` counts a lag the other way round the ring of positions, or,
- *   where the offset is not 0, how many steps back in time it reads
+ *   weight: number, correlation: number}[]}} `stride`: steps from a position to the next. `offset`:
+ *   steps from the first key to the first query. `around`: steps of a lag in the other direction
+ *   around the ring of positions, or, if the offset is not 0, how many steps back in time it reads
  */
 export function lagsOf(stage, placeOf) {
   const ring = stage.query.length;

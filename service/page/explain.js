@@ -1,4 +1,4 @@
-/** Asking a model what it looked at. */
+/** Requests of a model's attention. */
 
 import { ApiError, get, post } from "./api.js";
 import { requestOf } from "./request.js";
@@ -6,13 +6,13 @@ import { requestOf } from "./request.js";
 /**
  * @typedef {object} Explained
  * @property {object} content the forecast, with `attention`
- * @property {number | null} head that was answered; null is the mean of all
- * @property {"" | "stages" | "heads"} left what had to be left out: other stages, or other heads too
+ * @property {number | null} head the head of the answer; null is the mean of all
+ * @property {"" | "stages" | "heads"} omitted other stages, or other heads too, if they are too large
  */
 
 /**
- * Asks for the attention of a source's forecast: of all stages, or, where the server would not
- * answer so much, of one, or of one head of it.
+ * Requests the attention of a source's forecast: of all stages or, if that is over the server's
+ * limit, of one stage, or of one head of it.
  * @param {import("./store.js").Source} source
  * @param {object} card
  * @param {object} options as in the store
@@ -23,27 +23,27 @@ import { requestOf } from "./request.js";
 export async function explain(source, card, options, { stage, head }) {
   const request = requestOf(source, card, { ...options, level: null });
   const one = { stages: [stage ?? card.attention[0]] };
-  const tries = [{ ...(stage ? one : {}), head, left: "" }];
-  if (!stage) tries.push({ ...one, head, left: "stages" });
-  if (head === null) tries.push({ ...one, head: 0, left: "heads" });
+  const tries = [{ ...(stage ? one : {}), head, omitted: "" }];
+  if (!stage) tries.push({ ...one, head, omitted: "stages" });
+  if (head === null) tries.push({ ...one, head: 0, omitted: "heads" });
   for (;;) {
-    const { head: asked, left, ...stages } = tries.shift();
-    const attention = { heads: asked === null ? "mean" : [asked], ...stages };
-    // Attention is that of the first pass.
+    const { head: requested, omitted, ...stages } = tries.shift();
+    const attention = { heads: requested === null ? "mean" : [requested], ...stages };
+    // Only the first pass has attention.
     const sent = { ...request.options, horizon: card.horizon, attention };
     try {
       const body = await post("/forecast", { ...request, options: sent });
-      return { content: body.outputs[0].content[0], head: asked, left };
+      return { content: body.outputs[0].content[0], head: requested, omitted };
     } catch (error) {
-      // Too much, or no stage has a map.
-      const less = error instanceof ApiError && error.param?.startsWith("options.attention");
-      if (!less || !tries.length) throw error;
+      // Over the limit, or a stage without a map.
+      const isRefused = error instanceof ApiError && error.param?.startsWith("options.attention");
+      if (!isRefused || !tries.length) throw error;
     }
   }
 }
 
 /**
- * How many heads each stage has whose map is one of heads.
+ * Number of heads of each stage whose map has heads.
  * @param {object} card
  * @returns {Promise<Record<string, number>>} by the stage's name
  */
@@ -57,14 +57,13 @@ export async function headsOf(card) {
 }
 
 /**
- * The stage that says most of a forecast: one whose forecast steps look at history, each at steps
- * of its own.
+ * The stage to show first: one whose forecast steps attend to history, each with its own weights.
  * @param {import("./evidence.js").Stage[]} stages
  * @param {ReturnType<import("./evidence.js").placing>} placeOf
  * @param {number} rows of the history
  * @returns {import("./evidence.js").Stage | undefined}
  */
-export function telling(stages, placeOf, rows) {
+export function mainStage(stages, placeOf, rows) {
   const maps = stages.filter(({ form }) => form !== "none");
   const ahead = (label) => (placeOf(label)?.[0] ?? -1) >= rows;
   const behind = (label) => (placeOf(label)?.[0] ?? rows) < rows;

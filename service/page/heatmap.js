@@ -18,8 +18,8 @@ const MOST_CELLS = 1200;
  * @param {(row: number) => string} props.rowText short, for the axis
  * @param {(column: number) => string} props.columnText
  * @param {number | null} props.ahead the first row of the forecast, if there are rows before it
- * @param {string} props.summary for who does not see it
- * @param {{row: number, column: number} | null} props.at where the cursor is
+ * @param {string} props.summary description for screen readers
+ * @param {{row: number, column: number} | null} props.at cell of the cursor
  * @param {(at: {row: number, column: number} | null) => void} props.onMove
  */
 export function Heatmap({ matrix, titles, rowText, columnText, ahead, summary, at, onMove }) {
@@ -132,7 +132,7 @@ function label(context, area, { rows, columns }, titles, rowText, columnText) {
   context.fillText(`${titles[0]} ↓`, 2, area.y + area.height + 31);
 }
 
-/** Places that are evenly apart, no more than there is room for. */
+/** Evenly spaced indices, as many as there is room for. */
 function ticks(length, room) {
   const step = Math.ceil(length / Math.max(1, Math.floor(room)));
   return Array.from({ length: Math.ceil(length / step) }, (_, index) => index * step);
@@ -145,7 +145,7 @@ function clipped(context, text, room) {
   return `${kept}…`;
 }
 
-/** A line between what looks back from the history and from the forecast. */
+/** A line between queries of the history and of the forecast. */
 function divide(context, area, { rows }, ahead) {
   const y = Math.round(area.y + (ahead / rows.length) * area.height) + 0.5;
   context.strokeStyle = context.fillStyle = colour("--ink");
@@ -171,7 +171,7 @@ function cross(context, area, { rows, columns }, { row, column }) {
   context.strokeRect(x - 1, y - 1, w + 2, h + 2);
 }
 
-/** The cell under the pointer; null beside the map. */
+/** The cell under the pointer; null outside the map. */
 function cellAt(event, canvas, { rows, columns }, width, height) {
   const box = canvas.getBoundingClientRect();
   const area = frame(width, height);
@@ -192,7 +192,7 @@ const STEPS = {
   End: [0, Infinity],
 };
 
-/** Where a key takes the cursor; null away, undefined if the key is for others. */
+/** The cursor after a key: null hides it; undefined if the key has no meaning here. */
 function moved(key, at, { rows, columns }) {
   if (key === "Escape") return at ? null : undefined;
   const step = STEPS[key];
@@ -206,7 +206,7 @@ function moved(key, at, { rows, columns }) {
 }
 
 /**
- * What the colours of a map mean.
+ * Legend of a map's colours.
  * @param {{largest: string}} props the largest weight, in words
  */
 export function Scale({ largest }) {

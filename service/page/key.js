@@ -1,13 +1,13 @@
-/** The dialog that asks for an API key. */
+/** The dialog for the API key. */
 
 import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
-import { askBy } from "./api.js";
+import { setKeyPrompt } from "./api.js";
 import { key, readModels } from "./store.js";
 
 /**
- * @param {{open: import("@preact/signals").Signal<boolean>}} props `open` shows it
+ * @param {{open: import("@preact/signals").Signal<boolean>}} props `open` shows the dialog
  */
 export function KeyDialog({ open }) {
   const dialog = useRef(null);
@@ -16,8 +16,8 @@ export function KeyDialog({ open }) {
   const refused = useSignal(null);
 
   useEffect(() => {
-    askBy((used) => {
-      refused.value = used ? "The server refused this key." : "This server wants an API key.";
+    setKeyPrompt((used) => {
+      refused.value = used ? "The server refused this key." : "This server requires an API key.";
       open.value = true;
       return new Promise((resolve) => (settle.current = resolve));
     });
@@ -29,7 +29,7 @@ export function KeyDialog({ open }) {
   const done = (changed) => {
     open.value = false;
     refused.value = null;
-    // A key that is forgotten is not left in the field.
+    // The field must not keep a key that was removed.
     typed.current.value = key.value;
     const waiting = settle.current;
     settle.current = null;
@@ -54,9 +54,9 @@ export function KeyDialog({ open }) {
         Key
         <input ref=${typed} type="password" autocomplete="off" required defaultValue=${key.value} />
       </label>
-      <p class="hint">It is kept in this tab alone, and forgotten when the tab is closed.</p>
+      <p class="hint">This tab keeps the key until you close the tab.</p>
       <div class="row">
-        <button type="submit">Use it</button>
+        <button type="submit">Use key</button>
         <button type="button" class="quiet" onClick=${() => dialog.current.close("")}>Cancel</button>
         ${key.value &&
         html`<button
@@ -67,7 +67,7 @@ export function KeyDialog({ open }) {
             dialog.current.close("");
           }}
         >
-          Forget it
+          Forget key
         </button>`}
       </div>
     </form>

@@ -7,8 +7,8 @@ import { useWidth } from "./width.js";
 
 const HEIGHT = 180;
 const MARGIN = { top: 22, bottom: 22, side: 8 };
-const NAMED = 3;
-// What weighs less, as a share of the largest, is not named.
+const MOST_LABELS = 3;
+// Smaller weights, relative to the largest, have no label.
 const LEAST = 0.05;
 
 /**
@@ -20,35 +20,35 @@ const LEAST = 0.05;
 export function Lags({ found, correlation, frequency }) {
   const [element, width] = useWidth();
   const { lags, stride, offset } = found;
-  // That a step looks at itself says nothing of periods.
+  // Lag 0, a step that attends to itself, is not a period.
   const strongest = lags.find(({ lag }) => lag !== 0) ?? lags[0];
   const itself = lags.find(({ lag }) => lag === 0 && strongest.lag !== 0);
-  // Between axes that begin at different times a lag is no stretch of time.
+  // Lags are not durations if queries and keys begin at different times.
   const calendar = offset ? null : frequency;
   const back = offset ? `, ${backWords(strongest.around, frequency)},` : ",";
-  const said = `Strongest lag: ${inWords(strongest.steps, calendar)}${back} with ${percent(strongest.weight)} of the weight.${itself ? ` ${percent(itself.weight)} stays at the same step.` : ""}`;
+  const summary = `Strongest lag: ${inWords(strongest.steps, calendar)}${back} with ${percent(strongest.weight)} of the weight.${itself ? ` ${percent(itself.weight)} is at lag 0.` : ""}`;
   return html`<div class="stack">
-    <p class="said">${said}</p>
+    <p class="summary">${summary}</p>
     <div ref=${element} class="lags">
       ${
         width > 0 &&
-        html`<${Curve} ...${{ lags, correlation, stride, width, said }} frequency=${calendar} />`
+        html`<${Curve} ...${{ lags, correlation, stride, width, summary }} frequency=${calendar} />`
       }
     </div>
     <p class="hint">
-      The line is the correlation at every lag; bars are the lags that the model chose. Lags go
-      round a ring of ${correlation.length} positions: a long one is a short one the other way.
-      ${offset > 0 && ` What looks begins ${counted(offset, "step")} after what it looks at.`}
+      The line is the correlation at every lag; bars are the lags that the model chose. Lags are
+      circular over ${correlation.length} positions: a long lag is a short one in the other direction.
+      ${offset > 0 && ` Queries begin ${counted(offset, "step")} after keys.`}
     </p>
     <${Table} ...${{ lags, offset, calendar, frequency }} />
   </div>`;
 }
 
-/** Where a lag reads between axes that begin at different times. */
+/** The step that a lag reads if queries and keys begin at different times. */
 const backWords = (steps, frequency) =>
   `${inWords(steps, frequency)} ${steps < 0 ? "ahead" : "back"}`;
 
-function Curve({ lags, correlation, stride, frequency, width, said }) {
+function Curve({ lags, correlation, stride, frequency, width, summary }) {
   const [low, high] = [Math.min(0, ...correlation), Math.max(...correlation, 1e-12)];
   const last = Math.max(1, correlation.length - 1);
   const x = (lag) => MARGIN.side + (lag / last) * (width - 2 * MARGIN.side);
@@ -61,9 +61,9 @@ function Curve({ lags, correlation, stride, frequency, width, said }) {
     width=${width}
     height=${HEIGHT}
     role="img"
-    aria-label=${`Correlation at ${correlation.length} lags. ${said}`}
+    aria-label=${`Correlation at ${correlation.length} lags. ${summary}`}
   >
-    ${marksOf(correlation.length, stride, frequency, width).map(
+    ${ticksOf(correlation.length, stride, frequency, width).map(
       (lag) =>
         html`<g class="tick">
           <line x1=${x(lag)} x2=${x(lag)} y1=${MARGIN.top} y2=${HEIGHT - MARGIN.bottom} />
@@ -85,7 +85,7 @@ function Curve({ lags, correlation, stride, frequency, width, said }) {
         />`,
     )}
     <polyline class="curve" points=${points.join(" ")} />
-    ${namedOf(lags, x).map(
+    ${labelledOf(lags, x).map(
       ({ lag, steps, weight }) =>
         html`<text
           class="name"
@@ -99,8 +99,8 @@ function Curve({ lags, correlation, stride, frequency, width, said }) {
   </svg>`;
 }
 
-/** Lags at whole cycles, as many as there is room to name. */
-function marksOf(length, stride, frequency, width) {
+/** Lags at whole cycles, as many as there is room to label. */
+function ticksOf(length, stride, frequency, width) {
   const cycle = Math.max(1, cycleOf(frequency) / stride);
   const base = cycle < length ? cycle : 1;
   const step = Math.ceil(length / base / Math.max(1, Math.floor(width / 80))) * base;
@@ -109,12 +109,12 @@ function marksOf(length, stride, frequency, width) {
   );
 }
 
-/** The first few that are far enough from each other to have their names beside them. */
-function namedOf(lags, x) {
+/** The largest lags that are far enough apart for labels. */
+function labelledOf(lags, x) {
   const found = [];
   for (const one of lags.filter(({ weight }) => weight >= LEAST * lags[0].weight)) {
     if (found.every(({ lag }) => Math.abs(x(lag) - x(one.lag)) > 90)) found.push(one);
-    if (found.length === NAMED) break;
+    if (found.length === MOST_LABELS) break;
   }
   return found;
 }
@@ -132,7 +132,7 @@ function Table({ lags, offset, calendar, frequency }) {
           <th scope="col">Weight</th>
           <td></td>
           <th scope="col">Correlation</th>
-          <th scope="col">${offset ? "Reads" : "The other way round"}</th>
+          <th scope="col">${offset ? "Reads" : "In the other direction"}</th>
         </tr>
       </thead>
       <tbody>

@@ -1,4 +1,4 @@
-/** What a server does at the moment: a few numbers, and how they went over the last minutes. */
+/** Rates and latency of the server now, with their course over the last minutes. */
 
 import { useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
@@ -11,16 +11,16 @@ import { counted, percent } from "./words.js";
 const SECONDS = 2;
 // Five minutes.
 const KEPT = 150;
-// What happens now is what happened within the last ten seconds.
+// Current rates are those of the last ten seconds.
 const RECENT = 6;
 const [WIDTH, HEIGHT] = [160, 36];
 const NO_METRICS =
-  "This port has no /metrics: FORETELL_OPERATIONS_PORT gives them one of their own. What is shown " +
-  "comes from /v2/models/stats, which has means, and neither queues nor quantiles.";
+  "This port has no /metrics: FORETELL_OPERATIONS_PORT moves them to another port. These numbers " +
+  "come from /v2/models/stats, which has means but no queues and quantiles.";
 
-/** Reads the server's counters while it is shown. */
+/** Reads the server's counters while the view is open. */
 export function Live() {
-  const [readings, changes, trouble] = [useSignal([]), useSignal([]), useSignal(null)];
+  const [readings, changes, failure] = [useSignal([]), useSignal([]), useSignal(null)];
   const metrics = useRef(true);
   const latest = readings.value.at(-1);
   usePolling(async () => {
@@ -31,24 +31,24 @@ export function Live() {
         const change = between(readings.value[0], reading);
         changes.value = [...changes.value, change].slice(-KEPT);
       }
-      trouble.value = null;
+      failure.value = null;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      trouble.value = error;
+      failure.value = error;
     }
   }, SECONDS);
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Live</h2>
-      <p class="hint">every ${SECONDS} seconds, while this is open</p>
+      <p class="hint">every ${SECONDS} seconds while this view is open</p>
     </div>
-    ${trouble.value && html`<p class="trouble" role="alert">${trouble.value.message}</p>`}
+    ${failure.value && html`<p class="error" role="alert">${failure.value.message}</p>`}
     ${latest && !latest.detailed && html`<p class="note">${NO_METRICS}</p>`}
     ${latest && html`<${Numbers} changes=${changes.value} reading=${latest} />`}
   </section>`;
 }
 
-/** The metrics, or where there are none the statistics, from then on. */
+/** The metrics; if this port has none, the statistics from then on. */
 async function read(metrics) {
   const at = performance.now() / 1000;
   if (metrics.current) {
@@ -76,17 +76,17 @@ function Numbers({ changes, reading }) {
       : ["Latency, mean", (change) => change.latency.mean, milliseconds],
     detailed && ["Latency, p99", (change) => change.latency.p99, milliseconds],
     detailed
-      ? ["Batches filled", (change) => change.fill, percent]
-      : ["Windows of a batch", (change) => change.fill, short],
+      ? ["Batch fill", (change) => change.fill, percent]
+      : ["Windows per batch", (change) => change.fill, short],
     detailed && ["Windows waiting", (change) => change.queued, () => String(queued)],
-    detailed && ["Being answered", (change) => change.inFlight, () => String(inFlight)],
+    detailed && ["Requests in flight", (change) => change.inFlight, () => String(inFlight)],
   ].filter(Boolean);
   const totals = [
     counted(reading.requests, "request"),
     counted(reading.errors, "error"),
     ...Object.entries(loads).map(([outcome, number]) => `${counted(number, "model")} ${outcome}`),
   ];
-  if (memory) totals.push(`${short(memory / 2 ** 20)} MiB of memory now`);
+  if (memory) totals.push(`${short(memory / 2 ** 20)} MiB of memory`);
   return html`
     <dl class="tiles">
       ${tiles.map(([name, pick, text]) => {
@@ -100,7 +100,7 @@ function Numbers({ changes, reading }) {
     </dl>
     <${Stages} reading=${reading} now=${now} />
     <p class="hint">
-      ${`Since the server began: ${totals.join(", ")}. What this view asks is not counted.`}
+      ${`Since the server started: ${totals.join(", ")}. Requests of this view are not counted.`}
     </p>
   `;
 }
@@ -117,13 +117,13 @@ function Stages({ reading, now }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Latency by stage">
     <table>
       <caption>
-        Latency by stage: in the last ${(RECENT - 1) * SECONDS} seconds, and since the server began
+        Latency by stage: in the last ${(RECENT - 1) * SECONDS} seconds, and since the server started
       </caption>
       <thead>
         <tr>
           <th scope="col">Stage</th>
           ${columns.map(([title]) => html`<th scope="col">${title} now</th>`)}
-          ${columns.map(([title]) => html`<th scope="col">${title} in all</th>`)}
+          ${columns.map(([title]) => html`<th scope="col">${title} in total</th>`)}
         </tr>
       </thead>
       <tbody>
@@ -140,7 +140,7 @@ function Stages({ reading, now }) {
   </div>`;
 }
 
-/** Numbers over time without axes; null where nothing was measured. */
+/** A line without axes; null breaks it. */
 function Sparkline({ values, most }) {
   const top = Math.max(...values.map((value) => value ?? 0), 1e-9);
   const x = (place) => ((most - values.length + place) / (most - 1)) * WIDTH;

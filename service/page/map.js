@@ -1,10 +1,10 @@
-/** A stage's map with the history it is about: what a row looked at is marked there. */
+/** A stage's attention map, and the history with marks for the weights of one query. */
 
 import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import Chart from "./chart.js";
-import { lookedAt, matrixOf, received, strongest } from "./evidence.js";
+import { marksOf, matrixOf, received, strongest } from "./evidence.js";
 import { Heatmap, Scale } from "./heatmap.js";
 import { reader } from "./positions.js";
 import { secondsOf } from "./time.js";
@@ -14,8 +14,8 @@ const LISTED = 20;
 
 /**
  * @param {object} props
- * @param {import("./evidence.js").Stage} props.evidence of a form that has a map
- * @param {object} props.content the forecast that it is of
+ * @param {import("./evidence.js").Stage} props.evidence with a map
+ * @param {object} props.content the forecast
  * @param {object} props.card
  * @param {import("./store.js").Source} props.data
  * @param {{first: number, rows: number, times: string[], placeOf: ReturnType<import("./evidence.js").placing>}} props.places
@@ -37,22 +37,22 @@ export function AttentionMap({ evidence, content, card, data, places }) {
     () => matrix.rows.findIndex((label) => (query.place(label)?.[1] ?? -1) >= places.rows),
     [matrix],
   );
-  // At first where there is most to see of the forecast, or, where all rows are alike, of the last.
+  // At first the largest weight of the forecast's rows; a circulant map's rows are alike: the last.
   const from = evidence.form === "circulant" ? matrix.rows.length - 1 : ahead;
   const at = useSignal(strongest(matrix, 1, from)[0] ?? null);
   const names = namesOf(matrix, query, key, at.value) ?? [card.channels[channel.value]];
   return html`<section class="panel stack">
     <div class="row spread">
-      <h2>What each ${query.kind} looked at</h2>
+      <h2>Attention of each ${query.kind}</h2>
       ${
         query.kind !== "channel" &&
         html`<${Channel} of=${evidence.channels ?? card.channels} shown=${channel} />`
       }
     </div>
-    <p class="said">${summary}</p>
+    <p class="summary">${summary}</p>
     <${Heatmap}
       matrix=${matrix}
-      titles=${[`looking ${query.kind}`, `${key.kind} looked at`]}
+      titles=${[`query ${query.kind}`, `key ${key.kind}`]}
       rowText=${(row) => query.short(matrix.rows[row])}
       columnText=${(column) => key.short(matrix.columns[column])}
       summary=${summary}
@@ -93,26 +93,26 @@ function Channel({ of, shown }) {
   </label>`;
 }
 
-/** A sentence or two on the whole map. */
+/** A summary of the whole map. */
 function summaryOf(matrix, query, key) {
   const [top] = strongest(matrix, 1);
   if (!top) return "All weights are zero.";
   const means = received(matrix);
   const most = means.indexOf(Math.max(...means));
-  const said = [
-    `${counted(matrix.rows.length, `looking ${query.kind}`)}, ${counted(matrix.columns.length, key.kind)} looked at.`,
-    `The largest weight is ${percent(top.weight)}: ${query.long(matrix.rows[top.row])} looks at ${key.long(matrix.columns[top.column])}.`,
+  const sentences = [
+    `${counted(matrix.rows.length, `query ${query.kind}`)}, ${counted(matrix.columns.length, `key ${key.kind}`)}.`,
+    `The largest weight is ${percent(top.weight)}: ${query.long(matrix.rows[top.row])} attends to ${key.long(matrix.columns[top.column])}.`,
   ];
-  // Where all get about as much, there is no most.
+  // The largest mean says nothing if all means are about equal.
   if (means[most] * matrix.columns.length > 1.5) {
-    said.push(
-      `On average most, ${percent(means[most])}, goes to ${key.long(matrix.columns[most])}.`,
+    sentences.push(
+      `The largest mean weight is ${percent(means[most])}: ${key.long(matrix.columns[most])}.`,
     );
   }
   if (matrix.elsewhere > 0.005) {
-    said.push(`${percent(matrix.elsewhere)} goes to what stands for no ${key.kind}.`);
+    sentences.push(`${percent(matrix.elsewhere)} of the weight is on padding.`);
   }
-  return said.join(" ");
+  return sentences.join(" ");
 }
 
 function readout(matrix, query, key, at) {
@@ -121,25 +121,25 @@ function readout(matrix, query, key, at) {
   return `${query.long(matrix.rows[at.row])} → ${key.long(matrix.columns[at.column])}: ${percent(weight)}`;
 }
 
-/** Of a map of channels those at the cursor; null of others. */
+/** Channels at the cursor of a map of channels; null for other maps. */
 function namesOf(matrix, query, key, at) {
   if (query.kind !== "channel" || key.kind !== "channel") return null;
   return at ? [...new Set([matrix.rows[at.row], matrix.columns[at.column]])] : [];
 }
 
-/** A channel's history and forecast, with what the row at the cursor looked at. */
+/** A channel's history and forecast, with marks for the weights of the query at the cursor. */
 function History({ content, card, data, places, name, matrix, query, columns, row }) {
   const drawn = useMemo(() => linesOf(content, card, data, places, name), [content, name]);
   const { x } = drawn;
   const marks = useMemo(() => {
-    const found = row === null ? [] : lookedAt(matrix, row, columns.place);
-    // As wide as their steps.
+    const found = row === null ? [] : marksOf(matrix, row, columns.place);
+    // A mark is as wide as its steps.
     const half = (x[1] - x[0]) / 2;
     return found.map(([from, to, weight]) => [x[from] - half, x[to] + half, weight]);
   }, [matrix, row, x]);
   const lines = useMemo(() => {
-    const looking = row === null ? null : query.place(matrix.rows[row]);
-    return looking ? [{ x: x[looking[0]], label: "looks" }] : [];
+    const place = row === null ? null : query.place(matrix.rows[row]);
+    return place ? [{ x: x[place[0]], label: "query" }] : [];
   }, [matrix, row, x]);
   return html`<${Chart}
     ...${drawn}
@@ -149,8 +149,8 @@ function History({ content, card, data, places, name, matrix, query, columns, ro
     label=${`${name}, history and forecast`}
     summary=${
       marks.length
-        ? "What was looked at is marked, the darker the more."
-        : "Nothing in time is looked at."
+        ? "Keys are marked; darker means a larger weight."
+        : "Nothing is marked."
     }
   />`;
 }
@@ -169,7 +169,7 @@ function linesOf(content, card, data, { first, rows, times }, name) {
     time,
     series: [
       { label: name, values: [...past, ...nothing(ahead)], kind: "history" },
-      // From the last row that is known on, so that the line does not break.
+      // From the last known row on, so that the line does not break.
       {
         label: "forecast",
         values: [...nothing(past.slice(1)), past.at(-1), ...ahead],
@@ -190,8 +190,8 @@ function Table({ matrix, query, reading: key }) {
         </caption>
         <thead>
           <tr>
-            <th scope="col">Looking ${query.kind}</th>
-            <th scope="col">Looked at</th>
+            <th scope="col">Query ${query.kind}</th>
+            <th scope="col">Key</th>
             <th scope="col">Weight</th>
           </tr>
         </thead>

@@ -1,4 +1,4 @@
-/** Prometheus' text format, read; and what follows from its counters and histograms. */
+/** Parser of Prometheus' text format, and rates and quantiles of counters and histograms. */
 
 /** @typedef {{labels: Record<string, string>, value: number}} Sample */
 /** @typedef {[bound: number, count: number][]} Buckets Cumulative, by ascending upper bound. */
@@ -8,7 +8,7 @@ const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 const ESCAPED = { n: "\n", "\\": "\\", '"': '"' };
 
 /**
- * Read a scrape.
+ * Reads a scrape.
  * @param {string} text
  * @returns {Map<string, Sample[]>} Samples by name, `_bucket`, `_sum` and `_count` included.
  */
@@ -33,7 +33,7 @@ function numberOf(text) {
 }
 
 /**
- * The sum of the samples of a family whose labels pass a test; 0 if there are none.
+ * The sum of a family's samples whose labels pass a test; 0 without samples.
  * @param {Map<string, Sample[]>} metrics
  * @param {string} name
  * @param {(labels: Record<string, string>) => boolean} [fits]
@@ -67,7 +67,7 @@ export function histogram(metrics, name, fits = () => true) {
 }
 
 /**
- * What a histogram counted between two scrapes; all of the later one where counting began anew.
+ * Counts between two scrapes; the later scrape if the counters were reset.
  * @param {ReturnType<typeof histogram>} before
  * @param {ReturnType<typeof histogram>} after
  */
@@ -82,10 +82,10 @@ export function difference(before, after) {
 }
 
 /**
- * A quantile as Prometheus' `histogram_quantile` has it: on a line within its bucket.
+ * A quantile as of Prometheus' `histogram_quantile`: linear within its bucket.
  * @param {Buckets} buckets
  * @param {number} level Between 0 and 1.
- * @returns {number|null} Null of no values; the last finite bound where it lies beyond that.
+ * @returns {number|null} Null without values; at most the last finite bound.
  */
 export function quantile(buckets, level) {
   const count = buckets.at(-1)?.[1] ?? 0;

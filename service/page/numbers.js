@@ -1,4 +1,4 @@
-/** The numbers behind a chart, as a table that is made when it is opened. */
+/** The numbers of a chart as a table, which is made when the user opens it. */
 
 import { useState } from "preact/hooks";
 import { html } from "htm/preact";
@@ -6,11 +6,11 @@ import { digits } from "./words.js";
 
 /**
  * @param {object} props
- * @param {string} props.of what the chart shows
+ * @param {string} props.of title of the chart
  * @param {() => {first: string, rows: string[],
- *   columns: {label: string, values: (number | null)[]}[]}} props.made what rows are, their names,
- *   and columns with a value for each
- * @param {number} [props.range] of the values, which says how many digits they have
+ *   columns: {label: string, values: (number | null)[]}[]}} props.made heading of the first column,
+ *   names of the rows, and columns with a value for each row
+ * @param {number} [props.range] of the values, which decides their number of digits
  */
 export function Numbers({ of, made, range }) {
   const [open, setOpen] = useState(false);

@@ -1,4 +1,4 @@
-/** The forecasts of several models over one history. */
+/** Forecasts of several models in the same charts. */
 
 import { useMemo, useState } from "preact/hooks";
 import { html } from "htm/preact";
@@ -11,17 +11,17 @@ import { options } from "./store.js";
 import { readTime, secondsOf, timeWords } from "./time.js";
 import { counted, digits } from "./words.js";
 
-// Told apart without colours, too.
+// Lines differ without colours, too.
 const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3], [14, 4]];
 
 /**
- * The line of a model in charts.
+ * The line style of a model.
  * @param {number} place among the models
  */
 export const lineOf = (place) => ({ colour: `--model-${place}`, dash: DASHES[place], width: 1.75 });
 
 /**
- * A line as in charts, beside its name.
+ * A sample of a model's line, for legends.
  * @param {{place?: number, dash?: number[]}} props place among the models, or a baseline's dashes
  */
 export function Swatch({ place, dash = DASHES[place] }) {
@@ -39,7 +39,7 @@ export function Swatch({ place, dash = DASHES[place] }) {
  * @param {object} props
  * @param {{name: string, place: number, card: object}[]} props.lines the models
  * @param {import("./store.js").Source} props.data
- * @param {number} props.horizon that all of them can forecast
+ * @param {number} props.horizon that all models can forecast
  */
 export function Overlay({ lines, data, horizon }) {
   const { missing, holdBack } = options.value;
@@ -61,21 +61,21 @@ export function Overlay({ lines, data, horizon }) {
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Forecasts of ${counted(horizon, "step")}</h2>
-      <p class="hint">${count < lines.length ? "Asking …" : ""}</p>
+      <p class="hint">${count < lines.length ? "Loading …" : ""}</p>
     </div>
     ${lines.map(
       ({ name, card }) =>
         answers[name]?.error &&
-        html`<${Failure}
+        html`<${ModelError}
           name=${name}
-          said=${inPlace(answers[name].error, data, card, windowOf(data, card, how).first)}
+          message=${inPlace(answers[name].error, data, card, windowOf(data, card, how).first)}
         />`,
     )}
     <div
       class="panels"
       role="group"
       tabindex="0"
-      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 shows all"
+      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 resets"
       onKeyDown=${(event) => press(event, group)}
       onMouseLeave=${() => {
         group.at.value = null;
@@ -104,19 +104,19 @@ function press(event, group) {
   event.preventDefault();
 }
 
-/** A channel's chart, what it has at the cursor, and its numbers. */
+/** A channel's chart, its values at the cursor, and its numbers. */
 function Picture({ picture, group }) {
   const { label, x, time, series, from, frequency } = picture;
   const when = (place) => (time ? timeWords(x[place], frequency) : `step ${place - from + 1}`);
   const place = group.at.value === null ? -1 : x.indexOf(group.at.value);
   const known = series.filter(({ values }) => (values[place] ?? null) !== null);
-  const said = known.map(({ label: name, values }) => `${name} ${digits(values[place])}`);
+  const texts = known.map(({ label: name, values }) => `${name} ${digits(values[place])}`);
   const ahead = x.slice(from).map((_, step) => from + step);
   const columns = series.filter(({ label: name }) => name !== "history");
   return html`<figure>
     <figcaption>
       <h3>${label}</h3>
-      <span class="hint">${place >= 0 && `${when(place)}: ${said.join(", ")}`}</span>
+      <span class="hint">${place >= 0 && `${when(place)}: ${texts.join(", ")}`}</span>
     </figcaption>
     <${Chart} ...${picture} group=${group} height=${180} />
     <${Numbers}
@@ -134,12 +134,12 @@ function Picture({ picture, group }) {
 }
 
 /**
- * What a model refused.
- * @param {{name: string, said: string}} props
+ * A model's error.
+ * @param {{name: string, message: string}} props
  */
-export const Failure = ({ name, said }) =>
-  html`<p class="trouble" role="alert">
-    ${name}: ${said}. <a href="#/forecast">Fix the data</a>
+export const ModelError = ({ name, message }) =>
+  html`<p class="error" role="alert">
+    ${name}: ${message}. <a href="#/forecast">Fix the data</a>
   </p>`;
 
 /** The props of a channel's chart. */
@@ -163,7 +163,7 @@ function pictureOf(channel, lines, answers, data, { horizon, holdBack }) {
     const values = Array.from({ length: horizon }, (_, step) => known[step]?.[target] ?? null);
     series.push({ label: "actual", values: [null, ...before, ...values], kind: "actual" });
   }
-  const said = [];
+  const ranges = [];
   for (const line of lines) {
     const at = line.card.targets.indexOf(channel);
     if (at < 0) continue;
@@ -176,7 +176,7 @@ function pictureOf(channel, lines, answers, data, { horizon, holdBack }) {
     });
     const range = Math.max(...values) - Math.min(...values);
     const ends = [Math.min(...values), Math.max(...values)].map((value) => digits(value, range));
-    said.push(`${line.name} ${ends.join(" to ")}`);
+    ranges.push(`${line.name} ${ends.join(" to ")}`);
   }
   return {
     x: time ? secondsOf(times) : [...past, ...Array(horizon)].map((_, step) => step - past.length),
@@ -185,6 +185,6 @@ function pictureOf(channel, lines, answers, data, { horizon, holdBack }) {
     from: past.length,
     frequency: card.frequency,
     label: channel,
-    summary: `forecasts of ${counted(horizon, "step")}: ${said.join("; ")}.`,
+    summary: `forecasts of ${counted(horizon, "step")}: ${ranges.join("; ")}.`,
   };
 }

@@ -1,36 +1,36 @@
-/** What a forecast is, channel by channel: what charts draw, tables list and summaries say. */
+/** A forecast by channel: the content of charts, tables and summaries. */
 
 import { actualOf, windowOf } from "./request.js";
 import { later, readTime, secondsOf, stepOf } from "./time.js";
 import { digits, percent, stretch } from "./words.js";
 
-/** Rows of history that charts have, beyond those that the model reads. */
+/** Rows of history in charts, if the context is shorter. */
 const HISTORY = 1000;
-/** Points of more steps would be a bar. */
+/** Points of more steps would merge into a line. */
 const DOTTED = 60;
 
 /**
  * @typedef {object} Panel
  * @property {string} channel
- * @property {(number | null)[]} history one a row that is drawn
- * @property {(number | null)[]} forecast one a step, as the next three
- * @property {(number | null)[] | null} actual null where it is not known
- * @property {{share: number, low: number[], high: number[]}[]} intervals from the widest
+ * @property {(number | null)[]} history one for each row that is drawn
+ * @property {(number | null)[]} forecast one for each step, like the next three
+ * @property {(number | null)[] | null} actual null if unknown
+ * @property {{share: number, low: number[], high: number[]}[]} intervals the widest first
  * @property {string} summary
  *
  * @typedef {object} Panels
  * @property {number[]} x of the rows that are drawn and of the steps
  * @property {boolean} time whether x are seconds
- * @property {number} rows how many of x are history
- * @property {number | null} rolledFrom the first step that was forecast from forecasts
+ * @property {number} rows number of x that are history
+ * @property {number | null} rolledFrom the first step that was forecast from earlier forecasts
  * @property {string | null} frequency
- * @property {[number, number]} home the part that is shown at first
+ * @property {[number, number]} home range that is shown at first
  * @property {Panel[]} panels
  */
 
 /**
  * @param {object} answer of `POST /forecast`
- * @param {{source: import("./store.js").Source, card: object, options: object}} asked
+ * @param {{source: import("./store.js").Source, card: object, options: object}} requested
  * @returns {Panels}
  */
 export function panelsOf(answer, { source, card, options }) {
@@ -69,11 +69,11 @@ const column = (rows, target) =>
 function axisOf(source, card, forecast, first, end) {
   const steps = forecast.mean_forecast.length;
   if (!source.timestamps) {
-    // As the table of rows counts them.
+    // Row numbers as in the table of rows.
     return { x: Array.from({ length: end - first + steps }, (_, i) => first + i + 1), time: false };
   }
   const history = source.timestamps.slice(first, end);
-  // Rows before those that are read may have times that are none.
+  // Rows before the model's context may have invalid times.
   if (history.some((text) => readTime(text) === null)) {
     return axisOf({ ...source, timestamps: null }, card, forecast, first, end);
   }
@@ -88,7 +88,7 @@ function axisOf(source, card, forecast, first, end) {
   return ascending ? { x, time: true } : axisOf({ ...source, timestamps: null }, card, forecast, first, end);
 }
 
-/** The widest interval first, as it is drawn first. */
+/** The widest interval first, which is drawn first. */
 function intervalsOf(quantiles, target) {
   const levels = Object.keys(quantiles).sort((one, other) => one - other);
   return levels.slice(0, levels.length / 2).map((low, i) => ({
@@ -98,16 +98,16 @@ function intervalsOf(quantiles, target) {
   }));
 }
 
-/** The mean absolute error against what is known to have followed, and the share that was held. */
+/** Mean absolute error against the known values, and the number of them in each interval. */
 export function errorOf({ forecast, actual, intervals }) {
   const known = (actual ?? []).flatMap((value, i) => (value === null ? [] : [i]));
   if (!known.length) return null;
   const sum = known.reduce((total, i) => total + Math.abs(actual[i] - forecast[i]), 0);
-  const held = intervals.map(({ share, low, high }) => ({
+  const coverage = intervals.map(({ share, low, high }) => ({
     share,
-    held: known.filter((i) => actual[i] >= low[i] && actual[i] <= high[i]).length,
+    covered: known.filter((i) => actual[i] >= low[i] && actual[i] <= high[i]).length,
   }));
-  return { mae: sum / known.length, steps: known.length, held };
+  return { mae: sum / known.length, steps: known.length, coverage };
 }
 
 function summaryOf(panel, frequency) {

@@ -1,4 +1,4 @@
-/** Numbers of steps in the words of clocks and calendars. */
+/** Numbers of steps as durations in words. */
 
 import { stepOf } from "./time.js";
 import { counted } from "./words.js";
@@ -18,10 +18,10 @@ const BUSINESS_YEAR = 261;
 const CYCLES = { seconds: [60, 86_400, 604_800], business: [5], halves: [24], months: [12] };
 
 /**
- * How long so many steps take: `1 week`, `1 day 12 hours`, `52 weeks, about 1 year`.
+ * Duration of a number of steps: `1 week`, `1 day 12 hours`, `52 weeks, about 1 year`.
  * @param {number} steps
  * @param {string | null} frequency a pandas alias
- * @returns {string} empty where the frequency is not known
+ * @returns {string} empty if the frequency is unknown
  */
 export function period(steps, frequency) {
   const step = frequency ? stepOf(frequency) : null;
@@ -34,7 +34,7 @@ export function period(steps, frequency) {
 }
 
 /**
- * A number of steps and how long they take: `24 steps = 1 day`.
+ * A number of steps and their duration: `24 steps = 1 day`.
  * @param {number} steps
  * @param {string | null} frequency
  * @returns {string}
@@ -45,9 +45,9 @@ export function inWords(steps, frequency) {
 }
 
 /**
- * The steps of the shortest cycle that people know of: a day of hours, a week of days, a year.
+ * The steps of the shortest usual cycle: a day of hours, a week of days, a year of months.
  * @param {string | null} frequency
- * @returns {number} 1 where there is none
+ * @returns {number} 1 if there is none
  */
 export function cycleOf(frequency) {
   const step = frequency ? stepOf(frequency) : null;
@@ -70,9 +70,9 @@ function business(days) {
   return text + about(days / BUSINESS_YEAR);
 }
 
-/** Microseconds in the largest unit that they fill, and what is left in the one below. */
+/** Microseconds in the largest unit that they fill, and the rest in the next smaller one. */
 function clock(micros) {
-  // Weeks only where they leave nothing: 9 days are 9 days.
+  // Weeks only without a rest: 9 days are 9 days.
   const from = micros % CLOCK[0][1] === 0 ? 0 : 1;
   const first = CLOCK.findIndex(([, size], index) => index >= from && micros >= size);
   const [name, size] = CLOCK[first];
@@ -82,7 +82,7 @@ function clock(micros) {
   return counted(Math.floor(micros / size), name) + more + about(micros / 1e6 / YEAR_SECONDS);
 }
 
-/** Days and weeks never fill a year; what is within half a percent of years is near them. */
+/** Approximate years of days and weeks: those within half a percent of whole years. */
 function about(years) {
   const whole = Math.round(years);
   return whole > 0 && Math.abs(years - whole) <= 0.005 * whole

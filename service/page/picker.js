@@ -1,8 +1,8 @@
-/** Where the rows come from: the example, or a CSV that is dropped, picked or pasted. */
+/** Choice of the data: the example, or a CSV that the user drops, opens or pastes. */
 
 import { html } from "htm/preact";
-import { chosen, clockOf, openExample, openFile, openSeries, openText, table, unread } from "./data.js";
-import { matched } from "./csv.js";
+import { chosen, openExample, openFile, openSeries, openText, readError, setTimeZone, table } from "./data.js";
+import { columnsByName } from "./csv.js";
 import { model, source } from "./store.js";
 import { readTime, timeWords } from "./time.js";
 import { counted, frequencyWords, listed } from "./words.js";
@@ -20,8 +20,8 @@ export function Picker() {
   };
   return html`<section class="panel" aria-labelledby="data-title">
     <h2 id="data-title">Data</h2>
-    ${unread.value && html`<p class="trouble" role="alert">${unread.value}</p>`}
-    ${table.value && source.value && html`<${Read} />`}
+    ${readError.value && html`<p class="error" role="alert">${readError.value}</p>`}
+    ${table.value && source.value && html`<${Summary} />`}
     <div class="row">
       <button onClick=${openExample} disabled=${!model.value}>Example</button>
       <label class="button file">
@@ -29,22 +29,22 @@ export function Picker() {
         <input type="file" accept=".csv,.tsv,.txt,text/csv" class="quietly" onChange=${pick} />
       </label>
     </div>
-    <p class="hint drop">Or drop a file anywhere here.</p>
+    <p class="hint drop">Or drop a file anywhere on this view.</p>
     <details>
       <summary>Paste rows</summary>
       <form onSubmit=${paste} class="stack">
         <label>
-          Rows with a line of names
+          Rows below a line of column names
           <textarea name="text" class="code" rows="6" required spellcheck="false"></textarea>
         </label>
-        <div><button type="submit">Read them</button></div>
+        <div><button type="submit">Read rows</button></div>
       </form>
     </details>
   </section>`;
 }
 
-/** What was read of a table: rows, times, frequency, and which column is which channel. */
-function Read() {
+/** A summary of the table: rows, times, frequency, and the column of each channel. */
+function Summary() {
   const { name, example, long, comma } = table.value;
   const { timestamps, frequency, values } = source.value;
   return html`
@@ -56,7 +56,7 @@ function Read() {
     </p>
     ${long &&
     html`<div class="row match">
-      <label for="series">Series, of ${long.names.length}</label>
+      <label for="series">Series (${long.names.length})</label>
       <select id="series" value=${long.name} onChange=${(event) => openSeries(event.target.value)}>
         ${long.names.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>
@@ -71,18 +71,18 @@ function clock(text, frequency) {
   return time ? timeWords(time.wall, frequency) : text;
 }
 
-/** Whose clock the times are of, for data that go on over a change of it. */
+/** The time zone of the times, for data across daylight saving changes. */
 function Zone() {
   return html`<details open=${table.value.timeZone !== ""}>
     <summary>Time zone</summary>
     <div class="row match">
-      <label for="zone">Whose clock it is</label>
+      <label for="zone">Name, such as Europe/Berlin</label>
       <input
         id="zone"
         list="zones"
         placeholder="none"
         value=${table.value.timeZone}
-        onChange=${(event) => clockOf(event.target.value.trim())}
+        onChange=${(event) => setTimeZone(event.target.value.trim())}
       />
     </div>
     <datalist id="zones">
@@ -93,7 +93,7 @@ function Zone() {
 
 function Columns() {
   const { header, timeColumn } = table.value;
-  const byName = matched(header, model.value.channels);
+  const byName = columnsByName(header, model.value.channels);
   const place = (channel) => chosen.value[channel] ?? byName[channel];
   const choose = (channel, column) => (chosen.value = { ...chosen.value, [channel]: Number(column) });
   const odd = model.value.channels.filter((channel) => header[byName[channel]] !== channel);
@@ -101,7 +101,7 @@ function Columns() {
   if (!odd.length) return html`<p class="good">All ${counted(model.value.channels.length, "channel")} found by name.</p>`;
   return html`
     ${absent.length > 0 &&
-    html`<p class="bad">No column is named ${listed(absent)}: choose.</p>`}
+    html`<p class="bad">No column is named ${listed(absent)}: choose one.</p>`}
     ${odd.map(
       (channel, i) =>
         html`<div key=${channel} class="row match">

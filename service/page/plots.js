@@ -1,4 +1,4 @@
-/** The forecast: a panel a channel, with one cursor and one zoom for all, and their numbers. */
+/** The forecast: a chart and a table for each channel; all share cursor and zoom. */
 
 import { useLayoutEffect, useMemo } from "preact/hooks";
 import { effect } from "@preact/signals";
@@ -6,17 +6,17 @@ import { html } from "htm/preact";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
 import { Numbers } from "./numbers.js";
 import { drawn, errorOf, panelsOf } from "./panels.js";
-import { answer, asked, busy, options, set } from "./store.js";
+import { answer, busy, options, requested, set } from "./store.js";
 import { timeWords } from "./time.js";
 import { digits, percent } from "./words.js";
 
-/** More than these are switched on by hand. */
+/** Charts that are shown at first. */
 const AT_ONCE = 12;
-/** What the charts of all panels share. */
+/** Cursor and zoom of all charts. */
 export const group = linked();
 
 /**
- * The charts that are shown, for a picture of them.
+ * The visible charts and their legend, for a picture.
  * @returns {{charts: {name: string, canvas: HTMLCanvasElement}[], legend: string}}
  */
 export function pictures() {
@@ -24,21 +24,21 @@ export function pictures() {
     name: root.closest("figure").querySelector("h3").textContent,
     canvas: ctx.canvas,
   }));
-  const { intervals, actual } = panelsOf(answer.value, asked.value).panels[0];
+  const { intervals, actual } = panelsOf(answer.value, requested.value).panels[0];
   const parts = ["history", "forecast", ...intervals.map(({ share }) => `${percent(share)} interval`)];
   return { charts, legend: [...parts, ...(actual ? ["actual (dotted)"] : [])].join(" · ") };
 }
 
-/** Of the last answer: warnings, channels to switch, charts and tables. */
+/** The last answer: warnings, choice of channels, charts and tables. */
 export function Plots() {
   const made = answer.value;
-  const all = useMemo(() => panelsOf(made, asked.value), [made]);
+  const all = useMemo(() => panelsOf(made, requested.value), [made]);
   const names = all.panels.map(({ channel }) => channel);
   const shown = options.value.channelsShown ?? names.slice(0, AT_ONCE);
   const panels = all.panels.filter(({ channel }) => shown.includes(channel));
   group.home = all.home;
 
-  // After the frame in which the charts are drawn.
+  // Measure after the frame that draws the charts.
   useLayoutEffect(() => {
     requestAnimationFrame(() =>
       setTimeout(() => {
@@ -57,17 +57,17 @@ export function Plots() {
   };
   return html`<section class="panel" aria-labelledby="plots-title" aria-busy=${busy.value}>
     <div class="row spread">
-      <h2 id="plots-title">What is to come</h2>
+      <h2 id="plots-title">Forecast</h2>
       <${Tools} />
     </div>
     ${(made.warnings ?? [])
-      // The charts show where rolled steps begin.
+      // The charts show the first rolled step.
       .filter(({ type }) => type !== "rolled")
       .map(({ message }) => html`<p class="note">${sentence(message)}</p>`)}
     ${forecast.ill_conditioned &&
     html`<p class="note">
-      Rounding may decide what the model looks at in this history: another machine may forecast
-      otherwise.
+      Rounding may decide what the model selects in this history: another machine may return another
+      forecast.
     </p>`}
     ${names.length > 1 && html`<${Chips} names=${names} shown=${shown} />`}
     <${Legend} all=${all} />
@@ -75,7 +75,7 @@ export function Plots() {
       class=${`plots ${panels.length === 1 ? "one" : ""}`}
       role="group"
       tabindex="0"
-      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 shows all as at first"
+      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 resets"
       onKeyDown=${press}
       onMouseLeave=${() => (group.at.value = null)}
     >
@@ -84,14 +84,14 @@ export function Plots() {
           html`<${Plot} key=${panel.channel} all=${all} panel=${panel} one=${panels.length === 1} />`,
       )}
     </div>
-    <${Spoken} all=${all} panels=${panels} />
+    <${Announcement} all=${all} panels=${panels} />
   </section>`;
 }
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 const reset = () => (group.zoom.value = null);
-// Other data are elsewhere in time.
+// Other data have other times.
 effect(() => {
   if (answer.value === null) reset();
 });
@@ -112,7 +112,7 @@ function Tools() {
     ["Zoom in", "+", () => zoomBy(group, 0.6)],
     ["Zoom out", "−", () => zoomBy(group, 1 / 0.6)],
   ];
-  return html`<div class="row toolbar" role="group" aria-label="What the charts show">
+  return html`<div class="row toolbar" role="group" aria-label="Range of the charts">
     ${buttons.map(
       ([name, sign, act]) =>
         html`<button class="quiet" aria-label=${name} title=${name} onClick=${act}>${sign}</button>`,
@@ -125,7 +125,7 @@ function Chips({ names, shown }) {
   const show = (wanted) => set({ channelsShown: names.filter((name) => wanted.includes(name)) });
   const toggle = (name) =>
     show(shown.includes(name) ? shown.filter((one) => one !== name) : [...shown, name]);
-  // With very many, those that are off are in a list.
+  // If there are very many channels, a list has those that are off.
   const many = names.length > 2 * AT_ONCE;
   return html`<div class="row chips" role="group" aria-label="Channels">
     ${(many ? shown : names).map(
@@ -142,7 +142,7 @@ function Chips({ names, shown }) {
     )}
     ${many
       ? html`<select aria-label="Add a channel" onChange=${(event) => toggle(event.target.value)}>
-          <option value="">Add one of ${names.length}</option>
+          <option value="">Add a channel (${names.length})</option>
           ${names
             .filter((name) => !shown.includes(name))
             .map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
@@ -169,7 +169,7 @@ function Plot({ all, panel, one }) {
   const lines = useMemo(() => {
     const start = { x: all.x[all.rows - 1], label: "" };
     if (all.rolledFrom === null) return [start];
-    return [start, { x: all.x[all.rows + all.rolledFrom], label: "from forecasts" }];
+    return [start, { x: all.x[all.rows + all.rolledFrom], label: "from earlier forecasts" }];
   }, [all]);
   const error = errorOf(panel);
   return html`<figure>
@@ -194,16 +194,16 @@ function Plot({ all, panel, one }) {
 
 const rangeOf = ({ forecast }) => Math.max(...forecast) - Math.min(...forecast);
 
-/** What a panel has at a place of the x axis, in words. */
+/** A panel's values at an index of the x axis, in words. */
 function valuesAt(all, panel, place) {
   const step = place - all.rows;
   const text = (value) => digits(value, rangeOf(panel));
   if (step < 0) return text(panel.history[place]);
   const [widest] = panel.intervals;
-  const held = widest ? ` [${text(widest.low[step])}, ${text(widest.high[step])}]` : "";
+  const interval = widest ? ` [${text(widest.low[step])}, ${text(widest.high[step])}]` : "";
   const actual = panel.actual?.[step];
   const known = actual === null || actual === undefined ? "" : `, actual ${text(actual)}`;
-  return `forecast ${text(panel.forecast[step])}${held}${known}`;
+  return `forecast ${text(panel.forecast[step])}${interval}${known}`;
 }
 
 const whenOf = (all, place) =>
@@ -217,27 +217,27 @@ function Readout({ all, panel, error }) {
     </span>`;
   }
   if (!error) return null;
-  const [widest] = error.held;
+  const [widest] = error.coverage;
   return html`<span class="readout muted">
     <abbr title="mean absolute error">MAE</abbr> ${digits(error.mae)}${widest &&
-    ` · ${widest.held} of ${error.steps} in ${percent(widest.share)}`}
+    ` · ${widest.covered} of ${error.steps} in ${percent(widest.share)}`}
   </span>`;
 }
 
-/** What keys moved the cursor to, for those who hear it. */
-function Spoken({ all, panels }) {
+/** The values at the cursor, for screen readers. */
+function Announcement({ all, panels }) {
   const place = group.at.value === null ? -1 : all.x.indexOf(group.at.value);
-  const said =
+  const text =
     place < 0
       ? ""
       : `${whenOf(all, place)}: ${panels
           .slice(0, 3)
           .map((panel) => `${panel.channel} ${valuesAt(all, panel, place)}`)
           .join("; ")}`;
-  return html`<p class="quietly" aria-live="polite">${said}</p>`;
+  return html`<p class="quietly" aria-live="polite">${text}</p>`;
 }
 
-/** What is behind a panel's chart. */
+/** The numbers of a panel's chart. */
 function tableOf(all, { forecast, intervals, actual }) {
   const ends = intervals.flatMap(({ share, low, high }) => [
     { label: `${percent(share)} from`, values: low },

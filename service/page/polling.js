@@ -1,12 +1,12 @@
-/** Asking again and again, while somebody looks. */
+/** Polling while a view is visible. */
 
 import { useEffect } from "preact/hooks";
 
 /**
- * Runs an action at once and then every so often, each after the one before, while the view is
- * open and its tab is shown.
+ * Runs an action at once and then repeatedly, each after the one before, while the view is open
+ * and its tab is visible.
  * @param {() => Promise<void>} action
- * @param {number} seconds
+ * @param {number} seconds pause between actions
  */
 export function usePolling(action, seconds) {
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** Positions of an axis of attention in words. */
+/** Positions of an axis of attention, in words. */
 
 import { axisOf } from "./evidence.js";
 import { secondsOf, timeWords } from "./time.js";
@@ -6,17 +6,17 @@ import { secondsOf, timeWords } from "./time.js";
 const KINDS = { patches: "patch", channels: "channel", steps: "step", positions: "position" };
 
 /**
- * @typedef {object} Reader Says what positions of an axis are.
- * @property {string} kind of one, in words
+ * @typedef {object} Reader Describes positions of an axis.
+ * @property {string} kind of a position, in words
  * @property {(label: import("./evidence.js").Label) => string} long
- * @property {(label: import("./evidence.js").Label) => string} short for the axis of a picture
- * @property {ReturnType<import("./evidence.js").placing>} place where it is in time, if it is
+ * @property {(label: import("./evidence.js").Label) => string} short for the axis of a heatmap
+ * @property {ReturnType<import("./evidence.js").placing>} place first and last row, if it has any
  */
 
 /**
  * @param {import("./evidence.js").Label[]} labels of the axis
  * @param {object} about
- * @param {string[]} about.channels names of the model's
+ * @param {string[]} about.channels names of the model's channels
  * @param {string | null} about.frequency
  * @param {number} about.rows of the history
  * @param {ReturnType<import("./evidence.js").placing>} about.placeOf
@@ -33,7 +33,7 @@ export function reader(labels, { channels, frequency, rows, placeOf }) {
   const time = (label) => timeWords(secondsOf([label])[0], frequency);
   const count = (label) => (label < 0 ? `step −${-label}` : `forecast step ${label + 1}`);
   const point = (label) => (typeof label === "number" ? count(label) : time(label));
-  // Day and clock: the year is the same all along.
+  // Without the year, which is the same for all.
   const brief = (label) => (typeof label === "number" ? count(label) : shortened(time(label)));
   const ahead = (label) => {
     const step = (placeOf(label)?.[1] ?? -1) - rows;
@@ -51,5 +51,5 @@ export function reader(labels, { channels, frequency, rows, placeOf }) {
   };
 }
 
-/** A time without weekday and year where it has a day. */
+/** A time without weekday and year, if it has a day. */
 const shortened = (text) => text.replace(/^\w{3} \d{4}-(?=\d\d-\d\d)/, "");

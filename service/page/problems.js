@@ -1,26 +1,26 @@
-/** What is wrong with the rows, and what can be done about it. */
+/** Problems of the rows, and their repairs. */
 
 import { html } from "htm/preact";
-import { orderBy, repair } from "./data.js";
+import { repair, setDateOrder } from "./data.js";
 import { windowOf, placeOf } from "./request.js";
 import { reveal } from "./rows.js";
 import { model, options, problem, set, source } from "./store.js";
 
 const LISTED = 5;
-/** One, several, and what mends them. */
+/** Singular, plural, and the label of the repair. */
 const KINDS = {
   order: ["row out of order", "rows out of order", "Sort by time"],
-  duplicate: ["time that is there twice", "times that are there twice", "Keep the last of each"],
-  gap: ["gap", "gaps", "Insert the missing rows, without values"],
-  number: ["cell that is no number", "cells that are no numbers", "Treat as missing"],
+  duplicate: ["duplicate time", "duplicate times", "Keep the last row of each"],
+  gap: ["gap", "gaps", "Insert the missing rows without values"],
+  number: ["cell that is not a number", "cells that are not numbers", "Treat as missing"],
   missing: ["missing value", "missing values", null],
   time: ["time that cannot be read", "times that cannot be read", null],
   between: ["time between two steps", "times between two steps", null],
 };
-/** Those of all rows at once. */
-const WHOLE = { frequency: "Other frequency", "order of days": "Day or month first" };
+/** Problems of all rows at once. */
+const WHOLE = { frequency: "Wrong frequency", "order of days": "Day or month first?" };
 
-/** The list of problems by kind; nothing where there are none. */
+/** The problems by kind; empty without problems. */
 export function Problems() {
   const { problems } = source.value;
   const error = problem.value;
@@ -31,9 +31,9 @@ export function Problems() {
   const elsewhere = error?.param && !place;
   if (!kinds.length && !refused && !elsewhere) return null;
   return html`<section class="panel problems" aria-labelledby="problems-title">
-    <h2 id="problems-title">To look at before it is forecast</h2>
+    <h2 id="problems-title">Problems</h2>
     ${(refused || elsewhere) &&
-    html`<p class="trouble" role="alert">
+    html`<p class="error" role="alert">
       ${error.message}${" "}
       ${refused
         ? html`<button onClick=${() => reveal(place.row, place.channel)}>Row ${place.row + 1}</button>`
@@ -49,15 +49,15 @@ function Kind({ kind, first }) {
   const found = source.value.problems.filter((one) => one.kind === kind);
   const [one, several, remedy] = KINDS[kind] ?? [];
   const read = found.filter(({ row }) => row === undefined || row >= first).length;
-  // Those that the model reads are what matters: the latest.
+  // The latest: only rows that the model reads matter.
   const listed = found.slice(-LISTED);
   return html`<li>
     <div class="row spread">
       <strong>${WHOLE[kind] ?? `${found.length.toLocaleString("en")} ${found.length === 1 ? one : several}`}</strong>
       ${kind === "order of days" &&
       html`<div class="row">
-        <button onClick=${() => orderBy("dmy")}>Day first</button>
-        <button onClick=${() => orderBy("mdy")}>Month first</button>
+        <button onClick=${() => setDateOrder("dmy")}>Day first</button>
+        <button onClick=${() => setDateOrder("mdy")}>Month first</button>
       </div>`}
       ${remedy && html`<button onClick=${() => repair(kind)}>${remedy}</button>`}
       ${kind === "missing" && html`<${Missing} />`}
@@ -69,13 +69,13 @@ function Kind({ kind, first }) {
           ? message
           : html`<button class="link" onClick=${() => reveal(row, channel)}>${message}</button>`,
       ])}
-      ${found.length > LISTED && ` and ${(found.length - LISTED).toLocaleString("en")} before`}
+      ${found.length > LISTED && ` and ${(found.length - LISTED).toLocaleString("en")} earlier`}
       ${read < found.length && `; the model reads ${read.toLocaleString("en")} of them`}
     </p>
   </li>`;
 }
 
-/** What becomes of missing values. */
+/** Choice of how missing values are filled. */
 function Missing() {
   return html`<label class="inline">
     Fill with
@@ -84,8 +84,8 @@ function Missing() {
       onChange=${(event) => set({ missing: event.target.value })}
     >
       <option value="error">– choose –</option>
-      <option value="interpolate">a line between the values around</option>
-      <option value="ffill">the value before</option>
+      <option value="interpolate">interpolation between the nearest values</option>
+      <option value="ffill">the previous value</option>
     </select>
   </label>`;
 }

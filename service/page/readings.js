@@ -1,32 +1,32 @@
-/** What a server counted, read from its metrics or its models' statistics, and changes of it. */
+/** Counts of a server, from its metrics or its models' statistics, and their changes. */
 
 import { difference, histogram, parseMetrics, quantile, total } from "./metrics.js";
 
 /** @typedef {{buckets: import('./metrics.js').Buckets, sum: number, count: number}} Histogram */
 /**
- * @typedef {object} Reading Counts since the server began.
- * @property {number} at Seconds.
+ * @typedef {object} Reading Counts since the server started.
+ * @property {number} at Time in seconds.
  * @property {number} requests Requests for models.
- * @property {number} errors Those that were refused or failed.
- * @property {Histogram} latency Of requests for forecasts, in seconds.
- * @property {Record<string, Histogram>} stages By stage, in seconds.
- * @property {Histogram} fill Shares of the largest batch; of statistics, windows of a batch.
- * @property {Record<string, number>} loads By outcome.
- * @property {number|null} queued Windows that wait; null where it is unknown.
- * @property {number|null} inFlight Requests being answered.
+ * @property {number} errors Requests that were refused or failed.
+ * @property {Histogram} latency Seconds of requests for forecasts.
+ * @property {Record<string, Histogram>} stages Seconds by stage.
+ * @property {Histogram} fill Shares of the largest batch; in statistics, windows per batch.
+ * @property {Record<string, number>} loads Loads by outcome.
+ * @property {number|null} queued Windows in queues; null if unknown.
+ * @property {number|null} inFlight Requests in flight; null if unknown.
  * @property {number|null} memory Bytes of all processes.
  * @property {boolean} detailed Whether there are histograms.
  */
 
-/** In the order in which a request passes them. */
+/** Stages in the order of a request. */
 export const STAGES = ["decode", "queue", "assemble", "run", "encode"];
 const FORECASTS = /\/forecast$|\/backtest$|\/infer$/;
 const failed = ({ status }) => Number(status) >= 400;
 
 /**
- * Read `GET /metrics`.
+ * Reads `GET /metrics`.
  * @param {string} text
- * @param {number} at Seconds, on any clock.
+ * @param {number} at Seconds of any clock.
  * @returns {Reading}
  */
 export function ofMetrics(text, at) {
@@ -35,7 +35,7 @@ export function ofMetrics(text, at) {
   const outcomes = (metrics.get("foretell_model_loads_total") ?? []).map((s) => s.labels.outcome);
   return {
     at,
-    // Who looks at the page asks for other things all the time; only what is about a model counts.
+    // The page itself polls other routes; only requests for models count.
     requests: total(
       metrics,
       all,
@@ -57,7 +57,7 @@ export function ofMetrics(text, at) {
       ]),
     ),
     queued: total(metrics, "foretell_queue_depth"),
-    // One of them asks for the metrics.
+    // Without the request for the metrics.
     inFlight: Math.max(0, total(metrics, "foretell_requests_in_flight") - 1),
     memory: total(metrics, "process_resident_memory_bytes"),
     detailed: true,
@@ -65,9 +65,9 @@ export function ofMetrics(text, at) {
 }
 
 /**
- * Read `GET /v2/models/stats`, which has means and no histograms.
+ * Reads `GET /v2/models/stats`, which has means and no histograms.
  * @param {{model_stats: object[]}} report
- * @param {number} at Seconds, on any clock.
+ * @param {number} at Seconds of any clock.
  * @returns {Reading}
  */
 export function ofStatistics(report, at) {
@@ -105,13 +105,13 @@ export function ofStatistics(report, at) {
 }
 
 /**
- * What happened between two readings, per second and by quantile, in milliseconds.
+ * Rates per second and latency in milliseconds between two readings.
  * @param {Reading} before
  * @param {Reading} after
  */
 export function between(before, after) {
   const seconds = Math.max(after.at - before.at, 1e-9);
-  // Counters begin anew with the engine.
+  // A new engine resets the counters.
   const rate = (name) => Math.max(0, after[name] - before[name]) / seconds;
   const latency = difference(before.latency, after.latency);
   const fill = difference(before.fill, after.fill);

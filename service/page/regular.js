@@ -1,4 +1,4 @@
-/** Whether times are regular: their frequency, gaps, duplicates, order. */
+/** Regularity of times: frequency, gaps, duplicates, order. */
 
 import { WEEKDAYS, aliasOf, later, stepOf } from "./time.js";
 
@@ -12,13 +12,13 @@ const SPACINGS = [
   [1e-3, "ms"],
   [1e-6, "us"],
 ];
-// Parts of seconds are not exact, whole microseconds are.
+// Fractions of seconds are inexact; whole microseconds are exact.
 const micros = (seconds) => Math.round(seconds * 1e6);
 
 /**
- * The frequency that most neighbours are apart.
+ * The frequency of most neighbouring times.
  * @param {number[]} seconds in any order
- * @returns {string | null} a pandas alias; null where there are too few times, or no such spacing
+ * @returns {string | null} a pandas alias; null if there are too few times, or no alias fits
  */
 export function frequencyOf(seconds) {
   const sorted = Float64Array.from(new Set(seconds)).sort();
@@ -34,7 +34,7 @@ export function frequencyOf(seconds) {
   return name && many <= MOST_UNITS ? times(many, name) : null;
 }
 
-// As many as an alias has room for.
+// The largest count of an alias.
 const MOST_UNITS = 999999;
 
 const times = (many, name) => `${many === 1 ? "" : many}${name}`;
@@ -50,7 +50,7 @@ function commonest(values) {
 const weekends = (sorted) =>
   sorted.some((second) => [0, 6].includes(new Date(second * 1000).getUTCDay()));
 
-// The day after the last one of a month is a first one.
+// The day after the last day of a month is a first day.
 const isLast = (second) => new Date((second + DAY) * 1000).getUTCDate() === 1;
 
 const monthsOf = (sorted) =>
@@ -59,7 +59,7 @@ const monthsOf = (sorted) =>
     return at.getUTCFullYear() * 12 + at.getUTCMonth();
   });
 
-/** Months and parts of them; null where none fit, or equal days do. */
+/** A frequency of months or half months; null if none fits, or if a number of days does. */
 function calendarOf(sorted, apart) {
   const days = Array.from(sorted, (second) => new Date(second * 1000).getUTCDate());
   const onOneDay = new Set(days).size === 1 || sorted.every(isLast);
@@ -67,7 +67,7 @@ function calendarOf(sorted, apart) {
   return halfMonthly(sorted, days) ?? (median(apart) >= 28 * DAY ? monthly(sorted, days) : null);
 }
 
-/** Months, quarters or years, and on which of their days all times are. */
+/** A frequency of months, quarters or years, anchored to the day of all times. */
 function monthly(sorted, days) {
   const all = monthsOf(sorted);
   const months = Math.max(1, commonest(all.slice(1).map((month, i) => month - all[i])));
@@ -86,7 +86,7 @@ function monthly(sorted, days) {
   return new Set(days).size > 1 && found ? found : name("", "");
 }
 
-/** The edges of months and one other day; null where there are others, or none. */
+/** Half months: an edge of the month and one other day; null if the days are others. */
 function halfMonthly(sorted, days) {
   const all = monthsOf(sorted);
   for (const [edge, atEdge] of [["S", days.map((day) => day === 1)], ["E", Array.from(sorted, isLast)]]) {
@@ -94,7 +94,7 @@ function halfMonthly(sorted, days) {
     const halves = all.map((month, i) => 2 * month + Number(atEdge[i] === (edge === "E")));
     const apart = halves.slice(1).map((half, i) => half - halves[i]);
     const many = commonest(apart);
-    // A day that strays makes no half months of months.
+    // A single odd day does not make months into half months.
     const isUsual = 2 * apart.filter((one) => one === many).length > apart.length;
     const [day] = others;
     if (others.size === 1 && isUsual && many % 2 && day < 28) {
@@ -105,21 +105,21 @@ function halfMonthly(sorted, days) {
 }
 
 /**
- * What keeps times from being regular.
- * @param {number[]} seconds one a row; NaN where there is none
+ * Irregularities of times.
+ * @param {number[]} seconds one for each row; NaN if the time is invalid
  * @param {string | null} frequency
  * @returns {{kind: "order" | "duplicate" | "gap" | "between", row: number, steps?: number}[]} by
- *   row; a gap is before its row, `steps` are the rows that it lacks
+ *   row; a gap is before its row and lacks `steps` rows
  */
 export function irregular(seconds, frequency) {
   const found = [];
   const step = frequency === null ? null : stepOf(frequency);
   let before = NaN;
-  // The day that months return to after a shorter one.
+  // The day of the month that later steps return to after a shorter month.
   const day = Math.max(...dayRange(seconds, step));
   for (let row = 0; row < seconds.length; row += 1) {
     const now = seconds[row];
-    // Beside a time that cannot be read nothing is known.
+    // Comparisons with NaN are false: no problem next to an invalid time.
     if (now === before) found.push({ kind: "duplicate", row });
     else if (now < before) found.push({ kind: "order", row });
     else if (step && !Number.isNaN(now - before)) {
@@ -132,7 +132,7 @@ export function irregular(seconds, frequency) {
   return found;
 }
 
-/** The days of the month that occur, as far as they matter. */
+/** The days of the month that occur, if the step is in months. */
 function dayRange(seconds, step) {
   if (step?.unit !== "months") return [31];
   const days = new Set();
@@ -142,7 +142,7 @@ function dayRange(seconds, step) {
   return [1, ...days];
 }
 
-/** How many steps lie between two times; null where the later one is no step. */
+/** Number of missing steps between two times; null if the later one is between steps. */
 function between(before, now, step, day) {
   if (step.unit === "seconds") {
     const steps = micros(now - before) / micros(step.count);

@@ -1,13 +1,13 @@
-/** From what is on the page to a body for the API. */
+/** Bodies of requests from the page's source and options. */
 
 import { listed } from "./words.js";
 
-/** The share that the inner band holds, where the outer one is wider. */
+/** Level of the inner interval, if the outer one is wider. */
 export const INNER = 0.8;
 
 /**
- * The levels of the quantiles that bound the bands, from the lowest to the highest.
- * @param {number | null} level the share that the outer band is to hold
+ * The levels of the intervals' quantiles in ascending order.
+ * @param {number | null} level level of the outer interval
  * @returns {number[]}
  */
 export function quantilesOf(level) {
@@ -19,10 +19,10 @@ export function quantilesOf(level) {
 }
 
 /**
- * The share that the outer band holds: no more than the levels bear that the model tells.
- * @param {number | null} level the share that is asked for
+ * The level of the outer interval: at most the widest that the model's quantile levels allow.
+ * @param {number | null} level the level that the user chose
  * @param {object} card of `GET /models/{name}`
- * @returns {number | null} in whole percent where it is less; null for no band
+ * @returns {number | null} in whole percent if it is lower; null for no interval
  */
 export function shareOf(level, card) {
   if (level === null || !card.quantile_levels) return null;
@@ -32,8 +32,8 @@ export function shareOf(level, card) {
 }
 
 /**
- * The rows of the source that are sent: those the model reads, and as many before them as it
- * takes to fill what is missing at their beginning.
+ * The rows of the source that are sent: those the model reads and, if the first of them has missing
+ * values, earlier rows that fill them.
  * @returns {{first: number, end: number}}
  */
 export function windowOf(source, card, { holdBack = 0, missing = "error" }) {
@@ -53,7 +53,7 @@ export function windowOf(source, card, { holdBack = 0, missing = "error" }) {
 }
 
 /**
- * Where the model's channels are in the source; -1 for those that are not.
+ * Columns of the model's channels in the source; -1 for missing channels.
  * @returns {number[]}
  */
 export const columnsOf = (source, card) =>
@@ -64,7 +64,7 @@ export const columnsOf = (source, card) =>
  * @param {import("./store.js").Source} source
  * @param {object} card of `GET /models/{name}`
  * @param {object} options as in the store
- * @param {{all?: boolean}} [which] all: every row, for backtests; otherwise those the model reads
+ * @param {{all?: boolean}} [which] all: every row, for backtests; else the rows the model reads
  * @returns {object}
  */
 export function requestOf(source, card, options, { all = false } = {}) {
@@ -89,15 +89,15 @@ export function requestOf(source, card, options, { all = false } = {}) {
 }
 
 /**
- * How many steps a model's intervals reach; 0 where it has none.
+ * Number of steps with intervals; 0 if the model has none.
  * @param {object} card
  * @returns {number}
  */
 export const reachOf = (card) => (card.quantiles ? (card.calibration?.steps ?? card.horizon) : 0);
 
 /**
- * What followed the rows that are sent.
- * @returns {(number | null)[][] | null} rows × targets; null where it is not known
+ * The values after the rows that are sent.
+ * @returns {(number | null)[][] | null} rows × targets; null if unknown
  */
 export function actualOf(source, card, { holdBack = 0 }) {
   if (!holdBack) return source.actual;
@@ -107,13 +107,13 @@ export function actualOf(source, card, { holdBack = 0 }) {
 }
 
 /**
- * Why a source cannot be sent as it is.
- * @returns {string | null} null where it can
+ * The reason why a source cannot be sent.
+ * @returns {string | null} null if it can
  */
 export function refusalOf(source, card, options) {
   const absent = card.channels.filter((channel) => !source.channels.includes(channel));
   if (absent.length) return `no column for ${listed(absent)}`;
-  if (card.needs_timestamps && !source.timestamps) return "this model reads the calendar: it needs times";
+  if (card.needs_timestamps && !source.timestamps) return "this model reads the calendar, so the rows need times";
   const { first, end } = windowOf(source, card, options);
   if (end - first < card.context) {
     const held = options.holdBack ? `, without the ${options.holdBack} held back` : "";
@@ -131,11 +131,11 @@ export function refusalOf(source, card, options) {
 }
 
 /**
- * Where on the page an error of the API belongs.
+ * The place on the page of an error of the API.
  * @param {string | null} param such as inputs[0].series[17][2]
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {number} first row of the source that was sent first
+ * @param {number} first first row of the source that was sent
  * @returns {{field: string, row?: number, channel?: number} | null} channel: column of the source
  */
 export function placeOf(param, source, card, first) {

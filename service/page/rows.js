@@ -1,4 +1,4 @@
-/** The rows as they were read: only those in sight are in the document; cells can be edited. */
+/** The table of rows: editable, and only visible rows are in the document. */
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, signal } from "@preact/signals";
@@ -15,25 +15,25 @@ const TIME = 178;
 const SPARE = 6;
 const px = (length) => `${length}px`;
 
-/** The cell that keys move, by row and column of the table; and whether it is being written. */
+/** The cell of the keyboard, whether it is being edited, and the number of calls of `reveal`. */
 const active = signal({ row: 0, column: 0 });
-const writing = signal(false);
-const moved = signal(0);
+const editing = signal(false);
+const reveals = signal(0);
 
 /**
- * Shows a cell, and has the keyboard there.
+ * Scrolls to a cell and focuses it.
  * @param {number} row
- * @param {number} channel of the source; -1 is the time's
+ * @param {number} channel of the source; -1 is the column of times
  */
 export function reveal(row, channel) {
   active.value = { row, column: columnOf(channel) };
-  moved.value += 1;
+  reveals.value += 1;
 }
 
 const columnOf = (channel) =>
   channel < 0 ? Math.max(0, table.value.timeColumn) : source.value.columns[channel];
 
-/** What is wrong with cells: by row, then by column of the table. */
+/** Messages of wrong cells: by row, then by column of the table. */
 const wrong = computed(() => {
   const marks = new Map();
   const mark = (row, channel, message) => {
@@ -51,38 +51,38 @@ const wrong = computed(() => {
   return marks;
 });
 
-/** The table of rows, to be looked at and mended. */
+/** The panel with the table of rows. */
 export function Rows() {
   const { rows, header, timeColumn } = table.value;
   const box = useRef(null);
-  const seen = useRef(signal({ top: 0, left: 0, height: 320, width: 800 })).current;
-  const look = () => {
-    // Events of scrolling come a frame later, when the view may have been left.
+  const visible = useRef(signal({ top: 0, left: 0, height: 320, width: 800 })).current;
+  const measure = () => {
+    // A scroll event arrives a frame later, when the view may be closed.
     if (!box.current) return;
     const { scrollTop: top, scrollLeft: left, clientHeight: height, clientWidth: width } = box.current;
-    seen.value = { top, left, height, width };
+    visible.value = { top, left, height, width };
   };
   const left = (column) => NUMBER + column * WIDTH + (column > timeColumn && timeColumn >= 0 ? TIME - WIDTH : 0);
   const wide = (column) => (column === timeColumn ? TIME : WIDTH);
 
-  // What comes next follows the last row.
+  // The forecast follows the last row.
   useLayoutEffect(() => {
     box.current.scrollTop = rows.length * HEIGHT;
     active.value = { row: rows.length - 1, column: 0 };
-    look();
+    measure();
   }, [table.value.name]);
   useEffect(
     () =>
-      moved.subscribe((times) => {
-        if (!times) return;
-        bring();
+      reveals.subscribe((count) => {
+        if (!count) return;
+        scrollToActive();
         box.current.focus();
         box.current.scrollIntoView({ block: "nearest" });
       }),
     [],
   );
 
-  function bring() {
+  function scrollToActive() {
     const { row, column } = active.value;
     const grid = box.current;
     const top = row * HEIGHT;
@@ -92,14 +92,14 @@ export function Rows() {
     if (left(column) - NUMBER < grid.scrollLeft) grid.scrollLeft = left(column) - NUMBER;
     const right = left(column) + wide(column) - grid.clientWidth;
     if (right > grid.scrollLeft) grid.scrollLeft = right;
-    look();
+    measure();
   }
 
   function press(event) {
-    if (writing.value) return;
-    const page = Math.floor(seen.value.height / HEIGHT) - 2;
+    if (editing.value) return;
+    const page = Math.floor(visible.value.height / HEIGHT) - 2;
     const { row: at, column } = active.value;
-    // The rows may have become fewer.
+    // A new table may have fewer rows.
     const row = Math.min(at, rows.length - 1);
     const to = {
       ArrowUp: [row - 1, column],
@@ -114,16 +114,16 @@ export function Rows() {
     if (to) {
       const within = (value, count) => Math.max(0, Math.min(count - 1, value));
       active.value = { row: within(to[0], rows.length), column: within(to[1], header.length) };
-      bring();
+      scrollToActive();
     } else if (event.key === "Enter" || event.key === "F2") {
       active.value = { row, column };
-      bring();
-      writing.value = true;
+      scrollToActive();
+      editing.value = true;
     } else return;
     event.preventDefault();
   }
 
-  const { top, left: along, height, width } = seen.value;
+  const { top, left: along, height, width } = visible.value;
   const first = Math.max(0, Math.floor(top / HEIGHT) - SPARE);
   const last = Math.min(rows.length, Math.ceil((top + height) / HEIGHT) + SPARE);
   const columns = header.map((_, i) => i).filter((i) => left(i) + TIME > along && left(i) < along + width);
@@ -149,7 +149,7 @@ export function Rows() {
       aria-rowcount=${rows.length + 1}
       aria-colcount=${header.length + 1}
       aria-activedescendant=${inSight ? `cell-${active.value.row}-${active.value.column}` : undefined}
-      onScroll=${look}
+      onScroll=${measure}
       onKeyDown=${press}
     >
       <div role="rowgroup" style=${{ height: px((rows.length + 1) * HEIGHT), width: px(total) }}>
@@ -200,12 +200,12 @@ function Cell({ row, column, text, left, width, back }) {
   const here = active.value.row === row && active.value.column === column;
   const message = wrong.value.get(row)?.get(column);
   const field = useRef(null);
-  const written = here && writing.value;
-  useLayoutEffect(() => field.current?.select(), [written]);
-  // Also when it is scrolled out of the document.
+  const edited = here && editing.value;
+  useLayoutEffect(() => field.current?.select(), [edited]);
+  // Scrolling the cell out of the document closes it, too.
   const close = (event) => {
-    if (!writing.value) return;
-    writing.value = false;
+    if (!editing.value) return;
+    editing.value = false;
     if (event.key !== "Escape") edit(row, column, event.currentTarget.value);
   };
   const press = (event) => {
@@ -226,10 +226,10 @@ function Cell({ row, column, text, left, width, back }) {
     onClick=${() => (active.value = { row, column })}
     onDblClick=${() => {
       active.value = { row, column };
-      writing.value = true;
+      editing.value = true;
     }}
   >
-    ${written
+    ${edited
       ? html`<input
           ref=${field}
           aria-label=${`Row ${row + 1}, ${table.value.header[column]}`}

@@ -1,12 +1,12 @@
-/** A request as programs that send it: curl, and clients of Python. Pure text. */
+/** Programs that send a request: curl, and clients in Python. */
 
 const LINE = 100;
 
 /**
  * @typedef {object} Sample
  * @property {string} name
- * @property {string} [install] the line that installs what it needs
- * @property {string} [note] what it leaves out, or why there is no code
+ * @property {string} [install] command that installs the client
+ * @property {string} [note] options that the program lacks, or the reason why there is no code
  * @property {string} [code]
  */
 
@@ -14,7 +14,7 @@ const LINE = 100;
  * Programs that send a request.
  * @param {object} request of `POST /forecast`
  * @param {string} server address, without a slash at its end
- * @param {boolean} keyed whether the server wants a key: it is read from FORETELL_KEY
+ * @param {boolean} keyed whether to send a key, from the variable FORETELL_KEY
  * @param {object} card of the model
  * @returns {Sample[]}
  */
@@ -35,7 +35,7 @@ export function samples(request, server, keyed, card) {
   ];
 }
 
-/** JSON with a line for each row, so that it can be read. */
+/** JSON with a line for each row, for readability. */
 function rowByRow(value, indent = 0, unit = "  ") {
   const pad = unit.repeat(indent + 1);
   const end = `\n${unit.repeat(indent)}`;
@@ -59,13 +59,13 @@ function rowByRow(value, indent = 0, unit = "  ") {
   return JSON.stringify(value);
 }
 
-/** The same in Python. Texts hold no words of JSON's: only values that stand alone are replaced. */
+/** `rowByRow` as Python: replaces null, true and false, but not in strings. */
 const python = (value, indent) =>
   rowByRow(value, indent, "    ").replace(/("(?:[^"\\]|\\.)*")|\b(null|true|false)\b/g, (all, text, word) =>
     text ? all : { null: "None", true: "True", false: "False" }[word],
   );
 
-/** A text within single quotes of a shell. */
+/** A text in single quotes for a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function curl(request, server, keyed) {
@@ -73,7 +73,7 @@ function curl(request, server, keyed) {
     `curl -s ${quoted(`${server}/forecast`)} \\`,
     "  -H 'Content-Type: application/json' \\",
     ...(keyed ? ['  -H "Authorization: Bearer $FORETELL_KEY" \\'] : []),
-    // As an argument it could be too long.
+    // An argument has a limited length.
     `  -d @- <<'END'\n${rowByRow(request)}\nEND`,
   ].join("\n");
 }
@@ -105,7 +105,7 @@ function pandas(request, server, keyed, card) {
   const times = input.timestamps
     ? `frame.insert(0, "time", pd.to_datetime(${python(input.timestamps, 0)})${zone})\n`
     : "";
-  const given = [
+  const options = [
     `model=${JSON.stringify(request.model)}`,
     `horizon=${horizon}`,
     ...(quantiles ? [`quantiles=${python(quantiles, 0)}`] : []),
@@ -122,7 +122,7 @@ frame = pd.DataFrame(
 ${times}with Client("${server}"${keyed ? ', key=os.environ["FORETELL_KEY"]' : ""}) as client:
     forecast = client.forecast(
         frame,
-        ${given.join(",\n        ")},
+        ${options.join(",\n        ")},
     )
 print(forecast)
 `;
@@ -130,11 +130,11 @@ print(forecast)
 
 function triton(request, server, keyed, card) {
   if (card.needs_timestamps) {
-    return { note: "This model reads the calendar, and this protocol knows no times: use another." };
+    return { note: "This model reads the calendar, and this protocol has no times. Use another client." };
   }
   const window = rowsOf(request.inputs[0], card).slice(-card.context);
   if (window.flat().includes(null)) {
-    return { note: "This protocol fills no missing values: use another." };
+    return { note: "This protocol does not fill missing values. Use another client." };
   }
   const [name, version] = request.model.split("@");
   const key = keyed
@@ -160,5 +160,5 @@ print(answer.as_numpy("forecast")[0])  # steps × ${card.targets.length === 1 ? 
   const plain = request.options.horizon === card.horizon && !request.options.quantiles;
   return plain
     ? { code }
-    : { code, note: `This protocol is one run of the model: ${card.horizon} steps, without intervals.` };
+    : { code, note: `This protocol returns one pass of the model: ${card.horizon} steps, without intervals.` };
 }

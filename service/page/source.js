@@ -1,19 +1,19 @@
-/** From a table to a source for forecasts, with every problem named; and their repairs. */
+/** Makes a source for forecasts from a table, with a list of problems; and repairs of them. */
 
-import { matched, number } from "./csv.js";
+import { columnsByName, number } from "./csv.js";
 import { frequencyOf, irregular } from "./regular.js";
 import { isoOf, later, readTime, sameStep, stepOf } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
 
 /**
- * The source that a table is for a model.
+ * The source of a model's forecast.
  * @param {import("./csv.js").Table} table
  * @param {object} card of the model
- * @param {Record<string, number>} [chosen] columns of channels that are not found by name
- * @returns {import("./store.js").Source & {columns: number[]}} `columns`: of the table, a channel each
+ * @param {Record<string, number>} [chosen] columns that the user chose for channels
+ * @returns {import("./store.js").Source & {columns: number[]}} `columns`: the table's column of each channel
  */
 export function sourceOf(table, card, chosen = {}) {
-  const places = { ...matched(table.header, card.channels), ...chosen };
+  const places = { ...columnsByName(table.header, card.channels), ...chosen };
   const channels = card.channels.filter((channel) => places[channel] >= 0);
   const columns = channels.map((channel) => places[channel]);
   table.header.forEach((title, column) => {
@@ -35,7 +35,7 @@ export function sourceOf(table, card, chosen = {}) {
           kind: missing ? "missing" : "number",
           row,
           channel,
-          message: missing ? `${place}: no value` : `${place}: “${cells[column]}” is no number`,
+          message: missing ? `${place}: no value` : `${place}: “${cells[column]}” is not a number`,
         });
       });
     }
@@ -56,13 +56,13 @@ export function sourceOf(table, card, chosen = {}) {
   };
 }
 
-let remembered = { form: "", rows: new WeakMap() };
+let cache = { form: "", rows: new WeakMap() };
 
-/** Reads the cells of a row, once as long as it is not edited. */
+/** A reader of rows, which caches each row until it is edited. */
 function reader({ comma, timeColumn, order }, columns) {
   const form = JSON.stringify([comma, timeColumn, order, columns]);
-  if (remembered.form !== form) remembered = { form, rows: new WeakMap() };
-  const { rows } = remembered;
+  if (cache.form !== form) cache = { form, rows: new WeakMap() };
+  const { rows } = cache;
   return (cells) => {
     if (!rows.has(cells)) {
       const values = columns.map((column) => number(cells[column], comma) ?? null);
@@ -74,7 +74,7 @@ function reader({ comma, timeColumn, order }, columns) {
   };
 }
 
-/** Whether a column that no channel names holds numbers, for other models may read it. */
+/** Whether a column has numbers: another model may read it, though this one does not. */
 function numeric(table, column) {
   const sample = table.rows.slice(0, 200).map((row) => number(row[column], table.comma));
   const known = sample.filter((value) => value !== null);
@@ -83,14 +83,14 @@ function numeric(table, column) {
 
 function timesOf(cells) {
   const read = cells.map(({ time }) => time);
-  // Moments are regular where the clock changes, what it shows is not; days follow the clock.
+  // Hours are regular in UTC, even across daylight saving changes; days are regular in local time.
   const wall = read.map((time) => time?.wall ?? NaN);
   const moments = read.map((time) => (time ? time.wall - (time.offset ?? 0) * 60 : NaN));
-  const sound = (seconds) => seconds.filter((second) => !Number.isNaN(second));
-  const byClock = frequencyOf(sound(wall));
+  const valid = (seconds) => seconds.filter((second) => !Number.isNaN(second));
+  const byClock = frequencyOf(valid(wall));
   const subDaily = byClock !== null && /(s|min|h)$/.test(byClock);
   const seconds = subDaily ? moments : wall;
-  const frequency = frequencyOf(sound(seconds));
+  const frequency = frequencyOf(valid(seconds));
   return { read, seconds, frequency, texts: cells.map(({ text }) => text) };
 }
 
@@ -102,23 +102,23 @@ function timeProblems(table, { read, seconds, frequency }, card) {
   }
   read.forEach((time, row) => {
     if (!time) {
-      const message = cell(row) ? `“${cell(row)}” is no time` : "no time";
+      const message = cell(row) ? `“${cell(row)}” is not a time` : "no time";
       problems.push({ kind: "time", row, channel: -1, message: `row ${row + 1}: ${message}` });
     }
   });
-  const said = {
+  const messages = {
     order: (row) => `row ${row + 1}: ${cell(row)} is earlier than the row before`,
-    duplicate: (row) => `row ${row + 1}: ${cell(row)} is there twice`,
-    between: (row) => `row ${row + 1}: ${cell(row)} is no step of ${frequencyWords(frequency)} data`,
+    duplicate: (row) => `row ${row + 1}: ${cell(row)} is a duplicate`,
+    between: (row) => `row ${row + 1}: ${cell(row)} is not a step of ${frequencyWords(frequency)} data`,
     gap: (row, steps) => `${counted(steps, "row")} missing before row ${row + 1}, ${cell(row)}`,
   };
-  // Where the clock changes, only who knows its time zone tells a gap from an hour that is none.
+  // With a time zone the server checks the times: a skipped hour of daylight saving is not a gap.
   for (const { kind, row, steps } of table.timeZone ? [] : irregular(seconds, frequency)) {
-    problems.push({ kind, row, channel: -1, steps, message: said[kind](row, steps) });
+    problems.push({ kind, row, channel: -1, steps, message: messages[kind](row, steps) });
   }
   if (frequency !== null && !sameStep(frequency, card.frequency)) {
     const [here, wanted] = [frequency, card.frequency].map(frequencyWords);
-    problems.push({ kind: "frequency", message: `the rows are ${here}, the model reads ${wanted} ones` });
+    problems.push({ kind: "frequency", message: `the rows are ${here}; the model reads ${wanted} rows` });
   }
   return problems;
 }
@@ -137,7 +137,7 @@ export function edited(table, row, column, text) {
 }
 
 /**
- * A table with every cell emptied that is no number, of the columns that are read.
+ * A table without cells that are not numbers, in the columns of channels.
  * @param {import("./csv.js").Table} table
  * @param {import("./store.js").Problem[]} problems
  * @param {number[]} columns of the channels
@@ -151,7 +151,7 @@ export function emptied(table, problems, columns) {
 }
 
 /**
- * A table in the order of its times.
+ * A table sorted by time.
  * @param {import("./csv.js").Table} table
  */
 export function sorted(table) {
@@ -164,7 +164,7 @@ export function sorted(table) {
 }
 
 /**
- * A table that keeps the last row of each time.
+ * A table with the last row of each time.
  * @param {import("./csv.js").Table} table
  * @param {import("./store.js").Problem[]} problems
  */
@@ -174,7 +174,7 @@ export function single(table, problems) {
 }
 
 /**
- * A table whose gaps are rows without values.
+ * A table with empty rows in its gaps.
  * @param {import("./csv.js").Table} table
  * @param {import("./store.js").Problem[]} problems
  * @param {string} frequency

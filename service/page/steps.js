@@ -15,7 +15,7 @@ const BASELINES = [
 /**
  * @param {object} props
  * @param {{name: string, place: number}[]} props.lines the models
- * @param {object[]} props.results contents of answers of `POST /backtest`, a model each
+ * @param {object[]} props.results contents of answers of `POST /backtest`, one for each model
  * @param {string} props.channel
  */
 export function Steps({ lines, results, channel }) {
@@ -52,7 +52,7 @@ function drawn(lines, results, channel) {
     values: found[lines.findIndex((line) => line.name === name)].steps.mae,
     ...lineOf(place),
   }));
-  const said = errors.map(
+  const texts = errors.map(
     ({ label, values }) =>
       `${label} ${digits(values[0])} at step 1, ${digits(values.at(-1))} at the last`,
   );
@@ -68,6 +68,6 @@ function drawn(lines, results, channel) {
     time: false,
     series: [...errors, ...flat],
     shown: [...models, ...baselines],
-    summary: `${said.join("; ")}.`,
+    summary: `${texts.join("; ")}.`,
   };
 }

@@ -1,4 +1,4 @@
-/** What the page knows: signals, and the two actions that change them. Nothing else is global. */
+/** State of the page: signals and the actions that change them. */
 
 import { signal } from "@preact/signals";
 import { ApiError, get, post } from "./api.js";
@@ -11,27 +11,27 @@ export { theme } from "./theme.js";
  * @typedef {object} Problem
  * @property {string} kind
  * @property {number} [row] row of the source
- * @property {number} [channel] column of the source; -1 is the time's
+ * @property {number} [channel] column of the source; -1 is the column of times
  * @property {string} message
  *
- * @typedef {object} Source What is to be forecast.
+ * @typedef {object} Source The data to forecast.
  * @property {string} name
  * @property {string[]} channels
- * @property {string[] | null} timestamps ISO 8601, as a clock shows them
- * @property {string | null} [timeZone] IANA name of that clock
+ * @property {string[] | null} timestamps ISO 8601, in local time
+ * @property {string | null} [timeZone] IANA name of their zone
  * @property {(number | null)[][]} values rows × channels
  * @property {string | null} frequency pandas alias
- * @property {number[][] | null} actual rows × targets that followed
+ * @property {number[][] | null} actual rows × targets after the history
  * @property {Problem[]} problems
  */
 
 /** The cards of `GET /models`. */
 export const models = signal([]);
-/** The card of `GET /models/{name}` that was chosen. */
+/** The card of the chosen model, of `GET /models/{name}`. */
 export const model = signal(null);
 /** @type {import("@preact/signals").Signal<Source | null>} */
 export const source = signal(null);
-/** How to forecast; `channelsShown` null shows all. */
+/** Options of the forecast; `channelsShown` null shows the first channels. */
 export const options = signal({
   horizon: null,
   level: 0.95,
@@ -41,8 +41,8 @@ export const options = signal({
 });
 /** The last answer of `POST /forecast`. */
 export const answer = signal(null);
-/** What it answers: `{request, source, card, options}`. */
-export const asked = signal(null);
+/** The request of `answer`: `{request, source, card, options}`. */
+export const requested = signal(null);
 export const busy = signal(false);
 /** The last error of the API: an `ApiError`, or null. */
 export const problem = signal(null);
@@ -55,29 +55,29 @@ export function set(changes) {
   options.value = { ...options.value, ...changes };
 }
 
-let begun = 0;
+let started = 0;
 let running = 0;
-let refused = 0;
+let failed = 0;
 
 /**
- * Runs an action; what the API refuses becomes `problem`, until one that began later succeeds.
+ * Runs an action; an error of the API becomes `problem`, until a later action succeeds.
  * @template T
  * @param {() => Promise<T>} action
  * @returns {Promise<T | undefined>}
  */
 export async function attempt(action) {
-  const turn = ++begun;
+  const turn = ++started;
   running += 1;
   busy.value = true;
   try {
     const result = await action();
-    if (turn > refused) problem.value = null;
+    if (turn > failed) problem.value = null;
     return result;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    // A later one's may be there already.
-    if (turn > refused) {
-      refused = turn;
+    // A later action may have failed already.
+    if (turn > failed) {
+      failed = turn;
       problem.value = error;
     }
     return undefined;
@@ -87,7 +87,7 @@ export async function attempt(action) {
   }
 }
 
-/** Reads which models there are, and takes the first one if none is chosen. */
+/** Reads the list of models, and loads the first one if none is chosen. */
 export const readModels = () =>
   attempt(async () => {
     models.value = await get("/models");
@@ -95,14 +95,14 @@ export const readModels = () =>
   });
 
 /**
- * Takes a model.
+ * Chooses a model.
  * @param {string} reference name, or name@version
  */
 export const choose = (reference) => attempt(() => load(reference));
 
 let wanted = 0;
 
-/** Of several that are chosen one after the other only the last is taken. */
+/** Loads a model's card; the last of several loads wins. */
 async function load(reference) {
   const turn = ++wanted;
   const card = await get(`/models/${encodeURIComponent(reference)}`);
@@ -114,19 +114,19 @@ async function load(reference) {
 
 let latest = 0;
 
-/** Drops the answer, and one that is still to come. */
+/** Drops the answer, and that of a request in flight. */
 export function forget() {
   latest += 1;
-  answer.value = asked.value = null;
+  answer.value = requested.value = null;
 }
 
-/** Forecasts the source; an answer that a later one has overtaken is dropped. */
+/** Forecasts the source; drops the answer if there is a later request. */
 export async function forecast() {
   const turn = ++latest;
   const made = { source: source.value, card: model.value, options: options.value };
   const request = requestOf(made.source, made.card, made.options);
   const body = await attempt(() => post("/forecast", request, "answer"));
   if (turn !== latest) return;
-  if (body) asked.value = { ...made, request };
+  if (body) requested.value = { ...made, request };
   answer.value = body ?? null;
 }

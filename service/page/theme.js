@@ -1,15 +1,15 @@
-/** Light or dark, and the colours that canvases need, which know no custom properties. */
+/** Light or dark theme, and colours for canvases, which cannot use custom properties. */
 
 import { computed, effect, signal } from "@preact/signals";
 
-/** "light", "dark", or "" for what the system says. */
+/** "light", "dark", or "" for the system's theme. */
 export const theme = signal(localStorage.getItem("foretell.theme") ?? "");
 
 const query = matchMedia("(prefers-color-scheme: dark)");
 const system = signal(query.matches);
 query.addEventListener("change", () => (system.value = query.matches));
 
-/** Whether colours are the dark ones now. */
+/** Whether the theme is dark now. */
 export const dark = computed(() => (theme.value ? theme.value === "dark" : system.value));
 
 effect(() => {
@@ -21,7 +21,7 @@ const probe = document.createElement("span");
 probe.hidden = true;
 
 /**
- * A colour as the theme has it now.
+ * A colour of the current theme.
  * @param {string} name of a custom property such as --accent, or any other colour
  * @param {number} [alpha]
  * @returns {string} rgb(…) or rgba(…)

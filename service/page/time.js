@@ -1,8 +1,8 @@
-/** Times as a clock shows them: reading, frequency, gaps. No time zone is ever assumed. */
+/** Local times: reading, writing, steps of a frequency. Never assumes a time zone. */
 
 const DAY = 86_400;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?(?:\s*([AP])\.?M\.?)?`;
-// 1013.2 is a number, no month of a year.
+// 1013.2 is a number, not a month.
 const ISO = new RegExp(
   String.raw`^(\d{4})(?:([-/.])(\d{1,2})\2(\d{1,2})|[-/](\d{1,2}))(?:[T ]${CLOCK})?\s*(Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?$`,
   "i",
@@ -11,15 +11,15 @@ const OTHER = new RegExp(String.raw`^(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?:[T ,]+
 
 /**
  * @typedef {object} Time
- * @property {number} wall what the clock shows, in seconds as if it were UTC
- * @property {number | null} offset minutes from UTC, where it is written
+ * @property {number} wall local time, in seconds as if it were UTC
+ * @property {number | null} offset minutes from UTC; null if the text has none
  */
 
 /**
  * Reads a time.
  * @param {string} text ISO 8601, also with a space or slashes; or day and month before the year
  * @param {"dmy" | "mdy"} [order] of times that begin with day or month
- * @returns {Time | null} null where it is none
+ * @returns {Time | null} null if the text is not a time
  */
 export function readTime(text, order = "dmy") {
   const iso = ISO.exec(text);
@@ -31,12 +31,12 @@ export function readTime(text, order = "dmy") {
   const other = OTHER.exec(text);
   if (!other) return null;
   const [, one, point, two, year, hour, minute, second, fraction, half] = other;
-  // With points the day is first everywhere.
+  // With points the day is always first.
   const [day, month] = order === "dmy" || point === "." ? [one, two] : [two, one];
   return made([year, month, day, hourOf(hour, half), minute, second], fraction);
 }
 
-/** Of a clock of twelve hours, or of one of 24. */
+/** The hour of a 12-hour or 24-hour clock. */
 const hourOf = (hour, half) => (half ? (hour % 12) + (/p/i.test(half) ? 12 : 0) : hour);
 
 function made([year, month, ...rest], fraction, zone) {
@@ -60,7 +60,7 @@ function offsetOf(zone) {
 }
 
 /**
- * ISO 8601 of a time, with its offset if it has one.
+ * A time in ISO 8601, with its offset if it has one.
  * @param {number} wall seconds
  * @param {number | null} [offset] minutes
  * @returns {string}
@@ -79,9 +79,9 @@ export function isoOf(wall, offset = null) {
 }
 
 /**
- * Seconds on the axis of a chart: times with offsets are shown by the clock of the first one.
+ * Seconds on the axis of a chart; times with offsets get the offset of the first one.
  * @param {string[]} timestamps ISO 8601
- * @param {number | null} [offset] minutes of that clock; the first one's if absent
+ * @param {number | null} [offset] minutes; that of the first time if absent
  * @returns {number[]}
  */
 export function secondsOf(timestamps, offset) {
@@ -93,7 +93,7 @@ export function secondsOf(timestamps, offset) {
 }
 
 /**
- * A time for people: as much of it as tells steps of the frequency apart.
+ * A time in words, as precise as the frequency.
  * @param {number} seconds as on the axis
  * @param {string | null} [frequency]
  * @returns {string} such as Mon 2024-03-04 13:00
@@ -110,19 +110,19 @@ export function timeWords(seconds, frequency = null) {
 }
 
 /**
- * @typedef {object} Step a frequency that one can count with
+ * @typedef {object} Step a frequency as a number of units
  * @property {"seconds" | "business" | "halves" | "months"} unit
  * @property {number} count
- * @property {(year: number, month: number) => number[]} [days] of a month with steps, where it has an edge
+ * @property {(year: number, month: number) => number[]} [days] days of a month with steps, if the alias names them
  */
 
 const ALIAS = /^(\d*)(B(?=[MQY])|L)?(us|ms|s|min|h|D|B|WOM|W|SM|M|Q|Y)([SE])?(?:-(\d*)([A-Z]*))?/;
 export const WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 /**
- * The parts of a frequency, whatever it is anchored to.
+ * The parts of a frequency.
  * @param {string | null} frequency a pandas alias such as h, 15min, W-SUN, MS
- * @returns {{many: number, unit?: string, days?: Step["days"]}} no unit where it is not known
+ * @returns {{many: number, unit?: string, days?: Step["days"]}} no unit if the alias is unknown
  */
 export function aliasOf(frequency) {
   const [, count, before, unit, ...rest] = ALIAS.exec(frequency ?? "") ?? [];
@@ -130,7 +130,7 @@ export function aliasOf(frequency) {
   return { many, unit: unit === "WOM" ? "M" : unit, days: daysOf(before, unit, ...rest) };
 }
 
-/** The days of a month on which the steps of an alias with an edge fall; two of half months. */
+/** Function for the days of a month with steps of an alias such as MS; two for half months. */
 function daysOf(before, unit, edge, number, anchor) {
   const end = edge === "E" || before === "L";
   const lastOf = (year, month) => new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
@@ -163,7 +163,7 @@ export function stepOf(frequency) {
 }
 
 /**
- * Whether two frequencies are the same spacing, whatever they call it.
+ * Whether two frequencies have the same spacing, such as 60min and h.
  * @param {string} one
  * @param {string} other
  */
@@ -173,11 +173,11 @@ export function sameStep(one, other) {
 }
 
 /**
- * The time that is some steps later.
+ * The time some steps later.
  * @param {number} start seconds
  * @param {Step} step
  * @param {number} steps
- * @param {number} [day] of the month, where a shorter month moved `start` before it
+ * @param {number} [day] day of the month, if a shorter month moved `start` before it
  * @returns {number}
  */
 export function later(start, step, steps, day) {
@@ -196,13 +196,13 @@ export function later(start, step, steps, day) {
     const own = step.days(year, at.getUTCMonth());
     const part = own.filter((one) => one < at.getUTCDate()).length + step.count * steps;
     const then = at.getUTCMonth() + Math.floor(part / own.length);
-    return Date.UTC(year, then, step.days(year, then)[part % own.length]) / 1000 + clockOf(start);
+    return Date.UTC(year, then, step.days(year, then)[part % own.length]) / 1000 + timeOfDay(start);
   }
   const month = at.getUTCMonth() + step.count * steps;
   const last = new Date(Date.UTC(at.getUTCFullYear(), month + 1, 0)).getUTCDate();
   const moved = Date.UTC(at.getUTCFullYear(), month, Math.min(day ?? at.getUTCDate(), last));
-  return moved / 1000 + clockOf(start);
+  return moved / 1000 + timeOfDay(start);
 }
 
-// Seconds of the day, before 1970 too.
-const clockOf = (seconds) => ((seconds % DAY) + DAY) % DAY;
+// Seconds since midnight, before 1970 too.
+const timeOfDay = (seconds) => ((seconds % DAY) + DAY) % DAY;

@@ -1,4 +1,4 @@
-/** Which versions of models there are, and loading and unloading them. */
+/** Versions of models, with their loading and unloading. */
 
 import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
@@ -15,55 +15,55 @@ const STATES = {
   UNAVAILABLE: ["not serving", "bad"],
 };
 const NO_KEYS =
-  "Read only: this server has no admin keys. FORETELL_ADMIN_KEYS, or a file that " +
-  "FORETELL_ADMIN_KEYS_FILE names, gives it some.";
-const NO_KEY = "Read only without an admin key: give yours with the button Key.";
+  "Read only: this server has no admin keys. Set FORETELL_ADMIN_KEYS or " +
+  "FORETELL_ADMIN_KEYS_FILE to add some.";
+const NO_KEY = "Read only: enter an admin key with the button Key.";
 
-/** All versions in the repository, with what can be done about them. */
+/** All versions in the repository, with buttons to load and unload them. */
 export function Versions() {
-  const [entries, controllable, trouble] = [useSignal([]), useSignal(null), useSignal(null)];
-  const [asked, refused, said] = [useSignal(null), useSignal(null), useSignal("")];
-  const tell = (error) => {
+  const [entries, controllable, failure] = [useSignal([]), useSignal(null), useSignal(null)];
+  const [requested, refused, status] = [useSignal(null), useSignal(null), useSignal("")];
+  const report = (error) => {
     if (!(error instanceof ApiError)) throw error;
-    trouble.value = error;
+    failure.value = error;
   };
-  const look = async () => {
+  const refresh = async () => {
     try {
       controllable.value ??= (await get("/v2")).extensions.includes("model_repository");
       entries.value = await post("/v2/repository/index", {});
     } catch (error) {
-      tell(error);
+      report(error);
     }
   };
-  usePolling(look, SECONDS);
+  usePolling(refresh, SECONDS);
 
   const change = async ({ name, version, verb }) => {
-    trouble.value = null;
+    failure.value = null;
     const used = key.value;
-    said.value = `${verb.doing} ${name} ${version} …`;
+    status.value = `${verb.doing} ${name} ${version} …`;
     try {
       await post(`/v2/repository/models/${name}/${verb.path}`, { parameters: { version } });
-      said.value = `${verb.done} ${name} ${version}.`;
+      status.value = `${verb.done} ${name} ${version}.`;
       await readModels();
     } catch (error) {
-      said.value = "";
-      // This key, but perhaps not the next one.
+      status.value = "";
+      // Hides the buttons until the key changes.
       if (error.status === 403) refused.value = used;
-      tell(error);
+      report(error);
     }
-    await look();
+    await refresh();
   };
   const allowed = Boolean(controllable.value && key.value && key.value !== refused.value);
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Versions</h2>
-      <p class="hint" role="status">${said.value}</p>
+      <p class="hint" role="status">${status.value}</p>
     </div>
     ${controllable.value === false && html`<p class="note">${NO_KEYS}</p>`}
     ${controllable.value && !key.value && html`<p class="note">${NO_KEY}</p>`}
-    ${trouble.value && html`<p class="trouble" role="alert">${trouble.value.message}</p>`}
-    <${Table} entries=${entries.value} allowed=${allowed} asked=${asked} />
-    <${Confirmation} asked=${asked} act=${change} />
+    ${failure.value && html`<p class="error" role="alert">${failure.value.message}</p>`}
+    <${Table} entries=${entries.value} allowed=${allowed} requested=${requested} />
+    <${Confirmation} requested=${requested} act=${change} />
   </section>`;
 }
 
@@ -72,18 +72,18 @@ const LOAD = {
   title: "Load",
   doing: "Loading",
   done: "Loaded",
-  warning: "Its bundle is checked and tested first; what answers now goes on until then.",
+  warning: "The server first checks and tests its bundle. Until then the current version answers.",
 };
-const AGAIN = { ...LOAD, title: "Load again", warning: `Its bundle is read anew. ${LOAD.warning}` };
+const AGAIN = { ...LOAD, title: "Load again", warning: `The server reads its bundle again. ${LOAD.warning}` };
 const UNLOAD = {
   path: "unload",
   title: "Unload",
   doing: "Unloading",
   done: "Unloaded",
-  warning: "Requests for it are refused from then on; those that it has accepted are finished.",
+  warning: "The server then refuses requests for it, and finishes those that it has accepted.",
 };
 
-function Table({ entries, allowed, asked }) {
+function Table({ entries, allowed, requested }) {
   const defaults = new Set(models.value.map(({ name, version }) => `${name}@${version}`));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Versions">
     <table class="words">
@@ -110,7 +110,7 @@ function Table({ entries, allowed, asked }) {
               ${version}
               ${
                 defaults.has(`${name}@${version}`) &&
-                html`<span class="badge" title="What the name alone means">default</span>`
+                html`<span class="badge" title="The version of requests without a version">default</span>`
               }
             </td>
             <td class=${kind}>${text}</td>
@@ -122,7 +122,7 @@ function Table({ entries, allowed, asked }) {
                     html`<button
                       aria-label=${`${verb.title} ${name} ${version}`}
                       onClick=${() => {
-                        asked.value = { name, version, verb };
+                        requested.value = { name, version, verb };
                       }}
                     >
                       ${verb.title}
@@ -138,15 +138,15 @@ function Table({ entries, allowed, asked }) {
   </div>`;
 }
 
-/** Nothing is changed by a single click. */
-function Confirmation({ asked, act }) {
+/** Dialog that confirms a change. */
+function Confirmation({ requested, act }) {
   const dialog = useRef(null);
-  const wanted = asked.value;
+  const wanted = requested.value;
   useEffect(() => {
     if (wanted) dialog.current.showModal();
   }, [wanted]);
   const close = ({ currentTarget: closed }) => {
-    asked.value = null;
+    requested.value = null;
     if (closed.returnValue === "yes") act(wanted);
     closed.returnValue = "";
   };

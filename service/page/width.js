@@ -1,9 +1,9 @@
-/** How wide there is room. */
+/** Width of an element. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
 /**
- * @returns {[import("preact").RefObject<HTMLElement>, number]} to put on an element, and its
+ * @returns {[import("preact").RefObject<HTMLElement>, number]} reference for an element, and its
  *   width in pixels; 0 until it is known
  */
 export function useWidth() {

@@ -18,9 +18,9 @@ const UNITS = {
 };
 
 /**
- * Digits enough to tell values apart that differ by a thousandth of their range.
+ * A number with enough digits for differences of a thousandth of the range.
  * @param {number | null | undefined} value
- * @param {number} [range] of the values it stands among; its own size if absent
+ * @param {number} [range] range of its neighbours; its own size if absent
  * @returns {string}
  */
 export function digits(value, range = 0) {
@@ -59,10 +59,10 @@ export function frequencyWords(frequency) {
 }
 
 /**
- * So many steps as a stretch of time.
+ * A number of steps as a duration.
  * @param {number} steps
  * @param {string | null} frequency
- * @returns {string} such as "24 hours", "24 steps" where the frequency is not known
+ * @returns {string} such as "24 hours", "24 steps" if the frequency is unknown
  */
 export function stretch(steps, frequency) {
   const { many, unit } = aliasOf(frequency);
@@ -70,7 +70,7 @@ export function stretch(steps, frequency) {
 }
 
 /**
- * Names in words, the first of them where there are many.
+ * A list of names; only the first ones if there are many.
  * @param {string[]} names
  * @param {number} [most]
  * @returns {string} such as "a, b and 3 more"

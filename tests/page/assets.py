@@ -1,7 +1,7 @@
 """Fetch the libraries of the page as they are published on npm: `make page-assets`.
 
-`service/page/vendor/assets.json` names every file, its package and version. A sum that stands there
-must be met; to take another version, change it and remove the sums of its files.
+`service/page/vendor/assets.json` names every file with its package and version. A file must match its
+sum in there. For another version, change it and remove the sums of its files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ REGISTRY = "https://registry.npmjs.org"
 
 
 def fetch(package: str, version: str) -> tarfile.TarFile:
-    """What npm has of a package."""
+    """A package's archive of npm."""
     url = f"{REGISTRY}/{package}/-/{package.rpartition('/')[2]}-{version}.tgz"
     with urllib.request.urlopen(url, timeout=60) as answer:
         return tarfile.open(fileobj=io.BytesIO(answer.read()))
 
 
 def main() -> None:
-    """Write every file, and the sums of those that had none."""
+    """Write every file, and sums of files that had none."""
     listing = VENDOR / "assets.json"
     packages = json.loads(listing.read_text())
     for package in packages:
@@ -36,7 +36,7 @@ def main() -> None:
                 data = member.read()
                 found = hashlib.sha256(data).hexdigest()
                 if asset.setdefault("sha256", found) != found:
-                    raise SystemExit(f"{asset['file']}: another file than before: {found}")
+                    raise SystemExit(f"{asset['file']}: its sum is now {found}")
                 (VENDOR / asset["file"]).parent.mkdir(parents=True, exist_ok=True)
                 (VENDOR / asset["file"]).write_bytes(data)
     listing.write_text(json.dumps(packages, indent=2) + "\n")

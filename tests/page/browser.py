@@ -1,4 +1,4 @@
-"""Debian's chromium, and what goes wrong in it."""
+"""Debian's chromium, and the errors of its pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAILED = "Failed to load resource: the server responded with a status of "
 
 
 class Look(NamedTuple):
-    """What a page is looked at with."""
+    """Size and colour scheme of a page."""
 
     width: int = 1280
     scheme: Literal["light", "dark"] = "light"
@@ -28,11 +28,11 @@ class Look(NamedTuple):
 
 
 class Watch:
-    """What a page should not have done: errors and warnings of its console, violations of its
-    policy among them, exceptions that nobody caught, and requests to other hosts.
+    """Records a page's faults: errors and warnings of its console, such as violations of its
+    policy, uncaught exceptions, and requests to other hosts.
 
     Attributes:
-        problems: So far, in words.
+        problems: Faults so far, in words.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Watch:
         self._allowed: set[int] = set()
 
     def allow(self, *statuses: int) -> None:
-        """Of answers that the test provokes: the browser notes each as an error."""
+        """Accept these statuses, which the browser logs as errors."""
         self._allowed |= set(statuses)
 
     def follow(self, page: Page) -> None:
@@ -58,15 +58,15 @@ class Watch:
     def _request(self, request: Request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and parts.hostname != "127.0.0.1":
-            self.problems.append(f"asked another host: {request.url}")
+            self.problems.append(f"request to another host: {request.url}")
 
 
 class Module:
-    """A module of the page, for tests of what it exports.
+    """A module of the page, for tests of its exports.
 
     Args:
-        page: One that is open at the server's root, whose import map counts.
-        name: Of the file, such as `views/why.js`.
+        page: A page at the server's root, whose import map applies.
+        name: File name, such as `views/why.js`.
     """
 
     def __init__(self, page: Page, name: str) -> None:
@@ -74,11 +74,11 @@ class Module:
         self._name = name
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a function returns, as far as JSON can hold it."""
+        """Result of an exported function, as JSON."""
         return self.evaluate(f"(module, given) => module.{function}(...given)", arguments)
 
     def evaluate(self, code: str, argument: Any = None) -> Any:
-        """What a function in JavaScript makes of the module and an argument."""
+        """Result of a JavaScript function of the module and an argument."""
         load = "await import(new URL(name, document.baseURI))"
         return self._page.evaluate(
             f"async ([name, given]) => ({code})({load}, given)", [f"page/{self._name}", argument]
@@ -87,7 +87,7 @@ class Module:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser without a window, which finds no host but this one."""
+    """A headless browser, which reaches no host but this one."""
     expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -104,17 +104,17 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(browser: Browser, look: Look, **settings: Any) -> Iterator[tuple[Page, Watch]]:
-    """A page with nothing in it yet, in a context of its own.
+    """An empty page in a context of its own.
 
     Args:
-        browser: Where.
-        look: Its size and colours.
-        settings: More of the context's.
+        browser: The browser.
+        look: Size and colours.
+        settings: More settings of the context.
     """
     context = browser.new_context(
         viewport={"width": look.width, "height": 844 if look.phone else 900},
         color_scheme=look.scheme,
-        # Else axe-core may see colours on their way.
+        # Without it axe-core may measure colours during a transition.
         reduced_motion="reduce",
         is_mobile=look.phone,
         has_touch=look.phone,
@@ -128,7 +128,7 @@ def opened(browser: Browser, look: Look, **settings: Any) -> Iterator[tuple[Page
 
 
 def faults(page: Page) -> list[str]:
-    """Of a page as it is: each rule that is broken, where, and what would mend it."""
+    """Broken rules of accessibility on a page, each with its place and remedy."""
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']} ({one['impact']}): {node['html'][:300]} {node['failureSummary']}"

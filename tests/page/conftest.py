@@ -1,7 +1,7 @@
 """A browser, servers and pages.
 
-The browser lasts as long as this package's tests: its driver runs an event loop in their thread,
-where tests of other packages start loops of their own.
+The browser is open during this package's tests only: its driver runs an event loop in their thread,
+in which tests of other packages start event loops of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that is open to everybody, with the models of `models.py` or those to be pictured."""
+    """A server without keys, with the models of `models.py` or those for the pictures."""
     folder = tmp_path_factory.mktemp("server")
     models = Path(REPOSITORY) if REPOSITORY else write_models(folder / "repository")
     with Server(models, folder / "log", threads=1) as server:
@@ -41,9 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="package")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One like it for `KEY` and, with models loaded and unloaded too, `ADMIN_KEY`.
+    """A server with `KEY` and `ADMIN_KEY`, which may load and unload models.
 
-    It is found below `PREFIX`, too.
+    `PREFIX` is its root path.
     """
     folder = tmp_path_factory.mktemp("guarded")
     with Server(
@@ -59,7 +59,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def look() -> Look:
-    """Of `page`; tests that want others are parametrised with them."""
+    """Size and colours of `page`; tests override it by parametrisation."""
     return Look()
 
 
@@ -72,13 +72,13 @@ def _opened(browser: Browser, look: Look) -> Iterator[tuple[Page, Watch]]:
 
 @pytest.fixture
 def page(_opened: tuple[Page, Watch]) -> Page:
-    """An empty one, whose test fails if it does what it should not; see `Watch`."""
+    """An empty page; the test fails if `Watch` records a fault."""
     return _opened[0]
 
 
 @pytest.fixture
 def watch(_opened: tuple[Page, Watch]) -> Watch:
-    """What `page` should not have done."""
+    """The faults of `page`."""
     return _opened[1]
 
 
@@ -91,7 +91,7 @@ def _root(browser: Browser, server: Server) -> Iterator[tuple[Page, Watch]]:
 
 @pytest.fixture
 def module(_root: tuple[Page, Watch]) -> Iterator[Callable[[str], Module]]:
-    """Takes a module of the page by its file's name, such as `csv.js`."""
+    """Returns a module of the page by its file's name, such as `csv.js`."""
     page, watch = _root
     watch.problems.clear()
     yield lambda name: Module(page, name)

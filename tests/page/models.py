@@ -1,4 +1,4 @@
-"""Models for the page: small, and named as those of the demo; their examples have days."""
+"""Small models with the names of the demo; their examples have daily cycles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.bundles import (
 )
 
 CHANNELS = ("temperature", "wind_speed")
-# Two days, so that auto-correlation finds a lag of one.
+# Two days, so that auto-correlation finds a lag of one day.
 CONTEXT = 48
 TEST = TestResult(
     windows=99,
@@ -49,7 +49,7 @@ SPECS = (
         stages=(lag_stage(CONTEXT, name="encoder.0.self"),),
         calibrated=4,
     ),
-    # The other forms of evidence, without quantiles, and with another channel.
+    # The other forms of attention, without quantiles, and with another channel.
     Spec(
         name="forms",
         channels=(*CHANNELS, "pressure"),
@@ -61,7 +61,7 @@ SPECS = (
 
 
 def write_models(repository: Path) -> Path:
-    """Write all of them; returns the repository."""
+    """Write all models; returns the repository."""
     for spec in SPECS:
         levels = 10 * spec.scale
         scaler = Scaler(mean=tuple(levels.tolist()), std=(3.0,) * len(levels))
@@ -73,7 +73,7 @@ def write_models(repository: Path) -> Path:
 
 
 def _write_days(folder: Path, spec: Spec) -> None:
-    """Put cycles of 24 steps in the place of the example's rows."""
+    """Replace the example's rows with cycles of 24 steps."""
     steps = np.arange(CONTEXT + spec.horizon)[:, None]
     levels, phases = 10 * spec.scale, 3 * np.arange(len(spec.channels))
     rows = np.round(levels + 3 * np.sin((steps - phases) * 2 * np.pi / 24), 1)

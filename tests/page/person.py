@@ -1,4 +1,4 @@
-"""What a person does on the page, a table of their own, and pictures of what they see."""
+"""Actions of a user on the page, a CSV to open, and screenshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def view(page: Page, name: str) -> None:
 
 
 def choose(page: Page, model: str) -> Any:
-    """Choose a model, and wait until it has forecast; returns the answer."""
+    """Choose a model and wait for its forecast; returns the answer."""
 
     def its(answer: Response) -> bool:
         return answer.url.endswith("/forecast") and f'"{model}@' in str(answer.request.post_data)
@@ -44,7 +44,7 @@ def example(url: str, model: str) -> tuple[dict[str, Any], list[list[float]]]:
 
 
 def longer(series: dict[str, Any], rows: int) -> dict[str, Any]:
-    """It over and over again, until it has so many hours."""
+    """A series repeated up to at least `rows` hours."""
     values = series["series"] * -(-rows // len(series["series"]))
     start = np.datetime64(series["timestamps"][0])
     times = np.datetime_as_string(start + np.arange(len(values)) * np.timedelta64(1, "h"))
@@ -52,53 +52,53 @@ def longer(series: dict[str, Any], rows: int) -> dict[str, Any]:
 
 
 def csv_of(series: dict[str, Any]) -> list[list[str]]:
-    """Its lines, below a line of names as people write them."""
+    """Lines of a CSV of the series, with column names in title case."""
     names = [name.replace("_", " ").title() for name in series["channels"]]
     rows = zip(series["timestamps"], series["series"], strict=True)
     return [["Date", *names], *([time, *map(str, values)] for time, values in rows)]
 
 
 def open_csv(page: Page, lines: list[list[str]], name: str = "mine.csv") -> None:
-    """Pick a file of these lines."""
+    """Open a file of these lines."""
     text = "".join(",".join(line) + "\n" for line in lines)
     file = {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
     page.get_by_label("Open a CSV").set_input_files(file)
 
 
 def sent(page: Page, path: str = "/forecast") -> list[dict[str, Any]]:
-    """The requests that a page sends to a path, from now on."""
-    asked: list[dict[str, Any]] = []
+    """A list that receives the requests of a page to a path from now on."""
+    requests: list[dict[str, Any]] = []
 
     def note(request: Request) -> None:
         if request.url.endswith(path):
-            asked.append(json.loads(request.post_data or ""))
+            requests.append(json.loads(request.post_data or ""))
 
     page.on("request", note)
-    return asked
+    return requests
 
 
 def slide(page: Page, name: str, value: int) -> None:
     page.get_by_role("slider", name=name).fill(str(value))
 
 
-def saying(*parts: str) -> re.Pattern[str]:
-    """A text with these, in this order."""
+def with_parts(*parts: str) -> re.Pattern[str]:
+    """A pattern of texts with these parts in this order."""
     return re.compile(".*".join(map(re.escape, parts)))
 
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-# A repository whose models are pictured; without one nothing is.
+# The repository of the models for pictures; without it no picture is taken.
 REPOSITORY = os.environ.get("PAGE_PICTURES_OF") or None
 NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
 
 
 def picture(page: Page, name: str, section: str = "") -> None:
-    """Write what is in sight to docs/pictures/page-NAME.webp, if it is one of those and wanted.
+    """Write a screenshot to docs/pictures/page-NAME.webp, if `NAMES` has it and `REPOSITORY` is set.
 
     Args:
-        page: Where.
-        name: Of the picture; that of a phone ends with `-phone`.
-        section: The heading of the one to begin with, instead of the top.
+        page: The page.
+        name: Name of the picture; on a phone `-phone` is appended.
+        section: Heading of the section to scroll to, instead of the top.
     """
     size = page.viewport_size
     assert size is not None
@@ -107,7 +107,7 @@ def picture(page: Page, name: str, section: str = "") -> None:
     if REPOSITORY is None or name not in NAMES:
         return
     if section:
-        page.get_by_role("heading", name=section).evaluate(
+        page.get_by_role("heading", level=2, name=section).evaluate(
             "(heading) => heading.closest('section').scrollIntoView()"
         )
     with Image.open(io.BytesIO(page.screenshot())) as seen:

@@ -1,4 +1,4 @@
-"""The view Compare, and what it makes of backtests."""
+"""The view Compare, and tables of backtests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
 
 
 def result(*channels: tuple[str, float, float, float], season: int | None = 24) -> dict[str, Any]:
-    """An answer by channel: MAE of the model, of the last value and of the last season."""
+    """A result by channel: MAE of the model, of the last value and of the last season."""
 
     def errors(mae: float) -> dict[str, Any]:
         return {"mae": mae, "mse": mae**2}
@@ -44,7 +44,7 @@ ONE = result(("a", 2, 4, 1), ("b", 8, 16, 32))
 OTHER = result(("b", 4, 16, 32))
 
 
-def test_how_many_origins_rows_hold(module: Modules) -> None:
+def test_origins_fit_in_the_rows_of_the_longest_context(module: Modules) -> None:
     backtests = module("backtests.js")
     assert backtests.call("commonHorizon", CARDS, None) == 30
     assert backtests.call("commonHorizon", CARDS, 24) == 24
@@ -53,29 +53,29 @@ def test_how_many_origins_rows_hold(module: Modules) -> None:
     assert found == [0, 0, 1, 1, 2]
 
 
-def test_a_table_of_errors(module: Modules) -> None:
+def test_table_of_errors_marks_the_best(module: Modules) -> None:
     backtests = module("backtests.js")
-    table = backtests.call("tabled", [ONE, OTHER], "mae")
+    table = backtests.call("tableOf", [ONE, OTHER], "mae")
     assert table["baselines"] == ["last value", "last 24 steps"]
     assert table["rows"] == [
         # The season is better than the model, and the other model does not forecast it.
         {"channel": "a", "values": [2, None, 4, 1], "best": 3},
         {"channel": "b", "values": [8, 4, 16, 32], "best": 1},
     ]
-    assert backtests.call("tabled", [ONE], "rmse")["rows"][1]["values"] == [8, 16, 32]
+    assert backtests.call("tableOf", [ONE], "rmse")["rows"][1]["values"] == [8, 16, 32]
     unseasonal = result(("a", 2, 4, 0), season=None)
-    assert backtests.call("tabled", [unseasonal], "mae")["baselines"] == ["last value"]
+    assert backtests.call("tableOf", [unseasonal], "mae")["baselines"] == ["last value"]
 
 
-def test_the_best_coverage_is_the_nearest(module: Modules) -> None:
-    table = module("backtests.js").call("tabled", [ONE, result(("b", 7, 1, 1))], "coverage")
+def test_best_coverage_is_the_nearest_to_the_level(module: Modules) -> None:
+    table = module("backtests.js").call("tableOf", [ONE, result(("b", 7, 1, 1))], "coverage")
     assert table["baselines"] == []
     assert table["rows"][1] == {"channel": "b", "values": [0.8, 0.7], "best": 0}
-    # Where one alone is known there is no best.
+    # A single value is not the best.
     assert table["rows"][0] == {"channel": "a", "values": [0.2, None], "best": -1}
 
 
-def test_errors_of_all_channels_together(module: Modules) -> None:
+def test_overall_error_is_a_geometric_mean_over_channels(module: Modules) -> None:
     backtests = module("backtests.js")
     assert backtests.call("overall", ONE, "mae") == pytest.approx(0.5)
     assert backtests.call("overall", ONE, "coverage") is None
@@ -83,17 +83,17 @@ def test_errors_of_all_channels_together(module: Modules) -> None:
     assert backtests.evaluate(code, ONE) == pytest.approx((1 / 4 * 2) ** 0.5)
 
 
-def test_rows_of_another_frequency_do_not_fit(module: Modules) -> None:
+def test_model_of_another_frequency_is_a_mismatch(module: Modules) -> None:
     card = {"channels": ["a"], "context": 2, "frequency": "h", "needs_timestamps": False}
     source = {"channels": ["a"], "values": [[1]] * 3, "timestamps": None, "problems": []}
     backtests, options = module("backtests.js"), {"holdBack": 0, "missing": "error"}
-    said = backtests.call("unfit", source | {"frequency": "D"}, card, options)
-    assert said == "it reads hourly rows, these are daily"
-    assert backtests.call("unfit", source | {"frequency": "60min"}, card, options) is None
-    assert backtests.call("unfit", source | {"frequency": None}, card, options) is None
+    mismatch = backtests.call("mismatchOf", source | {"frequency": "D"}, card, options)
+    assert mismatch == "it reads hourly rows, these are daily"
+    assert backtests.call("mismatchOf", source | {"frequency": "60min"}, card, options) is None
+    assert backtests.call("mismatchOf", source | {"frequency": None}, card, options) is None
 
 
-def test_no_more_rows_are_sent_than_origins_take(module: Modules) -> None:
+def test_backtest_sends_only_the_rows_of_its_origins(module: Modules) -> None:
     card = {"name": "m", "version": "3", "channels": ["b"], "context": 4, "quantiles": False}
     source = {
         "name": "s",
@@ -107,17 +107,17 @@ def test_no_more_rows_are_sent_than_origins_take(module: Modules) -> None:
     assert body["inputs"] == [{"name": "s", "channels": ["b"], "series": series}]
     assert (body["model"], body["options"]) == ("m@3", how)
     calibrated = card | {"quantiles": True, "calibration": {"steps": 3}}
-    for levels, asked in (([0.1, 0.9], [0.1, 0.9]), ([0.2, 0.8], None)):
+    for levels, quantiles in (([0.1, 0.9], [0.1, 0.9]), ([0.2, 0.8], None)):
         narrow = calibrated | {"quantile_levels": levels}
         body = module("backtests.js").call("backtestOf", source, narrow, how)
-        assert body["options"].get("quantiles") == asked
+        assert body["options"].get("quantiles") == quantiles
 
 
-def test_an_example_is_too_short(page: Page, server: Server) -> None:
+def test_backtest_names_the_rows_that_an_example_lacks(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/#/compare")
     expect(page.get_by_text(f"a backtest takes at least {CONTEXT + 12}")).to_be_visible()
-    expect(page.get_by_text("Open a CSV of your own")).to_be_visible()
-    # That of the first model has no pressure.
+    expect(page.get_by_text("Open a longer CSV")).to_be_visible()
+    # The example of the first model has no pressure.
     page.get_by_text("Models that cannot forecast these rows: 1").click()
     expect(page.get_by_text("forms: no column for pressure")).to_be_visible()
     figure = page.get_by_role("figure").filter(has=page.get_by_role("heading", name=CHANNELS[1]))
@@ -134,7 +134,7 @@ def test_an_example_is_too_short(page: Page, server: Server) -> None:
 def open_rows(
     page: Page, server: Server, missing: int | None = None, *, timed: bool = True
 ) -> None:
-    """Have the page read rows of one's own, one of which may lack a temperature."""
+    """Open a CSV on the page; the row `missing` lacks a temperature."""
     steps = np.arange(200)
     rows = np.round(20 + np.sin(steps[:, None] / [4, 7]) + steps[:, None] / 50, 2).tolist()
     times = START + steps * np.timedelta64(1, "h")
@@ -150,27 +150,27 @@ def open_rows(
     )
 
 
-def test_what_keeps_rows_from_a_backtest_is_named(page: Page, watch: Watch, server: Server) -> None:
+def test_error_of_a_backtest_names_row_and_channel(page: Page, watch: Watch, server: Server) -> None:
     watch.allow(422)
-    # Before what the models read for a forecast.
+    # The row is before the context of a forecast.
     open_rows(page, server, missing=100)
     page.get_by_role("link", name="Compare").click()
-    said = re.compile("^patchtst: row 101, temperature: a value is missing.*Fix the data$")
-    expect(page.get_by_role("alert").filter(has_text="patchtst")).to_have_text(said)
+    message = re.compile("^patchtst: row 101, temperature: a value is missing.*Fix the data$")
+    expect(page.get_by_role("alert").filter(has_text="patchtst")).to_have_text(message)
     expect(page.locator(".chart")).to_have_count(len(CHANNELS))
 
 
-def test_rows_without_times_are_counted(page: Page, server: Server) -> None:
+def test_origins_without_times_are_row_numbers(page: Page, server: Server) -> None:
     open_rows(page, server, timed=False)
     page.get_by_role("link", name="Compare").click()
-    # The other model reads the calendar. Of 12 origins the first is 11 times 12 before the last.
+    # The other model reads the calendar. The first of 12 origins is 11 times 12 before the last.
     expect(page.get_by_text("from row 57 to row 189")).to_be_visible()
     page.get_by_label("Origins").fill("2")
     page.get_by_label("Origins").blur()
     expect(page.get_by_text("from row 177 to row 189")).to_be_visible()
 
 
-def test_errors_of_other_origins_that_come_late_are_dropped(page: Page, server: Server) -> None:
+def test_late_answer_for_other_origins_is_dropped(page: Page, server: Server) -> None:
     open_rows(page, server)
     held: list[Route] = []
     page.route("**/backtest", lambda route: held.append(route), times=1)

@@ -1,4 +1,4 @@
-"""From the text of a CSV to a request and the charts of its answer."""
+"""A CSV from its text to the request and the charts of the answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def kinds(read: dict[str, Any]) -> list[str]:
     return [problem["kind"] for problem in read["problems"]]
 
 
-def test_a_table_is_read_by_its_names(module: Modules) -> None:
+def test_table_columns_match_channels_by_name(module: Modules) -> None:
     read = source(module, csv([f"{time},{i},{10 * i}" for i, time in enumerate(HOURS[:5])]))
     assert read["channels"] == ["wind speed", "level"]
     assert read["values"] == [[10 * i, i] for i in range(5)]
@@ -61,7 +61,7 @@ def test_a_table_is_read_by_its_names(module: Modules) -> None:
     assert (read["frequency"], read["problems"]) == ("h", [])
 
 
-def test_a_channel_of_another_name_is_chosen(module: Modules) -> None:
+def test_chosen_column_is_a_channel(module: Modules) -> None:
     text = csv([f"{time},1,{i}" for i, time in enumerate(HOURS[:4])], "time,level,breeze")
     assert source(module, text)["channels"] == ["level", "breeze"]
     chosen = source(module, text, {"wind speed": 2})
@@ -80,7 +80,7 @@ def test_a_channel_of_another_name_is_chosen(module: Modules) -> None:
         *((text, False, "undefined") for text in ("n/x", "1,5", "Infinity", "0x10", "1 2")),
     ],
 )
-def test_numbers_are_read(module: Modules, text: str, comma: bool, value: object) -> None:
+def test_number_is_parsed(module: Modules, text: str, comma: bool, value: object) -> None:
     code = """(csv, given) => {
       const found = csv.number(...given);
       return found === undefined ? "undefined" : found;
@@ -106,7 +106,7 @@ def test_semicolons_and_decimal_commas(module: Modules) -> None:
         (['"1,5"', '"12,500"', '"1,000"'], ",", 1.5),
     ],
 )
-def test_commas_of_thousands_are_no_decimal_ones(
+def test_thousands_commas_are_not_decimal_commas(
     module: Modules, cells: list[str], separator: str, value: float
 ) -> None:
     lines = [separator.join(["time", "level"])]
@@ -126,7 +126,7 @@ def test_commas_of_thousands_are_no_decimal_ones(
         ("2024-03-14 13:05:09+0530", "2024-03-14T13:05:09+05:30"),
     ],
 )
-def test_times_are_read(module: Modules, text: str, time: str) -> None:
+def test_time_is_parsed(module: Modules, text: str, time: str) -> None:
     code = """(module, text) => {
       const { wall, offset } = module.readTime(text, "mdy");
       return module.isoOf(wall, offset);
@@ -134,7 +134,7 @@ def test_times_are_read(module: Modules, text: str, time: str) -> None:
     assert module("time.js").evaluate(code, text) == time
 
 
-def test_day_and_month_are_told_apart_by_what_is_regular(module: Modules) -> None:
+def test_regular_times_decide_the_order_of_day_and_month(module: Modules) -> None:
     rows = [f"01/{day:02}/2024,1,1" for day in range(1, 14)]
     assert source(module, csv(rows))["timestamps"][11] == "2024-01-12T00:00:00"
     read = source(module, csv([f"01/02/2024 {hour:02}:00,1,1" for hour in range(4)]))
@@ -142,13 +142,13 @@ def test_day_and_month_are_told_apart_by_what_is_regular(module: Modules) -> Non
     assert "day or the month" in module("request.js").call("refusalOf", read, CARD, OPTIONS)
 
 
-def test_numbers_are_no_times(module: Modules) -> None:
+def test_numbers_are_not_times(module: Modules) -> None:
     rows = [f"1013.{i},{i},1" for i in range(4)]
     read = source(module, csv(rows, "pressure,level,wind speed"))
     assert (read["timestamps"], read["channels"][-1]) == (None, "pressure")
 
 
-def test_a_table_of_several_series_is_read_as_one_of_them(module: Modules) -> None:
+def test_first_of_several_series_is_read(module: Modules) -> None:
     rows = [f"{time},{name},{i},1" for i, time in enumerate(HOURS[:4]) for name in "ab"]
     text = csv(rows, "time,unique_id,level,wind speed")
     read = source(module, text)
@@ -157,7 +157,7 @@ def test_a_table_of_several_series_is_read_as_one_of_them(module: Modules) -> No
     assert [row[1] for row in module("csv.js").evaluate(code, text)] == ["b"] * 4
 
 
-def test_a_time_zone_is_sent_and_explains_what_looks_like_a_gap(module: Modules) -> None:
+def test_time_zone_is_sent_and_removes_the_gap_of_daylight_saving(module: Modules) -> None:
     spring = [f"2024-03-31T{hour:02}:00:00" for hour in (0, 1, 3, 4, 5)]
     text = csv([f"{time},1,1" for time in spring])
     assert kinds(source(module, text)) == ["gap"]
@@ -168,7 +168,7 @@ def test_a_time_zone_is_sent_and_explains_what_looks_like_a_gap(module: Modules)
     assert body["inputs"][0]["time_zone"] == "Europe/Berlin"
 
 
-def test_every_problem_is_named_with_its_place(module: Modules) -> None:
+def test_every_problem_has_row_and_channel(module: Modules) -> None:
     times = [HOURS[0], HOURS[1], HOURS[4], HOURS[3], HOURS[3], "soon", HOURS[6]]
     cells = ["1", "", "x", "1", "1", "1", "1"]
     read = source(module, csv([f"{t},{c},1" for t, c in zip(times, cells, strict=True)]))
@@ -183,7 +183,7 @@ def test_every_problem_is_named_with_its_place(module: Modules) -> None:
     }
 
 
-def test_repairs_leave_rows_that_can_be_sent(module: Modules) -> None:
+def test_repaired_rows_can_be_sent(module: Modules) -> None:
     times = [HOURS[0], HOURS[1], HOURS[5], HOURS[4], HOURS[4], HOURS[6]]
     text = csv([f"{time},{i or 'x'},1" for i, time in enumerate(times)])
     code = """async (module, [text, card]) => {
@@ -205,13 +205,13 @@ def test_repairs_leave_rows_that_can_be_sent(module: Modules) -> None:
     filled = OPTIONS | {"missing": "interpolate"}
     assert request.call("refusalOf", read, CARD, filled) is None
     body = request.call("requestOf", read, CARD, filled)
-    # As many rows before those that are read as it takes to fill the first of them.
+    # Earlier rows are sent to fill missing values of the first row of the context.
     assert body["inputs"][0]["timestamps"] == HOURS[1:7]
     assert body["options"]["missing"] == "interpolate"
 
 
 @pytest.mark.parametrize(
-    ("levels", "asked", "sent"),
+    ("levels", "level", "sent"),
     [
         ([0.005, 0.995], 0.95, [0.025, 0.1, 0.9, 0.975]),
         ([0.1, 0.9], 0.95, [0.1, 0.9]),
@@ -222,12 +222,12 @@ def test_repairs_leave_rows_that_can_be_sent(module: Modules) -> None:
         ([0.1, 0.9], None, None),
     ],
 )
-def test_bands_are_no_wider_than_the_model_tells(
-    module: Modules, levels: list[float], asked: float | None, sent: list[float] | None
+def test_intervals_are_no_wider_than_the_models_quantile_levels(
+    module: Modules, levels: list[float], level: float | None, sent: list[float] | None
 ) -> None:
     card = CARD | {"quantile_levels": levels}
     read = source(module, csv([f"{time},1,2" for time in HOURS[:5]]))
-    body = module("request.js").call("requestOf", read, card, OPTIONS | {"level": asked})
+    body = module("request.js").call("requestOf", read, card, OPTIONS | {"level": level})
     assert body["options"].get("quantiles") == sent
 
 
@@ -246,11 +246,11 @@ def test_bands_are_no_wider_than_the_model_tells(
         (["2023-02-01", "2023-02-15", "2023-03-01", "2023-03-15", "2023-04-01"], "SMS-15"),
         (["2024-03-30", "2024-04-30", "2024-05-30"], "M"),
         (["2024-03-01 00:00", "2024-03-01 00:15", "2024-03-01 00:30"], "15min"),
-        # An hour that the clock springs over is none that is missing.
+        # The hour that daylight saving skips is not missing.
         (["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T04:00+02:00"], "h"),
     ],
 )
-def test_frequencies_are_found(module: Modules, times: list[str], frequency: str) -> None:
+def test_frequency_is_inferred(module: Modules, times: list[str], frequency: str) -> None:
     read = source(module, csv([f"{time},1,1" for time in times]))
     assert read["frequency"] == frequency
     assert not {"gap", "order", "between", "duplicate"} & set(kinds(read))
@@ -264,7 +264,7 @@ def test_frequencies_are_found(module: Modules, times: list[str], frequency: str
         *("15min", "10ms", "250us"),
     ],
 )
-def test_steps_are_those_of_the_service(module: Modules, frequency: str) -> None:
+def test_steps_equal_those_of_the_service(module: Modules, frequency: str) -> None:
     steps = Frequency.parse(frequency).steps_from(np.datetime64("2019-11-13T00:00"), 40)
     seconds = (steps.astype(np.int64) / 1e6).tolist()
     later = module("time.js").evaluate(LATER, [seconds[0], frequency, 40])
@@ -287,7 +287,7 @@ def test_steps_before_1970_keep_their_hour(module: Modules, frequency: str) -> N
     assert module("time.js").evaluate(LATER, [seconds[0], frequency, 20]) == seconds
 
 
-def test_no_frequency_is_found_that_has_no_alias(module: Modules) -> None:
+def test_frequency_without_an_alias_is_null(module: Modules) -> None:
     regular = module("regular.js")
     assert regular.call("frequencyOf", [1.0005 * second for second in range(9)]) is None
     ends = ["2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30", "2024-05-31", "2024-06-30"]
@@ -295,13 +295,13 @@ def test_no_frequency_is_found_that_has_no_alias(module: Modules) -> None:
     assert read["frequency"] == "M"
 
 
-def test_axes_go_on_where_the_clock_changes(module: Modules) -> None:
+def test_axis_is_continuous_across_offsets(module: Modules) -> None:
     times = ["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00", "2024-03-31T02:00Z"]
     first, *others = module("time.js").call("secondsOf", times)
     assert [other - first for other in others] == [3600, 7200]
 
 
-def test_a_request_has_what_the_model_reads(module: Modules) -> None:
+def test_request_has_the_channels_and_rows_of_the_context(module: Modules) -> None:
     read = source(module, csv([f"{time},{i},{10 * i}" for i, time in enumerate(HOURS)]))
     request = module("request.js")
     held = OPTIONS | {"holdBack": 3}
@@ -324,7 +324,7 @@ def test_a_request_has_what_the_model_reads(module: Modules) -> None:
     assert len(everything["inputs"][0]["series"]) == len(HOURS)
 
 
-def test_what_cannot_be_sent_says_why(module: Modules) -> None:
+def test_refusal_names_the_reason(module: Modules) -> None:
     def refusal(text: str, **options: Any) -> Any:
         read = source(module, text)
         return module("request.js").call("refusalOf", read, CARD, OPTIONS | options)
@@ -333,10 +333,10 @@ def test_what_cannot_be_sent_says_why(module: Modules) -> None:
     assert refusal(csv(rows)) is None
     assert refusal(csv(rows), holdBack=3) == ("3 rows, without the 3 held back: this model reads 4")
     assert refusal(csv(rows, "time,level,breeze")) == "no column for wind speed"
-    # What the model does not read keeps nothing back.
+    # A problem before the context does not matter.
     assert refusal(csv([f"{HOURS[0]},x,1", *rows[1:]])) is None
     last = csv([*rows[:5], f"{HOURS[5]},x,1"])
-    assert "“x” is no number" in refusal(last)
+    assert "“x” is not a number" in refusal(last)
     assert refusal(last, holdBack=1) is None
 
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_sent_says_why(module: Modules) -> None:
         ("model", None),
     ],
 )
-def test_errors_of_the_api_find_their_place(module: Modules, param: str, place: object) -> None:
+def test_param_of_an_error_maps_to_a_cell_or_field(module: Modules, param: str, place: object) -> None:
     read = {"channels": ["level", "wind speed"]}
     assert module("request.js").call("placeOf", param, read, CARD, 10) == place
 
@@ -368,7 +368,7 @@ def test_numbers_in_words(module: Modules) -> None:
     assert words.call("listed", ["a", "b", "c"], 2) == "a, b and 1 more"
 
 
-def test_what_charts_draw(module: Modules) -> None:
+def test_series_and_bands_of_a_chart(module: Modules) -> None:
     card = {"channels": ["a", "b"], "targets": ["b"], "context": 2, "frequency": "h"}
     history = {
         "channels": ["a", "b"],
@@ -387,16 +387,16 @@ def test_what_charts_draw(module: Modules) -> None:
     }
     answer = {"outputs": [{"content": [forecast]}]}
     panels = module("panels.js")
-    asked = {"source": history, "card": card, "options": {}}
-    made = panels.call("panelsOf", answer, asked)
+    requested = {"source": history, "card": card, "options": {}}
+    made = panels.call("panelsOf", answer, requested)
     [panel] = made["panels"]
     assert [x - made["x"][0] for x in made["x"]] == [0, 3600, 7200, 10800, 14400]
-    without = asked | {"source": history | {"timestamps": None}}
+    without = requested | {"source": history | {"timestamps": None}}
     assert panels.call("panelsOf", answer, without)["x"] == [1, 2, 3, 4, 5]
     assert panels.call("errorOf", panel) == {
         "mae": 2,
         "steps": 2,
-        "held": [{"share": 0.95, "held": 1}, {"share": 0.8, "held": 1}],
+        "coverage": [{"share": 0.95, "covered": 1}, {"share": 0.8, "covered": 1}],
     }
     drawn = panels.call("drawn", made, panel)
     # Lines of the forecast begin where the history ends.

@@ -1,4 +1,4 @@
-"""The view that forecasts: late answers, errors in their places, and rows to be corrected."""
+"""The view Forecast: late answers, errors at their places, and the table of rows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def lines(rows: int = CONTEXT) -> list[list[str]]:
 
 
 def paste(page: Page, table: list[list[str]]) -> None:
-    """Have the page read rows that are pasted."""
-    given = page.get_by_label("Rows with a line of names")
+    """Paste rows into the page."""
+    given = page.get_by_label("Rows below a line of column names")
     if not given.is_visible():
         page.get_by_text("Paste rows").click()
     given.fill("\n".join(",".join(line) for line in table))
-    page.get_by_role("button", name="Read them").click()
+    page.get_by_role("button", name="Read rows").click()
 
 
 def choose(page: Page, server: Server, model: str = "patchtst") -> None:
-    heading = page.get_by_role("heading", name="What is to come")
+    heading = page.get_by_role("heading", level=2, name="Forecast")
     page.goto(server.url)
     expect(heading).to_be_visible()
     with page.expect_response("**/forecast"):
@@ -39,7 +39,7 @@ def choose(page: Page, server: Server, model: str = "patchtst") -> None:
     expect(heading).to_be_visible()
 
 
-def test_modules_are_asked_for_at_once(page: Page, server: Server) -> None:
+def test_modules_are_preloaded(page: Page, server: Server) -> None:
     choose(page, server)
     loaded, named = page.evaluate("""() => [
       performance.getEntriesByType("resource").map(({ name }) => name),
@@ -50,7 +50,7 @@ def test_modules_are_asked_for_at_once(page: Page, server: Server) -> None:
     assert {url for url in loaded if url.endswith("js")} == set(named)
 
 
-def test_an_answer_that_comes_too_late_is_dropped(page: Page, server: Server) -> None:
+def test_late_answer_for_earlier_data_is_dropped(page: Page, server: Server) -> None:
     choose(page, server)
     held: list[Route] = []
     page.route("**/forecast", lambda route: held.append(route))
@@ -60,10 +60,10 @@ def test_an_answer_that_comes_too_late_is_dropped(page: Page, server: Server) ->
     with page.expect_response("**/forecast"):
         held[0].continue_()
     page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 50))")
-    expect(page.get_by_role("heading", name="What is to come")).to_be_hidden()
+    expect(page.get_by_role("heading", level=2, name="Forecast")).to_be_hidden()
 
 
-def test_of_models_that_are_chosen_the_last_one_counts(
+def test_last_of_several_chosen_models_wins(
     page: Page, server: Server, watch: Watch
 ) -> None:
     choose(page, server)
@@ -87,7 +87,7 @@ def test_of_models_that_are_chosen_the_last_one_counts(
     expect(model).to_have_value("forms")
 
 
-def test_an_error_outlives_what_was_asked_before(page: Page, server: Server, watch: Watch) -> None:
+def test_error_is_kept_when_an_earlier_request_succeeds(page: Page, server: Server, watch: Watch) -> None:
     choose(page, server)
     held: list[Route] = []
     page.route("**/forecast", lambda route: held.append(route))
@@ -98,7 +98,7 @@ def test_an_error_outlives_what_was_asked_before(page: Page, server: Server, wat
     page.get_by_role("combobox", name="Model").select_option("autoformer")
     alert = page.get_by_role("alert")
     expect(alert).to_be_visible()
-    plots = page.get_by_role("region", name="What is to come")
+    plots = page.get_by_role("region", name="Forecast")
     expect(plots).to_have_attribute("aria-busy", "true")
     with page.expect_response("**/forecast"):
         held[0].continue_()
@@ -110,7 +110,7 @@ def test_an_error_outlives_what_was_asked_before(page: Page, server: Server, wat
     expect(alert).to_be_hidden()
 
 
-def test_errors_of_the_api_are_said_at_their_place(
+def test_errors_of_the_api_appear_at_their_field(
     page: Page, server: Server, watch: Watch
 ) -> None:
     choose(page, server)
@@ -125,11 +125,11 @@ def test_errors_of_the_api_are_said_at_their_place(
         )
         page.get_by_role("button", name="Forecast", exact=True).click()
 
-    controls = page.get_by_role("region", name="Forecast")
+    controls = page.get_by_role("region", name="Options")
     refuse("options.horizon")
     expect(controls.get_by_text("no options.horizon")).to_be_visible()
     refuse("inputs[0].series[2][1]")
-    problems = page.get_by_role("region", name="To look at before it is forecast")
+    problems = page.get_by_role("region", name="Problems")
     expect(problems).to_contain_text("no inputs[0].series[2][1]")
     problems.get_by_role("button", name="Row 3").click()
     wrong = page.locator("[aria-invalid=true][role=gridcell]")
@@ -139,10 +139,10 @@ def test_errors_of_the_api_are_said_at_their_place(
     expect(problems).to_be_hidden()
 
 
-def test_what_a_former_key_was_refused_asks_for_none(page: Page, server: Server) -> None:
+def test_request_with_an_old_key_is_repeated_without_a_prompt(page: Page, server: Server) -> None:
     code = """async (api) => {
-      const [sent, asked] = [[], []];
-      api.askBy(async (used) => asked.push(used) < 0);
+      const [sent, prompts] = [[], []];
+      api.setKeyPrompt(async (used) => prompts.push(used) < 0);
       api.key.value = "former";
       window.fetch = async (_, { headers }) => {
         api.key.value = "newer";
@@ -150,25 +150,25 @@ def test_what_a_former_key_was_refused_asks_for_none(page: Page, server: Server)
         return new Response("", { status: sent.length === 1 ? 401 : 200 });
       };
       await api.get("/models");
-      return [sent, asked];
+      return [sent, prompts];
     }"""
     choose(page, server)
     sent = ["Bearer former", "Bearer newer"]
     assert Module(page, "api.js").evaluate(code) == [sent, []]
 
 
-def test_a_forecast_of_another_series_is_not_shown(page: Page, server: Server) -> None:
+def test_forecast_of_another_series_is_hidden(page: Page, server: Server) -> None:
     choose(page, server)
     rows = [[name, *line[:2], cell] for name, cell in ("a1", "bx") for line in lines(99)[1:]]
     paste(page, [["id", "time", "temperature", "wind_speed"], *rows])
     page.get_by_role("button", name="Forecast", exact=True).click()
     expect(charts(page)).to_have_count(2)
-    page.get_by_label("Series, of 2").select_option("b")
-    expect(page.get_by_text("Not yet: row")).to_be_visible()
+    page.get_by_label("Series (2)").select_option("b")
+    expect(page.get_by_text("Cannot forecast: row")).to_be_visible()
     expect(charts(page)).to_have_count(0)
 
 
-def test_many_rows_are_not_in_the_document(page: Page, server: Server) -> None:
+def test_table_renders_only_visible_rows(page: Page, server: Server) -> None:
     choose(page, server)
     paste(page, lines(200))
     grid = page.get_by_role("grid", name="Rows")
@@ -179,7 +179,7 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server) -> None:
     page.keyboard.press("Control+Home")
     expect(grid.get_by_role("gridcell", name="2024-03-01T00:00")).to_be_visible()
 
-    # What is being written is kept where its cell leaves the document, and so is the view.
+    # An edit is kept when its cell is scrolled out of the document.
     page.keyboard.press("Enter")
     page.get_by_role("textbox", name="Row 1, time").fill("2024-02-29")
     grid.evaluate("grid => { grid.scrollTop = grid.scrollHeight; }")
@@ -188,12 +188,12 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server) -> None:
     page.keyboard.press("Enter")
     first = page.get_by_role("textbox", name="Row 1, time")
     expect(first).to_have_value("2024-02-29")
-    # It does not take the keyboard back from where it has been taken to.
+    # Closing the edit does not take the focus back.
     rows = page.get_by_label("Hold back the last rows")
     rows.click()
     expect(rows).to_be_focused()
 
-    # Of fewer rows there is a last one.
+    # The active cell moves to the last row of a shorter table.
     grid.focus()
     page.keyboard.press("Control+End")
     paste(page, lines(99))
@@ -203,10 +203,10 @@ def test_many_rows_are_not_in_the_document(page: Page, server: Server) -> None:
     expect(page.get_by_role("textbox", name="Row 99, wind_speed")).to_be_focused()
 
 
-def test_rows_that_are_left_while_they_scroll(page: Page, server: Server) -> None:
+def test_scroll_event_after_the_view_is_closed_is_ignored(page: Page, server: Server) -> None:
     choose(page, server)
     open_csv(page, lines(200))
     grid = page.get_by_role("grid", name="Rows").element_handle()
     view(page, "Use it")
-    # As the browser does, in the frame after: `Watch` fails the test of an error.
+    # The browser sends it in the next frame; `Watch` fails the test if there is an error.
     assert grid.evaluate("grid => !grid.isConnected && grid.dispatchEvent(new Event('scroll'))")

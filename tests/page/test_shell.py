@@ -1,4 +1,4 @@
-"""What all views have: navigation, colours, keys, and readers of screens; and the report."""
+"""Parts of all views: navigation, colours, keys, accessibility; and the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_view_is_accessible(page: Page, server: Server) -> None:
         assert width <= page.viewport_size["width"], f"{view} is wider than the screen"
 
 
-def test_colours_follow_the_system_until_one_chooses(page: Page, server: Server) -> None:
+def test_colours_follow_the_system_until_the_user_chooses(page: Page, server: Server) -> None:
     page.goto(server.url)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -45,14 +45,14 @@ def test_colours_follow_the_system_until_one_chooses(page: Page, server: Server)
     assert page.evaluate(ground) == light
 
 
-def test_a_key_is_asked_for_once_and_kept_in_the_tab(
+def test_key_dialog_opens_once_and_the_tab_keeps_the_key(
     page: Page, watch: Watch, guarded: Server
 ) -> None:
     watch.allow(401)
     page.goto(guarded.url)
     dialog = page.get_by_role("dialog", name="API key")
     dialog.get_by_label("Key").fill("another")
-    dialog.get_by_role("button", name="Use it").click()
+    dialog.get_by_role("button", name="Use key").click()
     expect(dialog.get_by_role("alert")).to_contain_text("refused")
     assert not faults(page)
     dialog.get_by_label("Key").fill(KEY)
@@ -63,7 +63,7 @@ def test_a_key_is_asked_for_once_and_kept_in_the_tab(
     expect(dialog).to_be_hidden()
     assert KEY not in page.evaluate("JSON.stringify({...localStorage}) + document.cookie")
     page.get_by_role("button", name="Key is set").click()
-    dialog.get_by_role("button", name="Forget it").click()
+    dialog.get_by_role("button", name="Forget key").click()
     assert KEY not in page.evaluate("JSON.stringify({...sessionStorage})")
     page.get_by_role("button", name="Key", exact=True).click()
     expect(dialog.get_by_label("Key")).to_have_value("")
@@ -71,12 +71,12 @@ def test_a_key_is_asked_for_once_and_kept_in_the_tab(
     expect(dialog).to_be_visible()
 
 
-def test_the_interface_is_described_without_other_hosts(page: Page, server: Server) -> None:
+def test_api_reference_loads_nothing_from_other_hosts(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/docs")
     expect(page.get_by_text("/v1/timeseries/forecast").first).to_be_visible()
 
 
-def test_a_report_is_accessible_and_fits_a_phone(page: Page, tmp_path: Path) -> None:
+def test_report_is_accessible_and_fits_a_phone(page: Page, tmp_path: Path) -> None:
     page.set_content(render(full_bundle(tmp_path)))
     for width, scheme in ((390, "light"), (1280, "dark")):
         page.set_viewport_size({"width": width, "height": 800})

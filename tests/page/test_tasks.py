@@ -1,6 +1,6 @@
-"""What a person comes for: five journeys, each by one look.
+"""Five tasks of a user, each with one size and colour scheme.
 
-`make page-pictures` has it done with the models of the demo, and keeps pictures for the docs.
+`make page-pictures` runs them with the models of the demo, and keeps pictures for the docs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.page.person import (
     longer,
     open_csv,
     picture,
-    saying,
     sent,
     slide,
     view,
+    with_parts,
 )
 from tests.support.process import Server
 
@@ -32,19 +32,19 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize("look", [Look(390, "dark"), Look(1280, "light")])
 def test_forecast_the_example(page: Page, server: Server) -> None:
-    asked = sent(page)
+    requests = sent(page)
     page.goto(server.url)
     expect(charts(page).first).to_be_visible()
     choose(page, "patchtst")
-    # Each model's own example, and once.
-    assert [body["model"] for body in asked] == ["autoformer@1", "patchtst@1"]
+    # One forecast of each model's own example.
+    assert [body["model"] for body in requests] == ["autoformer@1", "patchtst@1"]
     series, actual = example(server.url, "patchtst")
     expect(charts(page)).to_have_count(len(series["channels"]))
-    picture(page, "forecast", "What is to come" if page.viewport_size["width"] < 600 else "")
+    picture(page, "forecast", "Forecast" if page.viewport_size["width"] < 600 else "")
     first = series["channels"][0]
     hours = len(actual)
     expect(charts(page).first).to_have_attribute(
-        "aria-label", saying("forecast", f"over {hours} hours; 95% interval", "actual")
+        "aria-label", with_parts("forecast", f"over {hours} hours; 95% interval", "actual")
     )
     page.get_by_text(f"Numbers of {first}").click()
     table = page.get_by_role("region", name=f"Numbers of {first}")
@@ -61,9 +61,9 @@ def test_forecast_the_example(page: Page, server: Server) -> None:
     slide(page, "Horizon", hours + 2)
     expect(page.get_by_text(f"Steps from {hours + 1} on are forecast from")).to_be_visible()
     expect(charts(page).first).to_have_attribute(
-        "aria-label", saying(f"over {hours + 2} hours; 70% interval")
+        "aria-label", with_parts(f"over {hours + 2} hours; 70% interval")
     )
-    assert asked[-1]["options"] == {"horizon": hours + 2, "quantiles": [0.15, 0.85]}
+    assert requests[-1]["options"] == {"horizon": hours + 2, "quantiles": [0.15, 0.85]}
     expect(rows).to_have_count(3 + hours)
     expect(table.get_by_role("columnheader", name="70% to")).to_be_visible()
     page.get_by_role("button", name=series["channels"][1]).click()
@@ -71,7 +71,7 @@ def test_forecast_the_example(page: Page, server: Server) -> None:
     assert not faults(page)
 
 
-def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: Server) -> None:
+def test_forecast_a_csv_with_a_gap_and_a_wrong_cell(page: Page, server: Server) -> None:
     series, _ = example(server.url, "patchtst")
     known = longer(series, 2 * len(series["series"]))
     lines = csv_of(known)
@@ -79,10 +79,10 @@ def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: S
     gap = lines.pop(-25)
     page.goto(server.url)
     choose(page, "patchtst")
-    asked = sent(page)
+    requests = sent(page)
     open_csv(page, lines)
 
-    wrong = page.get_by_role("region", name="To look at before it is forecast")
+    wrong = page.get_by_role("region", name="Problems")
     send = page.get_by_role("button", name="Forecast", exact=True)
     expect(wrong).to_contain_text("1 gap")
     expect(wrong).to_contain_text("12.x")
@@ -97,10 +97,10 @@ def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: S
     page.keyboard.press("Enter")
     page.keyboard.type(right)
     page.keyboard.press("Enter")
-    expect(page.get_by_text(saying("Not yet: row", "no value."))).to_be_visible()
+    expect(page.get_by_text(with_parts("Cannot forecast: row", "no value."))).to_be_visible()
     wrong.get_by_label("Fill with").select_option("interpolate")
-    assert not asked
-    # What is held back is compared with the forecast.
+    assert not requests
+    # The forecast is compared with the rows held back.
     page.get_by_role("button", name="The last 12").click()
     with page.expect_response("**/forecast") as answered:
         send.click()
@@ -120,13 +120,13 @@ def test_forecast_an_own_table_with_a_gap_and_a_wrong_cell(page: Page, server: S
 def test_find_the_strongest_lag_of_the_autoformer(page: Page, server: Server) -> None:
     page.goto(server.url)
     choose(page, "autoformer")
-    # Two days that are not quite the same, else the lag of none were as strong as that of one.
+    # The two days differ a little; otherwise lag 0 would be as strong as a lag of one day.
     series, _ = example(server.url, "autoformer")
     series["series"][-5][0] += 3
     open_csv(page, csv_of(series))
     view(page, "Why")
-    said = page.get_by_text("Strongest lag")
-    expect(said).to_be_visible()
+    summary = page.get_by_text("Strongest lag")
+    expect(summary).to_be_visible()
     picture(page, "why")
 
     stage = page.get_by_label("Stage").input_value()
@@ -138,13 +138,13 @@ def test_find_the_strongest_lag_of_the_autoformer(page: Page, server: Server) ->
     table = page.get_by_role("region", name="Lags by weight")
     expect(table.get_by_role("row")).to_have_count(1 + len(weights))
     expect(page.locator(".lags .bar")).to_have_count(len(weights))
-    # What happens at the same time is no lag to speak of.
+    # The summary leaves lag 0 out.
     weights.pop(0, None)
-    [share] = re.findall(r"([\d.]+)% of the weight", said.inner_text())
+    [share] = re.findall(r"([\d.]+)% of the weight", summary.inner_text())
     assert float(share) == pytest.approx(100 * max(weights.values()), abs=0.1)
-    assert f"{max(weights, key=weights.__getitem__)} steps" in said.inner_text()
+    assert f"{max(weights, key=weights.__getitem__)} steps" in summary.inner_text()
     expect(table).to_contain_text("1 day")
-    # The map is there as well.
+    # The map is visible as well.
     expect(page.locator(".heatmap canvas")).to_be_visible()
     expect(page.get_by_label("Head")).to_have_count(0)
     assert not faults(page)
@@ -153,7 +153,7 @@ def test_find_the_strongest_lag_of_the_autoformer(page: Page, server: Server) ->
 def test_compare_two_models(page: Page, server: Server) -> None:
     series = longer(example(server.url, "patchtst")[0], rows=240)
     models, options = ("patchtst", "autoformer"), {"quantiles": [0.1, 0.9]}
-    asked = sent(page, "/backtest")
+    requests = sent(page, "/backtest")
     page.goto(server.url)
     choose(page, "patchtst")
     open_csv(page, csv_of(series))
@@ -186,7 +186,7 @@ def test_compare_two_models(page: Page, server: Server) -> None:
     assert shown == pytest.approx(expected, rel=1e-2)
     assert ["best" in cells[name] for name in columns] == [one == min(shown) for one in shown]
 
-    page.get_by_label("Measure").select_option("coverage")
+    page.get_by_label("Metric").select_option("coverage")
     held = cells_by_model()
     found = [float(held[model].split()[-1].rstrip("%")) / 100 for model in models]
     wanted = [each["intervals"][0]["coverage"] for each in content]
@@ -199,32 +199,32 @@ def test_compare_two_models(page: Page, server: Server) -> None:
     expect(page.get_by_role("list", name="Legend")).to_contain_text("last season, all steps")
     page.get_by_label("Origins").fill("2")
     page.get_by_label("Origins").blur()
-    expect(page.get_by_text("Forecast again from 2 origins, 12 steps apart")).to_be_visible()
+    expect(page.get_by_text("Forecasts from 2 origins, 12 steps apart")).to_be_visible()
     expect(errors.get_by_role("columnheader")).to_have_count(5)
-    before = len(asked)
+    before = len(requests)
     page.get_by_role("checkbox", name="autoformer").uncheck()
     expect(errors.get_by_role("columnheader")).to_have_count(4)
-    # What is known is not asked again.
-    assert len(asked) == before >= 4
-    # By keys, what is at the cursor.
+    # Known results are not requested again.
+    assert len(requests) == before >= 4
+    # The keyboard moves the cursor.
     page.get_by_role("group", name="Charts").press("ArrowRight")
     expect(page.get_by_role("figure").first).to_contain_text("patchtst ")
     assert not faults(page)
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Press Tab until what has this name has the keyboard."""
+    """Press Tab until the element with this name has the focus."""
     labels = "[...(document.activeElement.labels ?? [])].map((one) => one.textContent).join()"
     own = "document.activeElement.ariaLabel ?? document.activeElement.textContent"
     for _ in range(80):
         page.keyboard.press("Tab")
         if name in page.evaluate(f"({labels}) || ({own})"):
             return
-    raise AssertionError(f"no way to {name} by the keyboard")
+    raise AssertionError(f"Tab does not reach {name}")
 
 
 def shown(page: Page) -> float:
-    """How many hours the charts show."""
+    """Number of hours in the charts."""
     code = """async () => {
       const { group } = await import(new URL("page/plots.js", document.baseURI));
       const [{ scales }] = group.charts;
@@ -259,7 +259,7 @@ def test_forecast_by_the_keyboard_alone(page: Page, server: Server) -> None:
     assert shown(page) == pytest.approx(0.6 * before, rel=0.01)
     page.keyboard.press("0")
     assert shown(page) == pytest.approx(before)
-    # What is opened next is elsewhere in time.
+    # New data reset the zoom.
     page.keyboard.press("+")
     open_csv(page, csv_of(longer(example(server.url, "patchtst")[0], 200)))
     page.get_by_role("button", name="Forecast", exact=True).click()

@@ -1,4 +1,4 @@
-"""What the page hands over: programs that send a request, answers as files."""
+"""The view Use it: programs that send a request, answers as files."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def run(code: str, program: str) -> str:
     return done.stdout
 
 
-def test_a_long_request_is_no_argument_that_is_too_long(module: Modules, server: Server) -> None:
+def test_curl_sends_a_long_request(module: Modules, server: Server) -> None:
     body = request("patchtst")
     body["inputs"][0]["series"] = ROWS * 500
     body["inputs"][0].pop("timestamps")
-    said = run(samples(module, server, body)["curl"]["code"], "curl")
-    assert "mean_forecast" in said
+    output = run(samples(module, server, body)["curl"]["code"], "curl")
+    assert "mean_forecast" in output
 
 
-def test_missing_values_are_those_of_the_language(module: Modules, server: Server) -> None:
+def test_missing_values_are_literals_of_the_language(module: Modules, server: Server) -> None:
     body = request("patchtst", missing="ffill", quantiles=[0.1, 0.9])
     body["inputs"][0]["series"] = [*ROWS[:-1], [None, 1]]
     body["inputs"][0]["name"] = "null and 'true'"
@@ -75,17 +75,17 @@ def test_missing_values_are_those_of_the_language(module: Modules, server: Serve
     assert "forecast" in run(made["curl"]["code"], "curl")
     assert run(made["Python, httpx"]["code"], "python").startswith("[[")
     assert "code" not in made["Python, tritonclient"]
-    assert "no missing values" in made["Python, tritonclient"]["note"]
+    assert "does not fill missing values" in made["Python, tritonclient"]["note"]
 
 
-def test_times_of_a_zone_run_too(module: Modules, server: Server) -> None:
+def test_pandas_program_sends_the_time_zone(module: Modules, server: Server) -> None:
     body = request("autoformer")
     body["inputs"][0]["time_zone"] = "Europe/Berlin"
     made = samples(module, server, body, needs_timestamps=True)
     assert "2024-03-03 00:00:00+01:00" in run(made["Python, pandas"]["code"], "python")
 
 
-def test_what_a_protocol_cannot_say_is_said(module: Modules, server: Server) -> None:
+def test_note_names_what_the_protocol_lacks(module: Modules, server: Server) -> None:
     calendar = samples(module, server, request("autoformer"), needs_timestamps=True)
     assert "calendar" in calendar["Python, tritonclient"]["note"]
     longer = samples(module, server, request("patchtst", horizon=20))["Python, tritonclient"]
@@ -93,7 +93,7 @@ def test_what_a_protocol_cannot_say_is_said(module: Modules, server: Server) -> 
     assert "code" in longer
 
 
-def test_the_answer_as_csv(module: Modules) -> None:
+def test_answer_as_csv(module: Modules) -> None:
     forecast = {
         "mean_forecast": [[1.5, 2], [3, 4]],
         "quantiles": {"0.1": [[1, 1], [1, 1]], "0.9": [[5, 5], [5, 5]]},
@@ -109,11 +109,11 @@ def test_the_answer_as_csv(module: Modules) -> None:
     ]
 
 
-def test_copy_the_request_and_send_it(page: Page, watch: Watch, guarded: Server) -> None:
+def test_copied_programs_return_the_forecast(page: Page, watch: Watch, guarded: Server) -> None:
     watch.allow(401)
     page.goto(f"{guarded.url}{PREFIX}/")
     page.get_by_label("Key", exact=True).fill(KEY)
-    page.get_by_role("button", name="Use it").click()
+    page.get_by_role("button", name="Use key").click()
     [output] = choose(page, "patchtst")["outputs"]
     expected = output["content"][0]["mean_forecast"]
     view(page, "Use it")

@@ -1,4 +1,4 @@
-"""The view Why, and what it makes of attention in every form."""
+"""The view Why, and maps of attention of every form."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CYCLES = {
     "SMS-15": 24,
 }
 DAYS = [f"2024-03-0{day}T00:00:00" for day in range(1, 9)]
-# Patches of two days, one apart.
+# Patches of two days, one day apart.
 PATCHES = [{"start": DAYS[day], "end": DAYS[day + 1]} for day in range(3)]
 
 
@@ -80,16 +80,16 @@ def matrix_of(module: Modules, stage: Any, **choice: int) -> tuple[np.ndarray, A
 
 
 def test_periods_in_words(module: Modules) -> None:
-    said = module("periods.js").evaluate(
+    words = module("periods.js").evaluate(
         "(m, all) => all.map(([steps, frequency]) => m.inWords(steps, frequency))",
         [length[:2] for length in LENGTHS],
     )
-    assert said == [words for *_, words in LENGTHS]
+    assert words == [expected for *_, expected in LENGTHS]
     cycles = module("periods.js").evaluate("(m, all) => all.map(m.cycleOf)", [*CYCLES])
     assert cycles == [*CYCLES.values()]
 
 
-def test_a_dense_map_has_the_answers_weights(module: Modules, server: Server) -> None:
+def test_dense_map_has_the_weights_of_the_answer(module: Modules, server: Server) -> None:
     (stage,) = attention(server, "patchtst")
     weights, found = matrix_of(module, stage, channel=1)
     np.testing.assert_array_equal(weights, stage["weights"][1])
@@ -99,7 +99,7 @@ def test_a_dense_map_has_the_answers_weights(module: Modules, server: Server) ->
     np.testing.assert_array_equal(weights, stage["weights"][1][0])
 
 
-def test_a_sparse_map_has_the_weights_at_their_keys(module: Modules, server: Server) -> None:
+def test_sparse_map_has_the_weights_at_their_keys(module: Modules, server: Server) -> None:
     (stage,) = attention(server, "forms", stages=["routing.1"], heads=[1])
     weights, _ = matrix_of(module, stage)
     expected = np.zeros((CONTEXT, 4))
@@ -111,11 +111,11 @@ def test_a_sparse_map_has_the_weights_at_their_keys(module: Modules, server: Ser
     assert expected.any(axis=1).all()
 
 
-def test_keys_that_are_none_get_nothing(module: Modules) -> None:
+def test_absent_keys_get_no_weight(module: Modules) -> None:
     stage = {
         "axes": ["head", "query", "kept"],
         "weights": [[[0.5, 0.5], [0.25, 0.75], [0.25, 0.75]]],
-        # Of the last query both are the same key.
+        # The last query has the same key twice.
         "keys": [[[0, -1], [-1, 1], [1, 1]]],
         "query": [0, 1, 2],
         "key": [0, 1],
@@ -146,31 +146,31 @@ def test_padding_is_left_out_and_counted(module: Modules) -> None:
         ([0, 1], "positions"),
     ],
 )
-def test_what_an_axis_is_of(module: Modules, labels: list[Any], kind: str) -> None:
+def test_kind_of_an_axis(module: Modules, labels: list[Any], kind: str) -> None:
     assert module("evidence.js").call("axisOf", labels, ["wind", "load"]) == kind
 
 
-LOOKED = """(m, [matrix, times, row]) => {
+MARKS = """(m, [matrix, times, row]) => {
     const placeOf = m.placing(2, times, Date.parse);
     const values = Float64Array.from(matrix.values);
-    return m.lookedAt({ ...matrix, values }, row, placeOf);
+    return m.marksOf({ ...matrix, values }, row, placeOf);
 }"""
 
 
-def test_what_a_row_looked_at_is_placed_in_the_series(module: Modules) -> None:
+def test_marks_are_rows_of_the_series(module: Modules) -> None:
     matrix = {"columns": PATCHES, "values": [0, 0, 0, 0.5, 0.5, 0]}
-    # A half on days 0 and 1, a half on 1 and 2.
-    found = module("evidence.js").evaluate(LOOKED, [matrix, DAYS[:4], 1])
+    # Half the weight is on days 0 and 1, half on 1 and 2.
+    found = module("evidence.js").evaluate(MARKS, [matrix, DAYS[:4], 1])
     assert found == [[0, 0, 0.5], [1, 1, 1], [2, 2, 0.5]]
-    assert module("evidence.js").evaluate(LOOKED, [matrix, DAYS[:4], 0]) == []
-    # Without times: the third step ahead is none of these columns', and two rows are history.
+    assert module("evidence.js").evaluate(MARKS, [matrix, DAYS[:4], 0]) == []
+    # Without times: two rows are history, and step 0 is the first forecast step.
     matrix = {"columns": [-2, -1, 0], "values": [0.25, 0.25, 0.5]}
-    assert module("evidence.js").evaluate(LOOKED, [matrix, [], 0]) == [[0, 1, 0.5], [2, 2, 1]]
+    assert module("evidence.js").evaluate(MARKS, [matrix, [], 0]) == [[0, 1, 0.5], [2, 2, 1]]
     matrix = {"columns": ["a", None], "values": [1, 0]}
-    assert module("evidence.js").evaluate(LOOKED, [matrix, [], 0]) == []
+    assert module("evidence.js").evaluate(MARKS, [matrix, [], 0]) == []
 
 
-def test_the_strongest_come_first(module: Modules) -> None:
+def test_strongest_weights_come_first(module: Modules) -> None:
     code = """(m, [count, from]) => {
         const values = [0, 3, 1, 5, 3, 0, 2, 7, 5];
         const found = m.strongest({ values, columns: Array(3) }, count, from);
@@ -183,7 +183,7 @@ def test_the_strongest_come_first(module: Modules) -> None:
     assert evidence.evaluate(code, [2, 2]) == [[2, 1, 7], [2, 2, 5]]
 
 
-def test_the_largest_weights_survive_pooling(module: Modules) -> None:
+def test_pooling_keeps_the_largest_weights(module: Modules) -> None:
     code = """(m, most) => {
         const values = Float64Array.from(Array(35).keys(), (cell) => (cell === 33 ? 99 : cell));
         const found = m.pooled({ values, rows: Array(5), columns: Array(7) }, most);
@@ -195,7 +195,7 @@ def test_the_largest_weights_survive_pooling(module: Modules) -> None:
     assert module("evidence.js").evaluate(code, 9)[:2] == [5, 7]
 
 
-def test_lags_by_weight(module: Modules) -> None:
+def test_lags_are_sorted_by_weight(module: Modules) -> None:
     stage = {
         "query": PATCHES,
         "key": PATCHES,
@@ -211,14 +211,14 @@ def test_lags_by_weight(module: Modules) -> None:
         (0, 0, 3),
         (1, 2, 1),
     ]
-    # What looks begins two days after what it looks at.
+    # Queries begin two days after keys.
     later = [{"start": DAYS[day + 2], "end": DAYS[day + 3]} for day in range(3)]
     found = module("evidence.js").evaluate(code, [stage | {"query": later}, DAYS])
     assert found["offset"] == 2
     assert [one["around"] for one in found["lags"]] == [0, 2, 1]
 
 
-def test_shades_are_even_in_lightness(module: Modules) -> None:
+def test_shades_have_equal_steps_of_lightness(module: Modules) -> None:
     for dark, way in ((False, -1), (True, 1)):
         code = "(m, dark) => [0, 0.25, 0.5, 0.75, 1].map((share) => m.shade(share, dark))"
         shades = module("colours.js").evaluate(code, dark)
@@ -232,7 +232,7 @@ def test_shades_are_even_in_lightness(module: Modules) -> None:
 
 
 def share(weight: float) -> str:
-    """As the page writes it."""
+    """A weight in percent, as on the page."""
     return f"{float(f'{100 * weight:.1f}'):g}%"
 
 
@@ -242,7 +242,7 @@ def show(page: Page, url: str, model: str) -> None:
     expect(page.get_by_label("Stage")).to_be_visible()
 
 
-def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Server) -> None:
+def test_cursor_of_a_map_of_patches_marks_the_history(page: Page, server: Server) -> None:
     show(page, server.url, "patchtst")
     (stage,) = attention(server, "patchtst")
     weights = np.array(stage["weights"])[0]
@@ -254,8 +254,8 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     readout = page.locator("output.pointed")
     expect(readout).to_contain_text(f": {share(weights[row, column])}")
     history = page.locator(".chart")
-    expect(history).to_have_attribute("aria-label", re.compile("temperature, history.*marked"))
-    # By keys alone.
+    expect(history).to_have_attribute("aria-label", re.compile("temperature, history.*Keys are marked"))
+    # By keyboard.
     picture.focus()
     for key in ("Escape", "ArrowDown", "ArrowDown", "ArrowRight"):
         picture.press(key)
@@ -263,7 +263,7 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     picture.press("End")
     expect(readout).to_contain_text(f": {share(weights[1, -1])}")
     picture.press("Escape")
-    expect(history).to_have_attribute("aria-label", re.compile("Nothing in time"))
+    expect(history).to_have_attribute("aria-label", re.compile("Nothing is marked"))
     # By pointer, in the last cell.
     box = picture.bounding_box()
     assert box is not None
@@ -282,27 +282,27 @@ def test_patches_are_a_map_whose_rows_mark_the_history(page: Page, server: Serve
     assert not faults(page)
 
 
-def test_other_forms(page: Page, server: Server) -> None:
+def test_maps_of_channels_and_clusters(page: Page, server: Server) -> None:
     show(page, server.url, "forms")
-    expect(page.get_by_role("heading", name="What each channel looked at")).to_be_visible()
-    # Those of the cursor.
+    expect(page.get_by_role("heading", name="Attention of each channel")).to_be_visible()
+    # The two channels at the cursor.
     charts = page.locator(".chart")
     expect(charts).to_have_count(2)
-    expect(charts.first).to_have_attribute("aria-label", re.compile("temperature.*Nothing in time"))
-    expect(charts.last).to_have_attribute("aria-label", re.compile("pressure.*Nothing in time"))
+    expect(charts.first).to_have_attribute("aria-label", re.compile("temperature.*Nothing is marked"))
+    expect(charts.last).to_have_attribute("aria-label", re.compile("pressure.*Nothing is marked"))
     page.get_by_label("Stage").select_option("routing.1")
-    expect(page.get_by_text("48 looking steps, 4 positions looked at.")).to_be_visible()
-    # Clusters are nowhere in time, although they have numbers.
-    expect(charts).to_have_attribute("aria-label", re.compile("Nothing in time"))
+    expect(page.get_by_text("48 query steps, 4 key positions.")).to_be_visible()
+    # Clusters have numbers but no times.
+    expect(charts).to_have_attribute("aria-label", re.compile("Nothing is marked"))
     page.get_by_label("Head").select_option("1")
-    expect(page.get_by_text("weights of the keys that were kept")).to_be_visible()
+    expect(page.get_by_text("weights of the selected keys")).to_be_visible()
     page.get_by_label("Stage").select_option("state.2")
-    expect(page.get_by_text("has no map: its mechanism does not weigh")).to_be_visible()
+    expect(page.get_by_text("has no map: its mechanism has no")).to_be_visible()
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that answers few weights, and models of which it is not clear what they chose."""
+    """A server with a low limit of weights, and models with ill-conditioned choices."""
     folder = tmp_path_factory.mktemp("small")
     unclear = Spec(
         name="unclear", stages=(lag_stage(), lag_stage(name="b.0")), margin_bound=1e9, example=8
@@ -315,18 +315,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_stages_are_asked_for_one_by_one_where_all_are_too_many(
+def test_stages_over_the_limit_are_loaded_one_by_one(
     page: Page, watch: Watch, small: Server
 ) -> None:
     watch.allow(422)
     show(page, small.url, "unclear")
-    expect(page.get_by_text("each is asked for alone")).to_be_visible()
+    expect(page.get_by_text("loads one stage at a time")).to_be_visible()
     expect(page.get_by_text("Rounding may decide what the model chooses")).to_be_visible()
     page.get_by_label("Stage").select_option("b.0")
     expect(page.get_by_text("Strongest lag: ")).to_be_visible()
 
 
-def test_heads_are_asked_for_alone_where_their_mean_is_too_much(
+def test_heads_over_the_limit_are_loaded_one_by_one(
     page: Page, watch: Watch, server: Server
 ) -> None:
     watch.allow(422)
@@ -340,13 +340,13 @@ def test_heads_are_asked_for_alone_where_their_mean_is_too_much(
 
     page.route("**/forecast", refuse)
     show(page, server.url, "patchtst")
-    expect(page.get_by_text("heads are asked for alone")).to_be_visible()
+    expect(page.get_by_text("loads one head at a time")).to_be_visible()
     expect(page.get_by_label("Head")).to_have_value("0")
     (stage,) = attention(server, "patchtst", heads=[0])
     expect(page.locator(".scale")).to_contain_text(share(np.max(stage["weights"][0])))
 
 
-def test_a_model_without_attention(page: Page, small: Server) -> None:
+def test_model_without_attention_names_others(page: Page, small: Server) -> None:
     page.goto(f"{small.url}/#/why")
     page.get_by_label("Model").select_option("without")
-    expect(page.get_by_text("Models that have some: forms, unclear.")).to_be_visible()
+    expect(page.get_by_text("Models with attention: forms, unclear.")).to_be_visible()

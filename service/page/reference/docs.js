@@ -1,8 +1,8 @@
-/** The interface with requests to try out: Swagger UI, of the document next to this page. */
+/** Swagger UI for the server's OpenAPI document. */
 SwaggerUIBundle({
   url: 'openapi.json',
   dom_id: '#reference',
   deepLinking: true,
-  // By default it sends the document's address to a host of its maker's.
+  // The default sends the document's URL to a host of Swagger's.
   validatorUrl: null,
 });

@@ -1,54 +1,54 @@
-/** Several models on the same history: forecasts over each other, and how well they would have done. */
+/** The view Compare: forecasts and backtests of several models on the same history. */
 
 import { useEffect } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { html } from "htm/preact";
 import { ApiError, get } from "../api.js";
-import { commonHorizon, unfit } from "../backtests.js";
+import { commonHorizon, mismatchOf } from "../backtests.js";
 import { Backtests } from "../backtesting.js";
 import { Overlay, Swatch } from "../overlay.js";
 import { model, models, options, source } from "../store.js";
 
-// More lines than that are not told apart.
+// More lines are hard to tell apart.
 const MOST = 5;
 
 export default function Compare() {
   const data = source.value;
   const cards = useCards(models.value);
-  // Those whose box is not as at first.
+  // Models whose box the user changed.
   const changed = useSignal(new Set());
   if (!data) {
     return html`<p class="panel">
-      There is nothing to compare on yet: <a href="#/forecast">choose data to forecast</a>.
+      There is no data to compare on: <a href="#/forecast">choose data</a>.
     </p>`;
   }
-  const entries = cards.map((card) => ({ card, why: unfit(data, card, options.value) }));
+  const entries = cards.map((card) => ({ card, why: mismatchOf(data, card, options.value) }));
   const fit = entries.filter(({ why }) => !why).map(({ card }) => card);
-  // The one that is looked at elsewhere comes first.
+  // The chosen model comes first.
   fit.sort((one, other) => Number(isChosen(other)) - Number(isChosen(one)));
   const chosen = fit
-    .filter((card) => isFirst(card) !== changed.value.has(named(card)))
+    .filter((card) => isInitial(card) !== changed.value.has(nameOf(card)))
     .slice(0, MOST);
   const horizon = commonHorizon(chosen, options.value.horizon);
-  const lines = chosen.map((card, place) => ({ card, name: named(card), place }));
+  const lines = chosen.map((card, place) => ({ card, name: nameOf(card), place }));
   return html`<div class="stack">
     <section class="panel stack">
       <fieldset class="row">
         <legend class="quietly">Models to compare</legend>
         ${fit.map((card) => {
           const place = chosen.indexOf(card);
-          return html`<label class="inline" key=${named(card)}>
+          return html`<label class="inline" key=${nameOf(card)}>
             <input
               type="checkbox"
               checked=${place >= 0}
               disabled=${place < 0 && chosen.length === MOST}
               onChange=${() => {
                 const next = new Set(changed.value);
-                if (!next.delete(named(card))) next.add(named(card));
+                if (!next.delete(nameOf(card))) next.add(nameOf(card));
                 changed.value = next;
               }}
             />
-            ${place >= 0 && html`<${Swatch} place=${place} />`} ${named(card)}
+            ${place >= 0 && html`<${Swatch} place=${place} />`} ${nameOf(card)}
           </label>`;
         })}
       </fieldset>
@@ -64,17 +64,17 @@ export default function Compare() {
   </div>`;
 }
 
-const named = ({ name, version, versions }) => (versions.length > 1 ? `${name}@${version}` : name);
+const nameOf = ({ name, version, versions }) => (versions.length > 1 ? `${name}@${version}` : name);
 
 const isChosen = ({ name, version }) =>
   name === model.value?.name && version === model.value?.version;
 
-/** Whether a version is compared at first: that which its model's name means, or the chosen one. */
-const isFirst = (card) =>
+/** Whether a version is compared at first: the default version, or the chosen one. */
+const isInitial = (card) =>
   isChosen(card) ||
   models.value.some(({ name, version }) => name === card.name && version === card.version);
 
-/** The cards of all versions; those that are gone meanwhile are left out. */
+/** The cards of all versions that still exist. */
 function useCards(known) {
   const cards = useSignal([]);
   useEffect(() => {
@@ -82,12 +82,12 @@ function useCards(known) {
     const references = known.flatMap(({ name, versions }) =>
       versions.map((one) => `${name}@${one}`),
     );
-    const ask = (reference) =>
+    const read = (reference) =>
       get(`/models/${encodeURIComponent(reference)}`).catch((error) => {
         if (!(error instanceof ApiError)) throw error;
         return null;
       });
-    Promise.all(references.map(ask)).then((found) => {
+    Promise.all(references.map(read)).then((found) => {
       if (current) cards.value = found.filter(Boolean);
     });
     return () => {
@@ -102,7 +102,7 @@ function Others({ entries }) {
   return html`<details>
     <summary>Models that cannot forecast these rows: ${entries.length}</summary>
     <ul>
-      ${entries.map(({ card, why }) => html`<li key=${named(card)}>${named(card)}: ${why}</li>`)}
+      ${entries.map(({ card, why }) => html`<li key=${nameOf(card)}>${nameOf(card)}: ${why}</li>`)}
     </ul>
   </details>`;
 }

@@ -1,4 +1,4 @@
-/** The view that forecasts: a model, its data, and what is to come. */
+/** The view Forecast: model, data, forecast and rows. */
 
 import { html } from "htm/preact";
 import { Card } from "../card.js";
@@ -8,7 +8,7 @@ import { Picker } from "../picker.js";
 import { Plots } from "../plots.js";
 import { Problems } from "../problems.js";
 import { Rows } from "../rows.js";
-import { answer, asked, model, source } from "../store.js";
+import { answer, model, requested, source } from "../store.js";
 
 export default function Forecast() {
   const drop = (event) => {
@@ -23,7 +23,7 @@ export default function Forecast() {
     </div>
     <div class="stack wide">
       ${table.value && source.value && model.value && html`<${Controls} /><${Problems} />`}
-      ${answer.value && asked.value && html`<${Plots} />`}
+      ${answer.value && requested.value && html`<${Plots} />`}
       ${table.value && source.value && html`<${Rows} />`}
     </div>
   </div>`;

@@ -1,4 +1,4 @@
-/** How the server does, and which models it serves. */
+/** The view Operate: load of the server, and versions of models. */
 
 import { html } from "htm/preact";
 import { Live } from "../live.js";

@@ -1,4 +1,4 @@
-/** The view that hands over: the request that is shown as programs, the answer as files. */
+/** The view Use it: the last request as programs, its answer as files. */
 
 import { useMemo, useState } from "preact/hooks";
 import { html } from "htm/preact";
@@ -7,11 +7,11 @@ import { csvOf, pictureOf, save } from "../downloads.js";
 import { panelsOf } from "../panels.js";
 import { Plots, pictures } from "../plots.js";
 import { samples } from "../samples.js";
-import { answer, asked } from "../store.js";
+import { answer, requested } from "../store.js";
 
 export default function Use() {
-  if (!answer.value || !asked.value) {
-    return html`<p>Nothing has been forecast yet. <a href="#/forecast">Forecast something</a> first.</p>`;
+  if (!answer.value || !requested.value) {
+    return html`<p>There is no forecast yet. <a href="#/forecast">Make a forecast</a> first.</p>`;
   }
   return html`<div class="stack">
     <${Request} />
@@ -20,9 +20,9 @@ export default function Use() {
   </div>`;
 }
 
-/** The very request of what is shown, as programs. */
+/** The last request as programs. */
 function Request() {
-  const { request, card } = asked.value;
+  const { request, card } = requested.value;
   const [chosen, choose] = useState(0);
   const [copied, setCopied] = useState("");
   const made = useMemo(
@@ -32,10 +32,10 @@ function Request() {
   const { name, install, note, code } = made[chosen];
   const copy = async (text) => {
     setCopied("");
-    setCopied((await copyText(text)) ? "Copied." : "Could not copy: select the text instead.");
+    setCopied((await copyText(text)) ? "Copied." : "Cannot copy: select the text instead.");
   };
   return html`<section class="panel" aria-labelledby="request-title">
-    <h2 id="request-title">The request</h2>
+    <h2 id="request-title">Request</h2>
     <div class="row spread">
       <div class="row" role="group" aria-label="Program">
         ${made.map(
@@ -58,7 +58,7 @@ function Request() {
         ${code && html`<button class="primary" onClick=${() => copy(code)}>Copy</button>`}
       </div>
     </div>
-    ${key.value && html`<p class="hint">Your key is read from the variable <code>FORETELL_KEY</code>.</p>`}
+    ${key.value && html`<p class="hint">The program reads your key from the variable <code>FORETELL_KEY</code>.</p>`}
     ${install &&
     html`<p class="hint row"><code>${install}</code><button class="link" onClick=${() => copy(install)}>copy</button></p>`}
     ${note && html`<p class="note">${note}</p>`}
@@ -66,7 +66,7 @@ function Request() {
   </section>`;
 }
 
-/** Copies a text; where the clipboard is closed, as on pages without TLS, by a selection. */
+/** Copies a text; without a clipboard, as on pages without TLS, through a selection. */
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -83,13 +83,13 @@ async function copyText(text) {
 }
 
 function Files() {
-  const { card, source } = asked.value;
+  const { card, source } = requested.value;
   const name = `${card.name}-${source.name}`.replace(/[^\p{L}\p{N}.-]+/gu, "-");
   const text = (content, type) => new Blob([content], { type });
   const csv = () =>
-    csvOf(answer.value, card.targets, panelsOf(answer.value, asked.value));
+    csvOf(answer.value, card.targets, panelsOf(answer.value, requested.value));
   return html`<section class="panel" aria-labelledby="files-title">
-    <h2 id="files-title">The answer</h2>
+    <h2 id="files-title">Answer</h2>
     <div class="row">
       <button onClick=${() => save(`${name}.csv`, text(csv(), "text/csv"))}>CSV</button>
       <button
@@ -105,7 +105,7 @@ function Files() {
       >
         PNG
       </button>
-      <span class="hint">The picture has the channels that are switched on, as they are zoomed.</span>
+      <span class="hint">The picture shows the charts below.</span>
     </div>
   </section>`;
 }

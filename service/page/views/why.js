@@ -1,4 +1,4 @@
-/** Why a forecast came out so: what each stage of attention looked at. */
+/** The view Why: attention of a forecast, by stage and head. */
 
 import { useEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
@@ -6,7 +6,7 @@ import { html } from "htm/preact";
 import { ApiError } from "../api.js";
 import { lagsOf, placing } from "../evidence.js";
 import { ModelChoice } from "../card.js";
-import { explain, headsOf, telling } from "../explain.js";
+import { explain, headsOf, mainStage } from "../explain.js";
 import { Lags } from "../lags.js";
 import { AttentionMap } from "../map.js";
 import { refusalOf, windowOf } from "../request.js";
@@ -16,17 +16,17 @@ import { readTime } from "../time.js";
 const FORMS = {
   dense: "every weight of the map",
   circulant: "lags, the same for every step",
-  sparse: "weights of the keys that were kept",
+  sparse: "weights of the selected keys",
 };
-const LEFT = {
+const OMITTED = {
   stages:
-    "All stages together are more weights than this server answers at once: each is asked for alone.",
+    "All stages together exceed this server's limit of weights: the page loads one stage at a time.",
   heads:
-    "The mean of all heads is more weights than this server answers: heads are asked for alone.",
+    "The mean of all heads exceeds this server's limit of weights: the page loads one head at a time.",
 };
 const ILL_CONDITIONED =
   "Rounding may decide what the model chooses for this history, such as the lags that count. " +
-  "Another machine may forecast otherwise, so read what follows with care.";
+  "Another machine may return another forecast, so read these weights with care.";
 
 export default function Why() {
   const [card, data] = [model.value, source.value];
@@ -49,21 +49,21 @@ function Unready({ card, data, refusal }) {
   if (!card.attention.length) return html`<${Without} card=${card} />`;
   if (!data) {
     return html`<p>
-      There is nothing to explain yet: <a href="#/forecast">choose data to forecast</a>.
+      There is no data to explain: <a href="#/forecast">choose data</a>.
     </p>`;
   }
-  return html`<p>This cannot be forecast yet: ${refusal}. <a href="#/forecast">Fix it</a>.</p>`;
+  return html`<p>Cannot forecast: ${refusal}. <a href="#/forecast">Fix the data</a>.</p>`;
 }
 
 function Without({ card }) {
   const others = models.value.filter(({ attention }) => attention.length).map(({ name }) => name);
   return html`<p>
-    ${card.name} has no attention: there is nothing that it could show.
-    ${others.length > 0 && ` Models that have some: ${others.join(", ")}.`}
+    ${card.name} has no attention to show.
+    ${others.length > 0 && ` Models with attention: ${others.join(", ")}.`}
   </p>`;
 }
 
-/** Asks, lets stage and head be chosen, and shows what is answered. */
+/** Choice of stage and head, and their attention. */
 function Explanation({ card, data }) {
   const [stage, head] = [useSignal(null), useSignal(null)];
   const heads = useSignal({});
@@ -79,7 +79,7 @@ function Explanation({ card, data }) {
   const shown =
     stage.value ??
     (places &&
-      telling(
+      mainStage(
         means.map((one) => one.evidence),
         places.placeOf,
         places.rows,
@@ -87,7 +87,7 @@ function Explanation({ card, data }) {
   const { evidence } = known.stages.get(keyOf(shown, head.value)) ?? {};
   const count = heads.value[shown] ?? 1;
   return html`
-    <div class="panel row asked">
+    <div class="panel row selection">
       <${ModelChoice} />
       <${Choice}
         label="Stage"
@@ -114,9 +114,9 @@ function Explanation({ card, data }) {
         ${[`${card.name} ${card.version}`, evidence?.kind, FORMS[evidence?.form]].filter(Boolean).join(", ")}
       </p>
     </div>
-    ${error && html`<p class="trouble" role="alert">${error.message}</p>`}
-    ${!error && !evidence && html`<p class="muted" role="status">Asking ${card.name} …</p>`}
-    ${known.left && html`<p class="note">${LEFT[known.left]}</p>`}
+    ${error && html`<p class="error" role="alert">${error.message}</p>`}
+    ${!error && !evidence && html`<p class="muted" role="status">Loading the attention of ${card.name} …</p>`}
+    ${known.omitted && html`<p class="note">${OMITTED[known.omitted]}</p>`}
     ${known.content?.ill_conditioned && html`<p class="note">${ILL_CONDITIONED}</p>`}
     ${
       evidence &&
@@ -135,20 +135,20 @@ function refused(error) {
   if (!(error instanceof ApiError)) throw error;
 }
 
-const NOTHING = { stages: new Map(), content: null, left: "" };
+const NOTHING = { stages: new Map(), content: null, omitted: "" };
 
-/** What is known of the stages of a forecast; asks for what is not. */
+/** The loaded stages of a forecast; requests the chosen one if it is missing. */
 function useEvidence(card, data, stage, head) {
   const { missing, holdBack } = options.value;
   const found = useSignal(NOTHING);
   const error = useSignal(null);
-  const whose = useMemo(() => {
+  const subject = useMemo(() => {
     found.value = NOTHING;
     return {};
   }, [card, data, missing, holdBack]);
   useEffect(() => {
     let current = true;
-    const { stages, left } = found.value;
+    const { stages, omitted } = found.value;
     if (stages.has(keyOf(stage.value, head.value))) return undefined;
     error.value = null;
     explain(data, card, options.value, { stage: stage.value, head: head.value }).then(
@@ -158,7 +158,7 @@ function useEvidence(card, data, stage, head) {
         for (const evidence of answer.content.attention) {
           next.set(keyOf(evidence.name, answer.head), { evidence, head: answer.head });
         }
-        found.value = { stages: next, content: answer.content, left: answer.left || left };
+        found.value = { stages: next, content: answer.content, omitted: answer.omitted || omitted };
         if (answer.head !== head.value) {
           stage.value = answer.content.attention[0].name;
           head.value = answer.head;
@@ -172,18 +172,18 @@ function useEvidence(card, data, stage, head) {
     return () => {
       current = false;
     };
-  }, [whose, stage.value, head.value]);
+  }, [subject, stage.value, head.value]);
   return { known: found.value, error: error.value };
 }
 
-/** Where the positions of axes are in the window that was sent. */
+/** Rows and times of the window that was sent, for positions of axes. */
 function placesOf(content, data, card) {
   const { first, end } = windowOf(data, card, options.value);
   const rows = end - first;
   const times = data.timestamps
     ? [...data.timestamps.slice(first, end), ...(content.timestamps ?? [])]
     : [];
-  // In the clock of each: answers repeat the offsets of requests.
+  // Local time is enough: answers repeat the offsets of requests.
   const placeOf = placing(rows, times, (time) => readTime(time)?.wall);
   return { first, rows, times, placeOf };
 }
@@ -191,7 +191,7 @@ function placesOf(content, data, card) {
 function Evidence({ evidence, content, card, data, places }) {
   if (evidence.form === "none") {
     return html`<p class="panel">
-      ${evidence.name} (${evidence.kind}) has no map: its mechanism does not weigh what it reads.
+      ${evidence.name} (${evidence.kind}) has no map: its mechanism has no attention weights.
     </p>`;
   }
   return html`
