@@ -145,7 +145,7 @@ def test_arrows_between_packages(package: str) -> None:
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES, "bench", "tests"])
-def test_the_folders_are_packages_of_foretell_alone(folder: str) -> None:
+def test_folders_are_imported_only_as_packages_of_foretell(folder: str) -> None:
     """Under another name a module would be loaded twice here, and be another's elsewhere."""
     for name, path in where(folder):
         source = path.read_text()
@@ -156,7 +156,7 @@ def test_the_folders_are_packages_of_foretell_alone(folder: str) -> None:
         assert not any(map(bare, texts)), name
 
 
-def test_bench_and_tests_share_tests_support_alone() -> None:
+def test_bench_and_tests_share_only_tests_support() -> None:
     for name, path in where("bench"):
         used = {each for each in imports(path) if tops({each}) == {"tests"}}
         assert all(each.startswith("tests.support.") for each in used), name
@@ -176,7 +176,7 @@ def test_nothing_imports_a_mechanism_of_the_zoo() -> None:
 
 
 @pytest.mark.parametrize("package", FOREIGN)
-def test_libraries_stay_in_their_place(package: str) -> None:
+def test_libraries_are_imported_only_in_their_packages(package: str) -> None:
     for name, path in where(package):
         assert not tops(imports(path)) & FOREIGN[package], name
 
@@ -207,7 +207,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_client_knows_of_servers_by_their_answers_alone() -> None:
+def test_client_imports_nothing_of_the_service() -> None:
     for path in modules("foretell/client"):
         names = {name for name in imports(path) if packages({name})}
         assert all(name.startswith(("foretell.bundle.", "foretell.client")) for name in names), path
@@ -229,7 +229,7 @@ def part_of(path: Path) -> str:
     return path.relative_to(ROOT / "service").parts[0].removesuffix(".py")
 
 
-def test_the_parts_of_the_service_depend_one_way() -> None:
+def test_parts_of_the_service_have_no_cycles() -> None:
     parts: dict[str, set[str]] = {part_of(path): set() for path in modules("service")}
     for path in modules("service"):
         names = [name.split(".") for name in imports(path) if packages({name}) == {"service"}]
@@ -238,7 +238,7 @@ def test_the_parts_of_the_service_depend_one_way() -> None:
     TopologicalSorter(parts).prepare()
 
 
-def test_the_core_of_the_service_knows_nothing_of_http() -> None:
+def test_core_of_the_service_does_not_import_http() -> None:
     for path in modules("service"):
         part = part_of(path)
         assert part in HTTP_PARTS or not tops(imports(path)) & HTTP_LIBRARIES, path
@@ -251,7 +251,7 @@ def ours(path: Path) -> set[str]:
     return named | {name.rpartition(".")[0] for name in found - named if "." in name}
 
 
-def test_a_door_holds_no_model() -> None:
+def test_request_formats_do_not_hold_models() -> None:
     """All that it asks of one is in `engine/registry.py`: the model may be anywhere."""
     known = {"registry", "intervals", "recalibration", "engine", "limits", "run", "statistics"}
     known = {f"engine.{name}" for name in known}
@@ -261,7 +261,7 @@ def test_a_door_holds_no_model() -> None:
             assert used <= known, path
 
 
-def test_the_scheduler_knows_neither_models_nor_runtimes() -> None:
+def test_scheduler_imports_neither_models_nor_runtimes() -> None:
     known = {"arrays", "errors", "engine.fairness", "engine.queues", "engine.run"}
     for name in ("scheduler", "queues", "fairness", "run"):
         path = ROOT / "service" / "engine" / f"{name}.py"
@@ -343,16 +343,16 @@ def elsewhere(places: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
         yield from (found for found in where(package) if not found[0].startswith(places))
 
 
-def test_only_plugs_and_importers_tell_classes_apart() -> None:
+def test_only_plugs_and_importers_test_for_classes() -> None:
     assert not [name for name, path in elsewhere(CLASSES_IN) if specific(path.read_text())]
 
 
-def test_only_plugs_and_importers_name_them() -> None:
+def test_only_plugs_and_importers_name_architectures() -> None:
     assert not [name for name, path in elsewhere(NAMES_IN) if named(path.read_text())]
 
 
 @pytest.mark.parametrize("places", [CLASSES_IN, NAMES_IN])
-def test_every_exception_is_needed(places: tuple[str, ...]) -> None:
+def test_every_exception_of_the_rules_is_used(places: tuple[str, ...]) -> None:
     found = {
         name
         for package in PACKAGES

@@ -108,7 +108,7 @@ def modules() -> set[str]:
     }
 
 
-def test_the_wheel_holds_foretell_and_its_licence_alone(wheel: Path) -> None:
+def test_wheel_has_only_foretell_and_its_licence(wheel: Path) -> None:
     information = f"foretell-{metadata.version('foretell')}.dist-info"
     with ZipFile(wheel) as file:
         names = file.namelist()
@@ -119,7 +119,7 @@ def test_the_wheel_holds_foretell_and_its_licence_alone(wheel: Path) -> None:
         assert "License-Expression: Apache-2.0" in file.read(f"{information}/METADATA").decode()
 
 
-def test_a_wheel_made_of_the_source_archive_would_hold_as_much(tmp_path: Path) -> None:
+def test_wheel_of_the_source_archive_has_the_same_files(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist"]
     run(*build, "--directory", tmp_path, folder=ROOT)
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -160,14 +160,16 @@ def test_command_server_and_client(installed: Path, project: Path, tmp_path: Pat
     assert not (tmp_path / "imported").exists()
 
 
-def test_every_module_of_ours(installed: Path, project: Path, tmp_path: Path) -> None:
+def test_every_module_is_imported_from_the_installation(
+    installed: Path, project: Path, tmp_path: Path
+) -> None:
     places = run(installed / "python", "-c", EVERY, folder=project).splitlines()
     assert places
     assert all(Path(place).is_relative_to(installed.parent) for place in places)
     assert not (tmp_path / "imported").exists()
 
 
-def test_modules_of_the_project_stay_its_own(
+def test_modules_of_the_users_project_are_not_shadowed(
     installed: Path, project: Path, tmp_path: Path
 ) -> None:
     printed = run(installed / "python", "-c", BOTH, folder=project)
@@ -311,7 +313,7 @@ def others() -> str:
     return json.dumps(sorted(names))
 
 
-def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others: str) -> None:
+def test_client_and_predict_need_no_extra(bundle: Path, tmp_path: Path, others: str) -> None:
     table = tmp_path / "load.csv"
     rows = [f"2024-01-01T{hour:02}:00:00,{hour / 8}" for hour in range(8)]
     table.write_text("\n".join(["date,load", *rows, ""]))
@@ -329,7 +331,7 @@ def test_asking_a_server_needs_nothing_more(bundle: Path, tmp_path: Path, others
         (("presets",), "'foretell[train]'"),
     ],
 )
-def test_missing_extras_say_how_they_are_installed(
+def test_missing_extra_names_the_pip_command(
     others: str, arguments: tuple[str, ...], extra: str
 ) -> None:
     done = run_here(ALONE, others, *arguments)

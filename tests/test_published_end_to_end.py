@@ -135,7 +135,7 @@ def test_accuracy_on_the_whole_split_over_http(server: httpx.Client, name: str) 
 
 
 @pytest.mark.parametrize("name", FLAGS)
-def test_intervals_hold_what_they_say_over_http(server: httpx.Client, name: str) -> None:
+def test_intervals_over_http_have_their_coverage(server: httpx.Client, name: str) -> None:
     horizon = int(name.split("_")[-1])
     windows = np.arange(0, LAST_TEST_ROW - FIRST_TEST_ROW - horizon + 1, 8)
     levels = [0.025, 0.1, 0.9, 0.975]

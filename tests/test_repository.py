@@ -23,7 +23,7 @@ VERSION = PROJECT["version"]
 VENDOR = ROOT / "service" / "page" / "vendor"
 
 
-def test_command_and_server_tell_the_version(tmp_path: Path) -> None:
+def test_command_and_server_report_the_version(tmp_path: Path) -> None:
     assert metadata.version("foretell") == VERSION, "an old installation: make clean test"
     command = [sys.executable, "-m", "foretell", "--version"]
     said = subprocess.run(command, stdout=-1, text=True, check=True).stdout
@@ -90,7 +90,7 @@ def recipe(target: str) -> list[str]:
     return [line.strip().replace("$(BIN)", ".venv/bin") for line in found[1].splitlines()]
 
 
-def test_the_hooks_are_what_ci_runs() -> None:
+def test_hooks_run_the_commands_of_ci() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     made = {word for line in lines if line.startswith("make ") for word in line.split()}
     assert {"lint", "types", "test-all"} <= made

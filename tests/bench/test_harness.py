@@ -27,7 +27,7 @@ def test_parts_take_turns() -> None:
     assert done == [("loop", 2), ("server", 2)] * 3
 
 
-def test_ratios_are_of_turns_that_followed_each_other() -> None:
+def test_ratios_are_of_consecutive_turns() -> None:
     assert ratio([50, 30, 100], [100, 50, 400]) == 0.5
     assert (spread([0.5]), spread([0.5, 0.7, 0.6])) == ("0.500", "0.600 ± 0.100")
 
@@ -80,7 +80,7 @@ def test_documents_show_the_results() -> None:
         assert fill(page.read_text()) == page.read_text(), page
 
 
-def test_requirements_are_those_of_a_server_on_a_cpu() -> None:
+def test_requirements_are_for_a_server_on_a_cpu() -> None:
     *found, last = versions.requirements(ROOT)
     assert last == str(ROOT)
     names = [re.split(r"[\[>=~;]", one)[0] for one in found]

@@ -23,7 +23,7 @@ def add(a: int = 2, *, exact: bool = True) -> int:
 _GIT = ("-c", "user.name=x", "-c", "user.email=x@localhost")
 
 
-def test_each_kind_of_fault_is_made_in_its_place() -> None:
+def test_each_kind_of_fault_is_inserted_at_its_place() -> None:
     source = _SOURCE.encode()
     found = {
         (mutation.line, mutation.apply(source).decode().splitlines()[mutation.line - 1].strip())
@@ -61,7 +61,7 @@ def test_a_seed_draws_the_same_faults_in_proportion_to_lines() -> None:
     assert drawn != draw(ROOT, 40, seed=4)
 
 
-def test_tests_of_a_file_begin_with_those_of_its_name() -> None:
+def test_tests_of_a_file_begin_with_its_namesakes() -> None:
     groups = Selection(ROOT).could_see("foretell/timeaxis/zones.py")
     assert groups[0] == ["tests/timeaxis/test_zones.py"]
     every = [test for group in groups for test in group]

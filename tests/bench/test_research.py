@@ -113,7 +113,7 @@ class Reader(Forecaster):
 
 
 @pytest.mark.parametrize(("shown", "low", "high"), [(3, 3.0, 40.0), (23, 0.0, 0.0)])
-def test_a_map_is_faithful_if_what_it_shows_counts(shown: int, low: float, high: float) -> None:
+def test_map_is_faithful_if_its_steps_matter(shown: int, low: float, high: float) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 1))
     times = HOUR.steps_from(np.datetime64("2024-01-01T00:00"), 200)
     panel = Panel((Table(times, rows, ("a",), HOUR),))
@@ -123,7 +123,7 @@ def test_a_map_is_faithful_if_what_it_shows_counts(shown: int, low: float, high:
     assert low <= found <= high
 
 
-def test_weights_of_patches_and_of_few_keys_are_those_of_steps() -> None:
+def test_weights_of_patches_and_few_keys_become_weights_of_steps() -> None:
     reader = Reader(0)
     patches = Axis(of="patches", length=3, start=-24, stride=8, width=12, end=0)
     reader.stages = (stage("a", "softmax", "dense", 1, patches, patches),)

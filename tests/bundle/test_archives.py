@@ -25,13 +25,13 @@ def test_all_arrays_are_read(file: Path) -> None:
     assert found["names"].tolist() == ["a", "b"]
 
 
-def test_what_it_lacks_is_named(file: Path) -> None:
+def test_missing_arrays_are_named(file: Path) -> None:
     with pytest.raises(BundleError, match=r"some\.npz: cannot be read: it lacks columns"):
         archives.load(file, "rows", "columns", "more")
 
 
 @pytest.mark.parametrize("part", [0.2, 0.4, 0.6, 0.8])
-def test_damaged_bytes_are_no_crash(file: Path, part: float) -> None:
+def test_damaged_bytes_raise_bundle_error(file: Path, part: float) -> None:
     """numpy, zipfile and zlib raise errors of many kinds at them."""
     data = bytearray(file.read_bytes())
     for at in range(int(part * len(data)), len(data), len(data) // 5):
@@ -41,7 +41,7 @@ def test_damaged_bytes_are_no_crash(file: Path, part: float) -> None:
         archives.load(file)
 
 
-def test_a_single_array_is_no_archive(file: Path) -> None:
+def test_single_array_is_refused(file: Path) -> None:
     with file.open("wb") as raw:
         np.save(raw, np.zeros(3))
     with pytest.raises(BundleError, match="cannot be read"):
@@ -73,7 +73,7 @@ def test_arrays_of_a_spec(tmp_path: Path) -> None:
             assert found[name].flags.c_contiguous
 
 
-def test_no_text_is_text(tmp_path: Path) -> None:
+def test_empty_array_of_texts_is_read(tmp_path: Path) -> None:
     spec = {"names": Array("text", ("columns",))}
     archives.write(tmp_path / "some.npz", spec, SimpleNamespace(names=()))
     assert archives.read(tmp_path / "some.npz", spec, {})["names"].shape == (0,)
@@ -201,7 +201,7 @@ EACH = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.file)
 
 
 @EACH
-def test_part_is_read_as_it_was_written(tmp_path: Path, part: Part) -> None:
+def test_part_is_read_as_written(tmp_path: Path, part: Part) -> None:
     with_it, without = part.about
     part.module.write(tmp_path, part.made())
     found = part.module.read(tmp_path, with_it)
@@ -222,5 +222,5 @@ def test_part_that_does_not_fit_the_manifest_is_refused(
         part.module.read(tmp_path, part.about[0])
 
 
-def test_a_level_is_reached_where_equal_values_leave_it_room() -> None:
+def test_levels_are_reached_between_shares_of_equal_values() -> None:
     assert PARTS[0].made().reached.tolist() == [[0.25, 0.1], [0.75, 0.9]]

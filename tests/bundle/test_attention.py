@@ -87,7 +87,7 @@ def test_axes_that_contradict_themselves(axis: dict[str, Any], message: str) -> 
 
 
 @pytest.mark.parametrize("axis", [STEPS, PATCHES, CHANNELS, CLUSTERS, LANDMARKS])
-def test_axes_come_back_as_they_were_written(axis: Axis) -> None:
+def test_axes_are_read_as_written(axis: Axis) -> None:
     assert Axis.model_validate_json(axis.model_dump_json()) == axis
 
 
@@ -118,7 +118,7 @@ KEYS, WEIGHTS = output("s.keys", "int64", 2, 4, 3), output("s.weights", "float32
         ([KEYS, WEIGHTS, output("t.scores", "float32")], r"expected names that begin with s\."),
     ],
 )
-def test_outputs_that_are_not_of_the_form(outputs: list[object], message: str) -> None:
+def test_outputs_of_another_form_are_refused(outputs: list[object], message: str) -> None:
     AttentionStage.model_validate(sparse(outputs=[KEYS, WEIGHTS, output("s.scores", "float32")]))
     with pytest.raises(ValidationError, match=f"outputs: .*{message}"):
         AttentionStage.model_validate(sparse(outputs=outputs))

@@ -43,7 +43,7 @@ def test_reads_flags_and_mappings(given: Any, expected: dict[str, Any]) -> None:
         (7, "dictionary"),
     ],
 )
-def test_refuses_what_is_no_bound(given: Any, message: str) -> None:
+def test_invalid_bound_is_refused(given: Any, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         READ.validate_python(given)
 
@@ -65,5 +65,5 @@ def test_limits_are_in_the_order_of_the_channels() -> None:
         *("1234567:", "-0.1:1e+16", ":123456789.125", "0:0.30000000000000004"),
     ],
 )
-def test_a_bound_is_shown_as_it_was_written(text: str) -> None:
+def test_bound_is_shown_as_written(text: str) -> None:
     assert str(Bound.model_validate(text)) == text

@@ -18,7 +18,7 @@ LEVELS = st.floats(0.001, 0.999)
 
 
 @pytest.mark.parametrize("windows", range(1, 25))
-def test_the_rank_holds_what_it_promises_and_no_more_than_it_must(windows: int) -> None:
+def test_rank_is_the_smallest_with_the_promised_coverage(windows: int) -> None:
     """Every place of a further error among the others is as likely as any."""
     total = windows + 1
 
@@ -51,7 +51,7 @@ def test_ranks_never_decrease_and_mirror(windows: int, one: float, other: float)
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=4))
-def test_stored_levels_reach_as_far_as_any_pass_and_no_further(windows: list[int]) -> None:
+def test_stored_levels_cover_those_of_every_pass(windows: list[int]) -> None:
     levels = stored_levels(windows)
     assert np.all(np.diff(levels) > 0)
     assert (levels[0], levels[-1]) == bounds(max(windows))
@@ -64,7 +64,7 @@ def test_common_levels_are_stored() -> None:
 
 
 @given(st.data())
-def test_offsets_in_between_are_ordered(data: st.DataObject) -> None:
+def test_interpolated_offsets_are_ordered(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 40))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     levels = stored_levels([count])
@@ -113,14 +113,14 @@ def test_the_scale_follows_the_units(seed: int, factor: float, shift: float) -> 
     np.testing.assert_allclose(scale(factor * history + shift, factor * floor), expected, rtol=1e-6)
 
 
-def test_a_history_that_does_not_move_has_the_floor_for_a_scale() -> None:
+def test_constant_history_has_the_smallest_scale() -> None:
     history = np.full((1, 8, 2), 3e7, np.float32)
     history[0, ::2, 1] += 64
     found = scale(history, np.array([0.5, 0.25]))
     np.testing.assert_array_equal(found, [[[0.5, 32.0]]])
 
 
-def test_what_is_missing_does_not_move() -> None:
+def test_scale_leaves_missing_values_out() -> None:
     history = np.random.default_rng(0).normal(size=(2, 12, 2))
     history[0, 3:7, 1] = history[1, -1, 0] = np.nan
     found = scale(history, np.array([0.0, 0.0]))

@@ -8,7 +8,7 @@ from foretell.bundle.distribution import LARGEST_MEAN, Distribution
 LEVELS = (1e-6, 0.001, 0.025, 0.1, 0.4, 0.49999, 0.5, 0.6, 0.9, 0.999, 1 - 1e-6)
 
 
-def test_parameters_are_those_of_the_family() -> None:
+def test_parameters_must_fit_the_family() -> None:
     assert Distribution.of("student-t").parameters == ("df", "loc", "scale")
     with pytest.raises(ValidationError, match="parameters: expected loc, scale"):
         Distribution(family="normal", parameters=("scale", "loc"))
@@ -55,7 +55,7 @@ def test_large_counts_are_scipys(level: float) -> None:
     assert (found == wanted).mean() > 0.98
 
 
-def test_no_count_is_searched_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_for_a_count_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share takes its continued fraction's steps, a quantile a few shares, whatever its size."""
     random = np.random.default_rng(3)
     count, mean = np.exp(random.uniform(-1, 11, 400)), np.exp(random.uniform(0, 13.8, 400))
@@ -75,7 +75,7 @@ def test_no_count_is_searched_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("high", [1.0, 2e3, 1e6])
-def test_poissons_are_the_least_counts_of_the_share(level: float, high: float) -> None:
+def test_poisson_quantile_is_the_smallest_count_of_the_level(level: float, high: float) -> None:
     special = pytest.importorskip("scipy.special", reason="what it is compared with")
     random = np.random.default_rng(4)
     rate = np.exp(random.uniform(np.log(high * 1e-6), np.log(high), 2000))
@@ -89,7 +89,7 @@ def test_poissons_are_the_least_counts_of_the_share(level: float, high: float) -
     assert (before < level + rounding).all()
 
 
-def test_poissons_that_no_count_is_clear_of() -> None:
+def test_poisson_quantiles_next_to_the_level_of_a_count() -> None:
     """Rates of which a count has exactly the share of the level, and those next to them."""
     special = pytest.importorskip("scipy.special", reason="what they are found by")
     counts = np.array([0.0, 1, 5, 30, 999, 1500, 40_000, 600_000])
@@ -101,7 +101,7 @@ def test_poissons_that_no_count_is_clear_of() -> None:
 
 
 @pytest.mark.parametrize("level", [1e-6, 0.1, 0.5, 0.9, 1 - 1e-6])
-def test_poissons_of_large_rates_are_found_by_search_as_well(level: float) -> None:
+def test_search_for_a_poisson_quantile_of_a_large_rate(level: float) -> None:
     special = pytest.importorskip("scipy.special", reason="what they are found by")
     rate = np.array([5e3, 1e5, LARGEST_MEAN])
     shares = distribution._poisson_shares
@@ -122,7 +122,7 @@ def test_a_poisson_by_hand() -> None:
     np.testing.assert_array_equal(told, [0, np.nan, np.nan, np.nan])
 
 
-def test_counts_that_are_nearly_poissons_or_nothing() -> None:
+def test_negative_binomial_near_poisson_and_zero() -> None:
     rows = np.array([[1e30, np.log(10) - np.log(1e30)], [1e-30, 0], [2, -800]])
     found = Distribution.of("negative-binomial").quantile(rows, 0.999)
     # The share of at most 21 at a mean of 10 is 0.9993, that of at most 20 is 0.9984.
@@ -130,12 +130,12 @@ def test_counts_that_are_nearly_poissons_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5 - 1e-9, 0.5, 0.5 + 1e-9])
-def test_what_rounding_puts_outside_is_the_outermost(level: float) -> None:
+def test_level_just_outside_is_the_outermost_level(level: float) -> None:
     one = Distribution.of_quantiles((0.5,))
     assert one.quantile(np.array([[3.0]]), level).tolist() == [3.0]
 
 
-def test_between_levels_quantiles_lie_on_lines() -> None:
+def test_quantiles_between_levels_are_interpolated() -> None:
     described = Distribution.of_quantiles((0.1, 0.5, 0.9))
     assert described.parameters == ("0.1", "0.5", "0.9")
     rows = np.array([[1.0, 2.0, 6.0], [7.0, 3.0, 5.0]], np.float32)
@@ -151,7 +151,7 @@ def test_between_levels_quantiles_lie_on_lines() -> None:
 
 
 @pytest.mark.parametrize("level", [0.0999, 0.9001, float("nan")])
-def test_beyond_the_levels_there_are_no_quantiles(level: float) -> None:
+def test_level_beyond_the_stored_levels_is_refused(level: float) -> None:
     described = Distribution.of_quantiles((0.1, 0.9))
     with pytest.raises(ValueError, match="level: expected one from"):
         described.quantile(np.zeros((1, 2)), level)
@@ -163,7 +163,7 @@ def test_levels_ascend_between_0_and_1(levels: tuple[float, ...]) -> None:
         Distribution.of_quantiles(levels)
 
 
-def test_levels_are_those_of_quantiles_alone() -> None:
+def test_only_the_family_quantiles_has_levels() -> None:
     for fields in ({"family": "quantiles"}, {"family": "normal", "levels": (0.5,)}):
         with pytest.raises(ValidationError, match="levels: the family quantiles needs them"):
             Distribution(parameters=("loc", "scale"), **fields)
@@ -171,7 +171,7 @@ def test_levels_are_those_of_quantiles_alone() -> None:
         Distribution(family="quantiles", levels=(0.1, 0.5), parameters=("0.5", "0.1"))
 
 
-def test_what_is_not_finite_has_no_quantile() -> None:
+def test_quantile_of_nonfinite_parameters_is_nan() -> None:
     rows = np.array([[np.nan, 0, 1], [3, np.inf, 1], [3, 5, 1]], np.float32)
     found = Distribution.of("student-t").quantile(rows, 0.5)
     assert np.isnan(found[:2]).all()
@@ -186,7 +186,7 @@ def test_quantiles_never_decrease_with_the_level() -> None:
     assert (np.diff(found, axis=0) >= 0).all()
 
 
-def test_levels_of_a_series_are_found_together_as_alone() -> None:
+def test_series_of_several_levels_equal_those_of_one() -> None:
     levels = (0.005, 0.5, 0.31, 0.995)
     together = distribution.student_t_series(*levels)
     alone = [distribution.student_t_series(level)[:, 0] for level in levels]

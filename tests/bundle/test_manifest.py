@@ -141,7 +141,7 @@ def test_architectures_need_not_be_known(tmp_path: Path, name: str) -> None:
     assert read(write(tmp_path, changed("architecture", name))).architecture == name
 
 
-def test_channels_besides_padding(tmp_path: Path) -> None:
+def test_axis_of_channels_may_have_padding(tmp_path: Path) -> None:
     """Tokens that a model appends to those of its channels stand for none."""
     stage = CHANNELS_OF_ANOTHER | {"key": {"of": "channels", "length": 3, "padding": 1}}
     (found,) = read(write(tmp_path, changed("attention", [stage]))).attention
@@ -277,7 +277,7 @@ def test_fields_agree(tmp_path: Path, place: str, value: object, message: str) -
         read(tmp_path)
 
 
-def test_where_values_are_needed(tmp_path: Path) -> None:
+def test_needed_steps_by_missing_option(tmp_path: Path) -> None:
     before = read(write(tmp_path, changed("observed_steps", None)))
     assert read(write(tmp_path, FIELDS)) == before
     found = read(write(tmp_path, changed("observed_steps", 2)))
@@ -286,7 +286,7 @@ def test_where_values_are_needed(tmp_path: Path) -> None:
     assert (found.needed_steps("mask"), before.needed_steps("mask")) == (2, before.context)
 
 
-def test_another_format_says_what_to_do(tmp_path: Path) -> None:
+def test_unknown_format_names_the_remedy(tmp_path: Path) -> None:
     write(tmp_path, {**FIELDS, "format": 1, "targets": None})
     with pytest.raises(BundleError, match="format 1 is not read; export the checkpoint again"):
         read(tmp_path)

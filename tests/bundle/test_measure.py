@@ -41,7 +41,7 @@ def test_errors_are_relative(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_infinitely_wrong(value: float) -> None:
+def test_relative_error_of_nonfinite_values_is_infinite(value: float) -> None:
     actual = np.concatenate([series(1.0, value), series(1.0, 1.0)])
     expected = np.ones_like(actual)
     for pair in ((actual, expected), (expected, actual), (actual, actual)):
@@ -69,7 +69,9 @@ def result(mse: float, mae: float, *, seasonal: bool = True) -> TestResult:
         (math.nan, math.nan, "no better", "no better", True),
     ],
 )
-def test_both_errors_are_judged(mse: float, mae: float, last: str, day: str, nothing: bool) -> None:
+def test_verdict_compares_both_errors(
+    mse: float, mae: float, last: str, day: str, nothing: bool
+) -> None:
     found = result(mse, mae)
     assert verdict(found, HOURLY) == (
         f"{last} than repeating the last value (MSE {mse:.3g} against 1.29, MAE {mae:.3g} against "
@@ -79,7 +81,7 @@ def test_both_errors_are_judged(mse: float, mae: float, last: str, day: str, not
     assert is_worth_nothing(found) is nothing
 
 
-def test_without_a_season_the_last_value_alone_counts() -> None:
+def test_verdict_without_a_season_compares_the_last_value_only() -> None:
     found = result(1.5, 0.9, seasonal=False)
     assert is_worth_nothing(found)
     assert verdict(found, HOURLY).startswith("no better than repeating the last value (MSE 1.5 ")

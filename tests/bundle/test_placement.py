@@ -155,7 +155,7 @@ def test_a_version_that_exists_is_kept(bundle: Path, repository: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [layout.WEIGHTS, layout.MANIFEST])
-def test_a_damaged_bundle_leaves_nothing(bundle: Path, repository: Path, file: str) -> None:
+def test_damaged_bundle_leaves_no_file(bundle: Path, repository: Path, file: str) -> None:
     (bundle / file).write_bytes(b"damaged")
     with pytest.raises(BundleError, match=f"staging/{file}: "):
         publish(bundle, repository)
@@ -169,7 +169,7 @@ def test_bad_names(bundle: Path, repository: Path, given: dict[str, str]) -> Non
     assert not repository.exists()
 
 
-def test_nobody_sees_it_before_it_is_whole(
+def test_version_appears_only_when_complete(
     bundle: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(bundle, repository)
@@ -186,7 +186,7 @@ def test_nobody_sees_it_before_it_is_whole(
     assert layout.versions(repository, "sea") == ["1", "2"]
 
 
-def test_a_copy_that_fails_leaves_what_was_there(
+def test_failed_copy_leaves_the_repository_unchanged(
     bundle: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(source: Path, target: Path) -> None:

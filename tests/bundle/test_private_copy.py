@@ -53,9 +53,7 @@ def mapped(of: str) -> bool:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_stays_as_it_is_whatever_becomes_of_the_bundle(
-    bundle: Path, place: Path, change: str
-) -> None:
+def test_copy_is_unchanged_when_the_bundle_changes(bundle: Path, place: Path, change: str) -> None:
     copy = PrivateCopy(bundle, sums(bundle))
     assert mapped(str(place))
     for name in CONTENT:
@@ -69,7 +67,7 @@ def test_it_stays_as_it_is_whatever_becomes_of_the_bundle(
     assert not mapped(str(place))
 
 
-def test_it_has_no_name(bundle: Path, place: Path) -> None:
+def test_copy_has_no_file_name(bundle: Path, place: Path) -> None:
     """So nothing is left of it when the process is killed."""
     copy = PrivateCopy(bundle, sums(bundle))
     assert list(place.iterdir()) == []
@@ -107,7 +105,7 @@ def test_a_file_without_a_sum_is_refused(bundle: Path) -> None:
         PrivateCopy(bundle, wanted)
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(bundle: Path, place: Path) -> None:
+def test_full_disk_is_an_error_and_leaves_no_file(bundle: Path, place: Path) -> None:
     wanted = sums(bundle)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
@@ -120,7 +118,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(bundle: Path, place: Path) -> N
     PrivateCopy(bundle, wanted).close()
 
 
-def test_without_a_folder_for_it_it_is_memory(
+def test_copy_without_a_folder_is_in_memory(
     bundle: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.rmdir()
@@ -158,7 +156,7 @@ def test_a_closed_copy_is_not_read(bundle: Path) -> None:
         copy.read(layout.WEIGHTS)
 
 
-def test_it_holds_no_file_open(bundle: Path, place: Path) -> None:
+def test_copy_holds_no_file_open(bundle: Path, place: Path) -> None:
     """Or a process could have as many models as it may open files."""
     wanted = sums(bundle)
     files = Path("/proc/self/fd")

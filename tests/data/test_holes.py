@@ -42,7 +42,7 @@ def test_all_frequencies_are_found_and_filled(frequency: str) -> None:
     ],
     ids=["rows with values", "moments"],
 )
-def test_the_spacing_is_that_of(
+def test_spacing_is_inferred(
     tmp_path: Path, rows: list[str], frequency: str, notes: tuple[str, ...]
 ) -> None:
     panel = read_text(tmp_path, text(*rows, header="date,a"))
@@ -161,7 +161,7 @@ def test_times_count_and_not_rows(tmp_path: Path) -> None:
     assert any("repeats another" in note for note in panel.notes)
 
 
-def test_a_hole_matters_at_the_end_alone(tmp_path: Path) -> None:
+def test_only_holes_in_the_last_rows_matter(tmp_path: Path) -> None:
     lines = rows()
     assert len(read_last(tmp_path, lines[:4] + lines[6:])) == 4
     with pytest.raises(DataError, match="rows are missing before it"):
@@ -169,9 +169,7 @@ def test_a_hole_matters_at_the_end_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("row", "fails"), [(0, False), (3, False), (7, True), (9, True)])
-def test_a_wrong_time_is_as_late_as_the_row_before_it(
-    tmp_path: Path, row: int, fails: bool
-) -> None:
+def test_wrong_time_has_the_place_of_the_row_before(tmp_path: Path, row: int, fails: bool) -> None:
     lines = rows()
     lines[row] = f"soon,{row},{row}"
     if fails:

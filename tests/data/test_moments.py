@@ -44,7 +44,7 @@ def read(cells: list[object], date_format: str | None = None, dtype: object = "s
         (["20240301T0500", "20240301T0600"], "2024-03-01T06"),
     ],
 )
-def test_reads_the_usual_forms(cells: list[object], last: str) -> None:
+def test_usual_forms_are_read(cells: list[object], last: str) -> None:
     moments = read(cells)
     assert moments.walls[-1] == np.datetime64(last)
     assert moments.walls.dtype == np.dtype("M8[us]")
@@ -107,18 +107,18 @@ def test_keeps_the_offsets_that_were_written() -> None:
         (["1/2/2024 +0000", "1/3/2024 +0000"], "%d/%m/%Y %z"),
     ],
 )
-def test_a_form_that_is_given(cells: list[object], date_format: str) -> None:
+def test_given_format_is_used(cells: list[object], date_format: str) -> None:
     moments = read(cells, date_format)
     assert moments.walls.tolist() == np.array(["2024-02-01", "2024-03-01"], "M8[us]").tolist()
     assert (moments.offsets is None) == ("%z" not in date_format)
 
 
-def test_a_form_that_is_none() -> None:
+def test_invalid_format_is_refused() -> None:
     with pytest.raises(DataError, match="--date-format %Q"):
         read(["1959"], "%Q")
 
 
-def test_refuses_to_guess_between_day_and_month() -> None:
+def test_ambiguous_day_and_month_are_refused() -> None:
     with pytest.raises(DataError, match="can be read as %m/%d/%Y and as %d/%m/%Y; --date-format"):
         read(["1/2/2024", "1/3/2024"])
 
@@ -143,12 +143,12 @@ def test_names_all_wrong_rows(cells: list[object], rows: list[int], message: str
     assert np.isnat(moments.walls[found]).all() or "offset" in problem
 
 
-def test_epochs_that_look_like_digits_of_a_time_are_epochs() -> None:
+def test_epochs_that_look_like_compact_times_are_epochs() -> None:
     hours = [2_030_000_400 + 3600 * hour for hour in range(48)]
     assert read(hours, dtype=None).walls[-1] == np.datetime64(hours[-1], "s")
 
 
-def test_cells_that_repeat_are_told_together() -> None:
+def test_repeated_wrong_cells_are_reported_together() -> None:
     moments = read(["2024-03-01", "x", "2024-03-01", "x"])
     assert moments.wrong[0][1].tolist() == [1, 3]
     assert moments.walls[0] == moments.walls[2]
@@ -165,13 +165,13 @@ def test_cells_that_repeat_are_told_together() -> None:
         ({"day": [pd.Timestamp("2020-01-01")] * 2, "hour": [0.0, 1.0]}, "2020-01-01T01"),
     ],
 )
-def test_columns_that_are_one_time(columns: dict[str, list[object]], last: str) -> None:
+def test_columns_are_assembled_to_times(columns: dict[str, list[object]], last: str) -> None:
     moments = assemble(pd.DataFrame(columns))
     assert moments.walls[-1] == np.datetime64(last)
     assert not moments.wrong
 
 
-def test_columns_that_are_none() -> None:
+def test_columns_without_times_are_refused() -> None:
     with pytest.raises(DataError, match="expected columns of year, quarter"):
         assemble(pd.DataFrame({"a": [1], "b": [2], "c": [3]}))
     ((problem, rows),) = assemble(pd.DataFrame({"year": [2020, 2020], "month": [12, 13]})).wrong
@@ -186,5 +186,5 @@ def test_columns_that_are_none() -> None:
         *(("20240301", False), ("5.8", False), ("x", False), ("sun 5", False), ("May", False)),
     ],
 )
-def test_looks_like_timestamp(cell: str, expected: bool) -> None:
+def test_texts_that_look_like_timestamps(cell: str, expected: bool) -> None:
     assert looks_like_timestamp(cell) is expected

@@ -21,7 +21,9 @@ def column(*cells: object, dtype: object = "str") -> pd.Series:
         ([" 5 ", "NA", "null", "-", ""], ".", [5, NAN, NAN, NAN, NAN]),
     ],
 )
-def test_reads_what_people_write(cells: list[str], decimal: Mark, expected: list[float]) -> None:
+def test_common_notations_of_numbers_are_read(
+    cells: list[str], decimal: Mark, expected: list[float]
+) -> None:
     numbers = read_numbers(column(*cells), decimal)
     np.testing.assert_array_equal(numbers.values, expected)
     assert not numbers.wrong.any()
@@ -32,7 +34,7 @@ def test_reads_what_people_write(cells: list[str], decimal: Mark, expected: list
     ("cell", "decimal"),
     [("12,5", "."), ("1,23,456", "."), ("12.5", ","), ("inf", "."), ("1e39", "."), ("x", ",")],
 )
-def test_refuses_the_rest(cell: str, decimal: Mark) -> None:
+def test_other_texts_are_wrong(cell: str, decimal: Mark) -> None:
     numbers = read_numbers(column("1", cell), decimal)
     assert numbers.wrong.tolist() == [False, True]
     assert np.isnan(numbers.values[1])
@@ -63,6 +65,6 @@ def test_finds_the_decimal_mark(columns: list[list[str]], mark: Mark | None) -> 
     assert find_mark([column(*cells) for cells in columns]) == mark
 
 
-def test_a_column_of_texts_is_told_from_one_of_numbers() -> None:
+def test_column_of_texts_is_not_mostly_numbers() -> None:
     assert not read_numbers(column("sun", "rain", "1"), ".").mostly
     assert read_numbers(column("sun", "2", "1", ""), ".").mostly

@@ -21,7 +21,7 @@ from foretell.data.table import Table
 from tests.data.panels import DAY, HOUR, table
 
 
-def test_a_panel_is_its_tables() -> None:
+def test_panel_has_the_rows_of_its_tables() -> None:
     panel = Panel((table(5, "x"), table(7, "y"), table(3, "x", "2024-02-01")))
     assert (panel.channels, panel.frequency) == (("a", "b"), HOUR)
     assert len(panel) == 15
@@ -143,7 +143,7 @@ def test_offsets_that_float32_cannot_carry() -> None:
     assert offset_warning(Scaler(mean=(5.0,), std=(1.0,)), ("a",)) is None
 
 
-def test_the_typical_share_is_that_of_the_median_series() -> None:
+def test_typical_share_is_of_the_median_series() -> None:
     def scaled(name: str, *factors: float) -> Table:
         one = table(50, name)
         return replace(one, values=one.values / one.values.std(axis=0) * factors)
@@ -178,7 +178,7 @@ def test_finds_days_and_weeks() -> None:
     assert seasons(day + HOURS / 100) == [24]
 
 
-def test_ripples_on_a_slow_change_are_no_season() -> None:
+def test_noise_on_a_slow_change_is_not_a_season() -> None:
     steps = np.random.default_rng(3).normal(size=1461)
     year = 2 * np.sin(2 * np.pi * np.arange(1461) / 365.25) + steps
     frame = pd.DataFrame({"y": year, "ds": pd.date_range("2020-01-01", periods=1461)})
@@ -188,7 +188,7 @@ def test_ripples_on_a_slow_change_are_no_season() -> None:
 
 
 @pytest.mark.parametrize("values", [HOURS * 1.0, HOURS * 0.0])
-def test_finds_none_where_nothing_repeats(values: np.ndarray) -> None:
+def test_series_without_repetition_has_no_season(values: np.ndarray) -> None:
     frame = pd.DataFrame({"y": values, "ds": pd.date_range("2024-01-01", periods=len(HOURS))})
     assert find_seasons(read_frame(frame)) == []
     assert find_seasons(read_frame(frame.head(5))) == []

@@ -161,7 +161,7 @@ MESSES: dict[str, tuple[str, str, str | None]] = {
 
 
 @pytest.mark.parametrize(("content", "channels", "note"), MESSES.values(), ids=MESSES)
-def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: str | None) -> None:
+def test_messy_table_is_read(tmp_path: Path, content: str, channels: str, note: str | None) -> None:
     panel = read_text(tmp_path, content)
     assert panel.channels == tuple(channels)
     assert len(panel) == 10
@@ -175,9 +175,7 @@ def test_understands_a_mess(tmp_path: Path, content: str, channels: str, note: s
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("start", [0, 50])
-def test_an_index_without_a_name_is_that_of_any_rows(
-    tmp_path: Path, name: str, order: int, start: int
-) -> None:
+def test_unnamed_index_is_left_out(tmp_path: Path, name: str, order: int, start: int) -> None:
     """Of a slice, or of rows that were sorted newest first."""
     rows = [f"{i},{row}" for i, row in enumerate(PLAIN, start)][::order]
     panel = read_text(tmp_path, text(*rows, header=f"{name},date,a,b"))
@@ -206,7 +204,7 @@ def test_columns_that_only_look_like_an_index_are_channels(
 
 
 @pytest.mark.parametrize(("name", "chosen"), [("", "unnamed"), ("id", "id")])
-def test_an_index_that_is_asked_for_is_a_channel(tmp_path: Path, name: str, chosen: str) -> None:
+def test_requested_index_is_a_channel(tmp_path: Path, name: str, chosen: str) -> None:
     panel = read_text(tmp_path, indexed(name, 50), channels=("a", chosen))
     assert panel.channels == ("a", chosen)
 
@@ -260,7 +258,7 @@ def test_names_place_and_remedy(tmp_path: Path, content: str | bytes, message: s
     assert pd.Series([refusal(tmp_path, content)]).str.contains(message).all()
 
 
-def test_tells_all_problems_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
     rows = [*PLAIN[:3], "x,1,2", f"{DAYS[4]},y,1", f"{DAYS[5]},z,", *PLAIN[6:9], "2021-01-01,1,2"]
     message = refusal(tmp_path, text(*rows))
     head, *problems = message.splitlines()
@@ -273,7 +271,7 @@ def test_tells_all_problems_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_tells_no_more_problems_than_one_reads(tmp_path: Path) -> None:
+def test_list_of_problems_is_short(tmp_path: Path) -> None:
     names = [f"c{i}" for i in range(30)]
     rows = [f"{day}" + ("," if i > 3 else ",1") * 30 for i, day in enumerate(DAYS)]
     message = refusal(tmp_path, text(*rows, header=",".join(["date", *names])))
@@ -283,7 +281,7 @@ def test_tells_no_more_problems_than_one_reads(tmp_path: Path) -> None:
     assert len(message.splitlines()) == 22
 
 
-def test_columns_that_are_not_there_are_told_before_the_rows(tmp_path: Path) -> None:
+def test_missing_columns_are_reported_before_rows(tmp_path: Path) -> None:
     content = text(*PLAIN, "2020-01-11,1,2,3")
     assert "line 12: 4 cells" in refusal(tmp_path, content)
     told = refusal(tmp_path, content, channels="a,c")
@@ -320,7 +318,7 @@ def test_options_that_do_not_fit_the_table_are_refused(
         *({"max_gap": 0}, {"colour": "red"}),
     ],
 )
-def test_refuses_options_that_mean_nothing(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Reading(**options)
 
@@ -340,7 +338,7 @@ def test_finds_the_column_of_times(tmp_path: Path, name: str) -> None:
     assert read_text(tmp_path, text(*rows, header=f"a,{name}")).channels == ("a",)
 
 
-def test_a_form_of_dates_and_a_decimal_mark_are_told(tmp_path: Path) -> None:
+def test_given_date_format_and_decimal_mark_are_used(tmp_path: Path) -> None:
     rows = [f"{day}/1/2020;1,{day}00" for day in range(1, 10)]
     content = text(*rows, header="date;a")
     panel = read_text(tmp_path, content, date_format="%d/%m/%Y", decimal=",")
@@ -351,7 +349,7 @@ def test_a_form_of_dates_and_a_decimal_mark_are_told(tmp_path: Path) -> None:
     assert panel.tables[0].values[0, 0] == 1100
 
 
-def test_points_elsewhere_tell_the_decimal_mark(tmp_path: Path) -> None:
+def test_points_in_other_columns_decide_the_decimal_mark(tmp_path: Path) -> None:
     rows = [f'{day},{i}.5,"1,{i}00"' for i, day in enumerate(DAYS)]
     assert read_text(tmp_path, text(*rows)).tables[0].values[1].tolist() == [1.5, 1100]
 
@@ -371,7 +369,7 @@ def test_series_have_lengths_and_times_of_their_own(tmp_path: Path) -> None:
     assert panel.tables[2].timestamps[0] == np.datetime64("2021-03-07")
 
 
-def test_names_of_series_stay_as_they_are_written(tmp_path: Path) -> None:
+def test_names_of_series_are_kept_as_written(tmp_path: Path) -> None:
     rows = [row.replace("x,", "007,").replace("y,", "NA,") for row in alternating()]
     panel = read_text(tmp_path, text(*rows, header="unique_id,ds,y"))
     assert [table.series for table in panel.tables] == ["007", "NA"]
@@ -394,7 +392,7 @@ def test_several_columns_may_name_a_series(
     assert [table.series for table in panel.tables] == ["x/1", "x/2", "y/1", "y/2"]
 
 
-def test_a_row_without_a_name_is_told(tmp_path: Path) -> None:
+def test_row_without_a_series_name_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path, text(*alternating(), ",2020-01-11,1", header="unique_id,ds,y"))
     assert "line 22, column 'unique_id': no name of a series" in message
     assert len(message.splitlines()) == 1
@@ -407,7 +405,7 @@ def test_a_frame_names_its_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"ds": 1}, pd.Series([1.0]), pl.LazyFrame({"y": [1]})])
-def test_values_that_are_no_frame_are_refused(given: Any) -> None:
+def test_values_other_than_frames_are_refused(given: Any) -> None:
     with pytest.raises(TypeError, match="expected a frame or a table of Arrow, got a"):
         read_frame(given)
 
@@ -459,7 +457,7 @@ def test_an_index_that_is_a_column_too() -> None:
     assert read_frame(other.reset_index(drop=True)).channels == ("y",)
 
 
-def test_columns_of_a_type_without_numbers_are_no_channels() -> None:
+def test_columns_of_a_nonnumeric_type_are_left_out() -> None:
     frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=40), "y": range(40)})
     frame["z"] = frame["y"] * 1j
     panel = read_frame(frame)
@@ -473,7 +471,7 @@ def test_columns_of_a_type_without_numbers_are_no_channels() -> None:
     assert read_frame(wide.cast({"z": pl.Int64})).channels == ("y", "z")
 
 
-def test_the_same_reading_reads_the_same(tmp_path: Path) -> None:
+def test_equal_readings_give_equal_panels(tmp_path: Path) -> None:
     content = text(*(f"{i};{row}" for i, row in enumerate(PLAIN)), header=";date;a;b")
     path = write(tmp_path, content.replace(",", ";").replace(".", ","))
     panel = read(path)

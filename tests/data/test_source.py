@@ -53,7 +53,7 @@ def test_refuses_a_missing_file(source: DataSource) -> None:
         source.read(("b",), Frequency.parse("D"))
 
 
-def test_reads_as_it_was_read(source: DataSource) -> None:
+def test_source_is_read_with_its_reading(source: DataSource) -> None:
     source.path.write_text("when;a\n2024-01-01;1,5\n2024-01-02;\n2024-01-03;2,5\n")
     reading = Reading(missing="interpolate", decimal=",")
     read_so = source.model_copy(update={"sha256": sha256(source.path), "reading": reading})

@@ -43,13 +43,13 @@ def test_ett_ranges() -> None:
 
 
 @pytest.mark.parametrize("fractions", [(0.7, 0.1, 0.1), (0.8, 0.0, 0.2), (1.2, -0.4, 0.2)])
-def test_fractions_that_are_no_split_are_refused(fractions: tuple[float, float, float]) -> None:
+def test_invalid_fractions_are_refused(fractions: tuple[float, float, float]) -> None:
     with pytest.raises(DataError, match="add up to 1"):
         Splits.by_fraction(*fractions)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"fractions": [0.7, 0.1, 0.2], "ends": [1, 2, 3]}'])
-def test_fields_that_are_no_split_are_refused(text: str) -> None:
+def test_invalid_fields_are_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         Splits.model_validate_json(text)
 
@@ -169,7 +169,7 @@ def test_a_date_that_leaves_no_window_is_refused(date: str, message: str) -> Non
         cut(DATA, date)
 
 
-def test_the_command_cuts_at_a_date_and_stores_it(tmp_path: Path) -> None:
+def test_train_cuts_at_a_date_and_stores_it(tmp_path: Path) -> None:
     data = days(a=(0, 100), b=(60, 160))
     lines = ["series,ds,y"]
     for one in data.tables:
@@ -215,7 +215,9 @@ def test_time_covered_by_several_series_counts_once() -> None:
         ("MS", 720, ("month",)),
     ],
 )
-def test_few_cycles_teach_nothing(frequency: str, days: int, features: tuple[str, ...]) -> None:
+def test_calendar_leaves_features_of_few_cycles_out(
+    frequency: str, days: int, features: tuple[str, ...]
+) -> None:
     calendar = Calendar.for_frequency(Frequency.parse(frequency), "scaled")
     found = learnable(calendar, timedelta(days=days))
     assert (found.features if found else ()) == features

@@ -33,7 +33,7 @@ from tests.reported.following import follow
         ("time,a", lambda i: f"{1_577_836_800 + 900 * i},{i}", "15min"),
     ],
 )
-def test_finds_times_in_other_forms(
+def test_other_forms_of_times_are_parsed(
     tmp_path: Path, header: str, row: Callable[[int], str], frequency: str
 ) -> None:
     panel = read_text(tmp_path, text(*map(row, range(16)), header=header))
@@ -74,7 +74,7 @@ def sunrise(day: pd.Timestamp) -> str:
         ),
     ],
 )
-def test_dates_are_taken_as_written(
+def test_dates_are_kept_as_written(
     tmp_path: Path,
     header: str,
     dates: pd.DatetimeIndex,
@@ -148,7 +148,7 @@ def test_local_time_over_a_change_of_the_clock(tmp_path: Path, start: str, writt
         assert "--time-zone Europe/Berlin" in refusal(tmp_path, content)
 
 
-def test_a_time_that_the_clock_skips_is_told(tmp_path: Path) -> None:
+def test_skipped_local_time_is_refused(tmp_path: Path) -> None:
     rows = [f"2024-03-31T0{hour}:00,{hour}" for hour in (0, 1, 2, 4)]
     message = refusal(tmp_path, text(*rows, header="date,a"), time_zone="Europe/Berlin")
     assert "line 4, column 'date': the clock of Europe/Berlin skips 2024-03-31T02:00:00" in message
@@ -273,7 +273,7 @@ def test_a_day_that_is_too_long_for_its_zone_is_refused(tmp_path: Path) -> None:
     assert "Asia/Tokyo" in message
 
 
-def test_fifty_shops_are_no_half_hours(tmp_path: Path) -> None:
+def test_fifty_shops_are_not_half_hours(tmp_path: Path) -> None:
     days = pd.date_range("2024-01-01", periods=30)
     rows = [f"{day},{shop},1.5" for day in days for shop in range(1, 51)]
     panel, options = follow(write(tmp_path, text(*rows, header="date,shop,y")))

@@ -29,7 +29,7 @@ PROBES = [
 ]
 
 
-def test_file_keeps_to_the_specification() -> None:
+def test_file_is_valid() -> None:
     jsonschema_rs.validator_for(SCHEMA).validate(COMPOSE)
 
 
@@ -42,7 +42,7 @@ def test_file_keeps_to_the_specification() -> None:
         (None, set()),
     ],
 )
-def test_profile_starts_what_it_is_for(profile: str | None, started: set[str]) -> None:
+def test_profile_starts_its_services(profile: str | None, started: set[str]) -> None:
     profiles = {name: service.get("profiles", [profile]) for name, service in SERVICES.items()}
     assert {name for name, own in profiles.items() if profile in own} == started
 
@@ -68,7 +68,7 @@ def test_service_is_limited_and_pinned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_mounts_are_there_and_read_only(name: str) -> None:
+def test_mounts_exist_and_are_read_only(name: str) -> None:
     for volume in SERVICES[name]["volumes"]:
         source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
         if source in COMPOSE["volumes"]:
@@ -80,7 +80,7 @@ def test_mounts_are_there_and_read_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_limits_and_places_agree_with_the_service(name: str) -> None:
+def test_limits_and_paths_agree_with_the_settings(name: str) -> None:
     service = SERVICES[name]
     own = service["environment"]
     published = [int(port.rpartition(":")[2]) for port in service["ports"]]
@@ -105,7 +105,7 @@ def test_every_variable_is_explained() -> None:
     assert used <= set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", head[0]))
 
 
-def test_storage_of_prometheus_outlives_it_and_is_bounded() -> None:
+def test_storage_of_prometheus_is_a_bounded_volume() -> None:
     service = SERVICES["prometheus"]
     options = dict(option.split("=") for option in service["command"])
     assert f"prometheus:{options['--storage.tsdb.path']}" in service["volumes"]

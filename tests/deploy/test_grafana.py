@@ -38,13 +38,13 @@ def test_dashboard_keeps_to_the_schema() -> None:
     SCHEMA.validate(BOARD)
 
 
-def test_schema_is_that_of_the_version_that_is_served() -> None:
+def test_schema_is_of_the_grafana_version() -> None:
     version = SERVICE["image"].rpartition(":")[2]
     assert f"@grafana/schema@{version} " in (HERE / "dashboard.ts").read_text()
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel["title"] for panel in PANELS])
-def test_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+def test_panel_has_title_description_and_unit(panel: dict[str, Any]) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -53,7 +53,7 @@ def test_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
     assert len(set(references)) == len(references) > 0
 
 
-def test_panels_are_told_apart_and_cover_no_other() -> None:
+def test_panels_have_unique_titles_and_do_not_overlap() -> None:
     for name in ("id", "title"):
         [(value, times)] = Counter(panel[name] for panel in ALL).most_common(1)
         assert times == 1, value
@@ -64,7 +64,7 @@ def test_panels_are_told_apart_and_cover_no_other() -> None:
     assert set(cells.values()) == {1}
 
 
-def test_source_is_the_one_that_is_provisioned() -> None:
+def test_source_is_provisioned() -> None:
     assert VARIABLES["source"]["current"] == {"text": SOURCE["name"], "value": SOURCE["uid"]}
     assert VARIABLES["source"]["query"] == SOURCE["type"]
     port = COMPOSE["services"]["prometheus"]["ports"][0].rpartition(":")[2]
@@ -73,7 +73,7 @@ def test_source_is_the_one_that_is_provisioned() -> None:
     assert SOURCE["jsonData"]["timeInterval"] == configuration["global"]["scrape_interval"]
 
 
-def test_every_variable_of_a_query_is_one() -> None:
+def test_variables_of_queries_are_defined() -> None:
     asked = [target["expr"] for panel in PANELS for target in panel["targets"]]
     asked += [one["query"] for one in VARIABLES.values() if one["type"] == "query"]
     for expression in asked:
@@ -90,7 +90,7 @@ def test_every_variable_of_a_query_is_one() -> None:
         ("Forecasts", "ForetellSlow"),
     ],
 )
-def test_red_begins_where_an_alert_does(title: str, alert: str) -> None:
+def test_red_threshold_is_that_of_the_alert(title: str, alert: str) -> None:
     [rule] = [
         rule
         for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
@@ -110,7 +110,7 @@ def test_dashboard_and_alerts_leave_out_the_same_requests() -> None:
     assert len(set(left_out)) == 1
 
 
-def test_compose_mounts_what_grafana_reads() -> None:
+def test_compose_mounts_the_files_of_grafana() -> None:
     folder = "/etc/grafana/provisioning"
     assert f"./deploy/grafana:{folder}:ro" in SERVICE["volumes"]
     assert PROVIDER["options"]["path"] == f"{folder}/{DASHBOARD.parent.name}"
@@ -118,7 +118,7 @@ def test_compose_mounts_what_grafana_reads() -> None:
     assert home == f"{folder}/{DASHBOARD.relative_to(DEPLOY / 'grafana')}"
 
 
-def test_nobody_can_log_in() -> None:
+def test_login_is_disabled() -> None:
     """There is no password to guess: not even the one that every new Grafana has."""
     own = SERVICE["environment"]
     assert own["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"

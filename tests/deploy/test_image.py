@@ -78,7 +78,7 @@ def licence(name: str) -> str:
     return known or told.get("License") or "unknown"
 
 
-def test_licences_allow_to_pass_an_image_on() -> None:
+def test_licences_allow_distribution() -> None:
     licences = {name: licence(name) for name in libraries()}
     refused = {
         name: text
@@ -88,7 +88,7 @@ def test_licences_allow_to_pass_an_image_on() -> None:
     assert not refused
 
 
-def test_what_is_copied_is_not_ignored() -> None:
+def test_copied_files_are_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     copied = re.findall(r"^COPY ((?!--from|\. )[^/].*) /src/$", DOCKERFILE, re.MULTILINE)
     assert copied
@@ -97,7 +97,7 @@ def test_what_is_copied_is_not_ignored() -> None:
         assert (ROOT / file).is_file()
 
 
-def test_all_that_is_loaded_is_loaded_when_it_is_built() -> None:
+def test_build_compiles_all_imported_modules() -> None:
     [code] = re.findall(r"LD_BIND_NOW=1 \S+python -I -c '(import [^']+)'", DOCKERFILE)
     # What the server imports only when it needs it.
     later = ("onnxruntime", "pyarrow.compute", "uvloop")
@@ -132,13 +132,15 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_it_is_small(slim: Path) -> None:
+def test_image_is_small(slim: Path) -> None:
     files = [file for file in slim.rglob("*") if file.is_file() and not file.is_symlink()]
     assert sum(file.stat().st_size for file in files) / 1e6 < MOST_MB
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_its_server_reads_json_and_tables(slim: Path, tmp_path: Path, workers: int) -> None:
+def test_server_of_the_image_reads_json_and_tables(
+    slim: Path, tmp_path: Path, workers: int
+) -> None:
     write_bundle(tmp_path / "repository", Spec())
     ids = pa.array(["a"] * 8).dictionary_encode()
     table = pa.table({"unique_id": ids, "load": [1.0] * 8})

@@ -29,7 +29,7 @@ needs_nginx = pytest.mark.skipif(
 )
 
 
-def test_limits_and_times_match_ours() -> None:
+def test_limits_and_timeouts_match_the_settings() -> None:
     megabytes = directive("client_max_body_size").removesuffix("m")
     assert int(megabytes) << 20 == DEFAULTS.max_body_bytes
     assert f"at most {megabytes} MiB" in (DEPLOY / "nginx.conf").read_text()
@@ -40,13 +40,13 @@ def test_limits_and_times_match_ours() -> None:
     assert seconds(idle) < DEFAULTS.keep_alive_seconds == seconds(callers)
 
 
-def test_page_is_not_too_many_requests() -> None:
+def test_rate_limit_allows_the_page() -> None:
     # Of HTTP/2 each request counts as a connection.
     _, of_page = directives("limit_conn")
     assert int(of_page.removeprefix("page_connections ")) > 4 * len(Pages().paths)
 
 
-def test_nginx_may_open_as_many_files_as_it_takes_connections() -> None:
+def test_file_limit_covers_the_connections() -> None:
     # Two connections for each request, and a file for a large body and a large answer.
     assert int(directive("worker_rlimit_nofile")) > 2 * int(directive("worker_connections"))
 
@@ -111,7 +111,7 @@ def proxy(
 
 
 @needs_nginx
-def test_nginx_finds_nothing_wrong(tmp_path: Path) -> None:
+def test_nginx_accepts_the_configuration(tmp_path: Path) -> None:
     configure(8000, tmp_path)
     done = subprocess.run(command(tmp_path, "-t"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -157,7 +157,7 @@ def test_service_is_reached_and_its_operations_are_not(tmp_path: Path) -> None:
 
 
 @needs_nginx
-def test_service_may_be_a_part_of_a_host(tmp_path: Path) -> None:
+def test_service_works_below_a_prefix(tmp_path: Path) -> None:
     write_bundle(tmp_path / "repository", Spec())
     prefixed = {
         r"location (/|/page/) \{": r"location /part\1 {",

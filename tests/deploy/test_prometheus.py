@@ -43,19 +43,19 @@ needs_prometheus = pytest.mark.skipif(
         ("test", "rules", HERE / "alerts_test.yml"),
     ],
 )
-def test_promtool_finds_nothing_wrong(arguments: tuple[str | Path, ...]) -> None:
+def test_promtool_accepts_the_files(arguments: tuple[str | Path, ...]) -> None:
     done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_is_tried_and_described() -> None:
+def test_every_alert_is_tested_and_documented() -> None:
     alerts = set(re.findall(r"alert: (\w+)", ALERTS))
     tried = re.findall(r"alertname: (\w+)", (HERE / "alerts_test.yml").read_text())
     manual = (ROOT / "docs" / "guides" / "monitor.md").read_text()
     assert set(tried) == alerts == set(re.findall(r"^\| `(Foretell\w+)` \|", manual, re.MULTILINE))
 
 
-def test_alerts_are_about_metrics_that_there_are() -> None:
+def test_alerts_use_existing_metrics() -> None:
     text = Metrics().render(gauges([], 1, ready=True, read_at=0.0)).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     named = re.findall(r"\b(?:foretell|process)_\w+", ALERTS)
@@ -174,7 +174,9 @@ def ask(server: Server) -> None:
 
 
 @needs_prometheus
-def test_every_query_of_the_dashboard_has_numbers(server: Server, prometheus: Prometheus) -> None:
+def test_every_query_of_the_dashboard_returns_numbers(
+    server: Server, prometheus: Prometheus
+) -> None:
     left = {
         (panel["title"], expression)
         for panel in panels()
@@ -197,7 +199,7 @@ def test_every_query_of_the_dashboard_has_numbers(server: Server, prometheus: Pr
 
 
 @needs_prometheus
-def test_query_of_keda_has_a_number(prometheus: Prometheus) -> None:
+def test_query_of_keda_returns_a_number(prometheus: Prometheus) -> None:
     autoscaler = yaml.safe_load((DEPLOY / "kubernetes/components/keda/autoscaler.yaml").read_text())
     query = autoscaler["spec"]["triggers"][0]["metadata"]["query"]
     # Here nobody adds what Prometheus' operator does.

@@ -35,7 +35,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "foretell.service"
     # It looks for the program.
     unit.write_text(TEXT.replace("/opt/foretell/bin/foretell", sys.executable))
@@ -44,14 +44,14 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
 
 
 @needs_systemd
-def test_service_is_exposed_to_little() -> None:
+def test_unit_has_a_low_exposure() -> None:
     done = analyze(
         "security", "--offline=true", f"--threshold={MOST_EXPOSED}", DEPLOY / "foretell.service"
     )
     assert done.returncode == 0, done.stdout
 
 
-def test_accepted_requests_are_answered_before_it_is_killed() -> None:
+def test_stop_timeout_covers_drain_and_grace() -> None:
     [stop] = values("TimeoutStopSec")
     own = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds
     assert seconds(stop) >= own + END_SECONDS
@@ -59,14 +59,14 @@ def test_accepted_requests_are_answered_before_it_is_killed() -> None:
     assert values("KillMode") == ["mixed"]
 
 
-def test_its_variables_are_settings_that_fit() -> None:
+def test_variables_of_the_unit_are_settings() -> None:
     given = dict(re.findall(r"(FORETELL_\w+)=(\S+)", " ".join(values("Environment"))))
     assert given.items() <= dict(LINES).items()
     [most] = values("MemoryMax")
     assert int(given["FORETELL_MAX_MEMORY_BYTES"]) < int(most.removesuffix("G")) << 30
 
 
-def test_environment_has_every_setting_once_and_sets_nothing() -> None:
+def test_environment_file_lists_every_setting_once_as_a_comment() -> None:
     every = sorted(f"FORETELL_{name.upper()}" for name in Settings.model_fields)
     assert sorted(name for name, _ in LINES) == every
     assert [line for line in ENVIRONMENT.splitlines() if line and not line.startswith("#")] == []

@@ -38,7 +38,7 @@ def named(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_block_says_what_it_is(page: Path) -> None:
+def test_every_block_has_a_language(page: Path) -> None:
     fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
     found = list(blocks(page))
     assert 2 * len(found) == len(fences)
@@ -84,7 +84,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "bench" / "results" / "README.md"], ids=named)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for path, anchor in LINK.findall(page.read_text()):
         target = page.parent / path if path else page
         assert target.exists(), path

@@ -15,7 +15,7 @@ def read(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.glob("*.md")}
 
 
-def test_reference_is_made_from_this_code(tmp_path: Path) -> None:
+def test_reference_pages_are_current(tmp_path: Path) -> None:
     # In another process: other tests register parts of their own.
     command = [sys.executable, "-m", "tests.docs.reference", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

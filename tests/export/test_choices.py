@@ -78,7 +78,7 @@ def test_headroom_is_the_margin_over_the_rounding(found, rounding, expected):
         assert headroom([STAGE, DENSE], found, outputs(EXACT)) == pytest.approx(expected)
 
 
-def test_score_errors_are_those_of_rounding():
+def test_score_errors_are_the_largest_rounding_errors():
     (own,) = score_errors([STAGE], outputs(EXACT - OFF / 10), outputs(EXACT))
     assert own == pytest.approx(0.004)
 
@@ -88,14 +88,14 @@ def test_ties_have_no_headroom():
     assert headroom([STAGE], tied, tied) == 0
 
 
-def test_without_a_lag_left_out_rounding_decides_nothing():
+def test_choice_of_all_lags_has_infinite_headroom():
     every = outputs(EXACT, keep=LAGS)
     assert headroom([STAGE], outputs(EXACT + 0.1, keep=LAGS), every) == np.inf
     assert margin_error([STAGE], outputs(EXACT + 0.1, keep=LAGS), every) == 0
 
 
 @pytest.mark.parametrize("plain", [DENSE, SPARSE, NONE])
-def test_without_a_choice(plain):
+def test_stage_without_a_choice_has_infinite_headroom(plain):
     assert headroom([plain], outputs(EXACT), outputs(EXACT)) == np.inf
     assert margin_error([plain], outputs(EXACT), outputs(EXACT)) == 0
     assert not choices_differ([plain], outputs(EXACT), outputs(EXACT))
@@ -112,12 +112,12 @@ def test_without_a_choice(plain):
         (FLAT, 0.0, 0),
     ],
 )
-def test_margin_error_is_that_of_the_margin(exact, error, expected):
+def test_margin_error_is_the_error_of_the_margin(exact, error, expected):
     found = outputs(exact) | {"a.correlation": exact + error}
     assert margin_error([STAGE], found, outputs(exact)) == pytest.approx(expected)
 
 
-def test_scores_but_lags_have_a_range_that_reaches_to_zero():
+def test_range_of_scores_other_than_lags_includes_zero():
     scores = np.full((1, 2, LAGS, 4), 5.0) + np.arange(4) * 1e-6
     error = np.zeros_like(scores)
     error[0, 0, 0, 3] = 1e-6
@@ -125,7 +125,7 @@ def test_scores_but_lags_have_a_range_that_reaches_to_zero():
     assert margin_error([BUCKETS], found, exact) == pytest.approx(2e-7)
 
 
-def test_margin_errors_are_of_a_window_each():
+def test_margin_errors_are_by_window():
     exact = outputs(np.concatenate([EXACT, EXACT]))
     found = outputs(np.concatenate([EXACT, EXACT + np.eye(1, LAGS, 2)]))
     np.testing.assert_allclose(margin_error([STAGE], found, exact), [0, 0.1])
@@ -140,7 +140,7 @@ def test_sets_of_lags_are_compared_and_not_their_order():
     assert attention_error(STAGE, other, outputs(EXACT)) == np.inf
 
 
-def test_attention_error_is_that_of_a_weight():
+def test_attention_error_is_the_largest_error_of_a_weight():
     found = outputs(EXACT) | {"a.lag_weights": np.array([[0.6, 0.4]])}
     assert attention_error(STAGE, found, outputs(EXACT)) == pytest.approx(0.1)
     maps = [
@@ -161,7 +161,7 @@ def test_attention_error_is_relative_to_a_large_weight_of_the_same_query():
     assert attention_error(DENSE, *maps) == pytest.approx(0.2)
 
 
-def test_a_weight_that_is_not_a_number_is_no_small_error():
+def test_nan_weight_is_a_large_error():
     for name, of in (("a.lag_weights", STAGE), ("s.weights", DENSE), ("p.weights", SPARSE)):
         exact = outputs(EXACT) | sparse_outputs(np.random.default_rng(0), 1)
         exact["s.weights"] = np.full((1, 1, LAGS, LAGS), 0.25)
@@ -211,7 +211,7 @@ def as_dense(given):
     )
 
 
-def test_sparse_maps_are_compared_as_the_dense_ones_they_stand_for():
+def test_sparse_maps_are_compared_as_dense_maps():
     random = np.random.default_rng(2)
     for _ in range(20):
         found, exact = sparse_outputs(random, 4), sparse_outputs(random, 4)
@@ -219,7 +219,7 @@ def test_sparse_maps_are_compared_as_the_dense_ones_they_stand_for():
         np.testing.assert_allclose(attention_error(SPARSE, found, exact), expected, rtol=1e-12)
 
 
-def test_the_order_of_keys_and_what_stands_at_none_do_not_count():
+def test_order_of_keys_and_weights_of_absent_keys_do_not_matter():
     exact = sparse_outputs(np.random.default_rng(2), 4)
     keys, weights = exact["p.keys"], exact["p.weights"]
     turned = exact | {
@@ -262,7 +262,7 @@ def test_a_map_of_another_shape_is_not_stretched():
         attention_error(DENSE, *maps)
 
 
-def test_scores_that_are_not_finite_cannot_be_chosen_by():
+def test_nonfinite_scores_are_refused():
     scores = np.zeros((1, 2, LAGS, 4))
     scores[..., 1] = -np.inf
     with pytest.raises(ExportError, match=r"n\.scores: the scores of a choice must be finite"):

@@ -60,7 +60,7 @@ def windows_of(loaded, count):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, graphs, tmp_path, name):
+def test_graph_keeps_the_bounds_on_every_device(bundles, checkpoints, graphs, tmp_path, name):
     loaded = load(checkpoints[name])
     within = graphs(name)
     windows, _ = windows_of(loaded, 16)
@@ -76,7 +76,7 @@ def test_a_graph_keeps_the_bounds_on_any_device(bundles, checkpoints, graphs, tm
     assert devices_of([onnx.load(tmp_path / file) for file in FILES.values()]) == ("cuda", "cpu")
 
 
-def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, graphs, tmp_path):
+def test_nan_forecast_is_not_clipped(checkpoints, graphs, tmp_path):
     loaded = load(checkpoints["patchtst"])
     graphs("patchtst")
     windows, _ = windows_of(loaded, 2)
@@ -87,7 +87,7 @@ def test_a_forecast_that_is_no_number_is_not_moved_to_a_bound(checkpoints, graph
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_without_bounds_it_is_the_graph_before_them(checkpoints, graphs, tmp_path, precision):
+def test_graph_without_bounds_has_no_clipping(checkpoints, graphs, tmp_path, precision):
     loaded = load(checkpoints["patchtst"])
     graphs("patchtst", precision)
     windows, _ = windows_of(loaded, 8)
@@ -102,7 +102,7 @@ def test_without_bounds_it_is_the_graph_before_them(checkpoints, graphs, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["patchtst", "autoformer"])
-def test_verification_compares_what_comes_before_and_the_bounds(
+def test_verification_compares_unclipped_forecasts_and_bounds(
     bundles, checkpoints, graphs, tmp_path, name
 ):
     loaded = load(checkpoints[name])
@@ -153,7 +153,7 @@ def test_a_wrong_model_fails_although_its_forecasts_are_all_at_a_bound(checkpoin
     assert not verified.verification.passed
 
 
-def test_bounds_that_no_forecast_reaches_are_told(checkpoints, tmp_path):
+def test_unused_bounds_are_reported(checkpoints, tmp_path):
     loaded = load(checkpoints["patchtst"])
     bounds = {"load": Bound(low=-1e9)}
     within = limits(bounds, loaded.info.channels)

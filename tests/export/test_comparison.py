@@ -62,16 +62,18 @@ def checks(error: float, of_torch: float | None, precision: Precision = "float32
         (2e-4, 1e-4, False),
     ],
 )
-def test_a_graph_may_err_as_torch_does(error: float, of_torch: float | None, passed: bool) -> None:
+def test_tolerance_covers_the_errors_of_torch(
+    error: float, of_torch: float | None, passed: bool
+) -> None:
     assert {check.passed for check in checks(error, of_torch) if check.max_error} == {passed}
 
 
-def test_half_precision_may_err_by_no_more() -> None:
+def test_tolerance_of_half_precision() -> None:
     found = checks(0.001, 1e-3, "float16")
     assert {check.tolerance for check in found} == {8 * 2.0**-11}
 
 
-def test_weights_that_no_float32_tells_refuse_no_export(tmp_path: Path) -> None:
+def test_weights_beyond_float32_do_not_refuse_the_export(tmp_path: Path) -> None:
     """Sums of weights that are near 0, and by which these are divided."""
     config = PatchTSTConfig(
         **SIZES, patch=4, stride=2, encoder_layers=1, attention="random-features"
@@ -96,7 +98,7 @@ def test_weights_that_no_float32_tells_refuse_no_export(tmp_path: Path) -> None:
     assert not verify(model, scaler, tmp_path, natural).verification.passed
 
 
-def test_is_the_plain_model_in_float64(checkpoints):
+def test_plain_model_runs_in_float64(checkpoints):
     info, model = load(checkpoints["autoformer"])
     windows = synthetic(info, 70, seed=3)
     found = PlainModel(model, info.scaler)(windows)
@@ -119,14 +121,14 @@ def test_is_the_plain_model_in_float64(checkpoints):
             np.testing.assert_allclose(found.outputs[name], part, rtol=1e-9, atol=1e-12)
 
 
-def test_leaves_the_model_in_float32(checkpoints):
+def test_plain_model_leaves_the_model_in_float32(checkpoints):
     info, model = load(checkpoints["patchtst"])
     PlainModel(model, info.scaler)(synthetic(info, 2, seed=0))
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_what_shows_nothing_forecasts_the_same_and_keeps_choices(checkpoints, name):
+def test_plain_model_without_maps_keeps_forecast_and_choices(checkpoints, name):
     info, model = load(checkpoints[name])
     windows = synthetic(info, 3, seed=0)
     whole = PlainModel(model, info.scaler)(windows).without_maps(model.stages)
@@ -136,7 +138,7 @@ def test_what_shows_nothing_forecasts_the_same_and_keeps_choices(checkpoints, na
         np.testing.assert_allclose(found.outputs[output], each, rtol=1e-9, atol=1e-9)
 
 
-def test_what_shows_nothing_makes_no_maps(checkpoints):
+def test_plain_model_without_maps_makes_none(checkpoints):
     info, model = load(checkpoints["patchtst"])
     found = PlainModel(model, info.scaler, shows=False)(synthetic(info, 3, seed=0))
     assert list(found.outputs) == ["forecast"]

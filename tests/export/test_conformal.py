@@ -61,7 +61,7 @@ def span(start, end):
 
 
 @pytest.mark.parametrize("name", ["autoformer", "patchtst", "transformer"])
-def test_a_bundle_says_what_its_quantiles_are_made_of(bundles, name):
+def test_calibration_counts_its_windows(bundles, name):
     manifest = read(bundles[name])
     report = manifest.calibration
     # The validation split's 71 targets hold 60 windows of one pass and 24 of four.
@@ -96,7 +96,7 @@ def test_offsets_are_order_statistics_of_the_errors(info, panel, table, split, b
 
 
 @pytest.mark.parametrize("name", ["autoformer", "patchtst"])
-def test_rolls_on_its_own_forecasts_with_the_calendar_of_the_rows(
+def test_passes_read_forecasts_and_the_calendar_of_the_rows(
     name, checkpoints, bundles, panel, table
 ):
     info = load_info(checkpoints[name])
@@ -133,9 +133,7 @@ def test_a_horizon_longer_than_the_context():
     # A window of one pass needs 60 rows, a calibration 20 windows.
     [(78, 4, 0), (79, 4, 1), (90, 4, 1), (91, 4, 2), (91, 1, 1), (200, 2, 2), (200, 4, 4)],
 )
-def test_as_many_passes_as_the_validation_split_is_long_enough_for(
-    info, panel, split, rows, roll, passes
-):
+def test_validation_split_limits_the_passes(info, panel, split, rows, roll, passes):
     short = split._replace(validation=span(300, 300 + rows))
     if not passes:
         with pytest.raises(UncalibratedError, match=r"holds 19 windows, .* at least 20$"):
@@ -157,12 +155,12 @@ def test_a_short_test_split_measures_less(info, panel, split):
     assert report.coverage == ()
 
 
-def test_without_a_known_split_there_is_no_calibration(info, panel):
+def test_calibration_needs_a_known_split(info, panel):
     with pytest.raises(UncalibratedError, match="does not name the data"):
         calibrate(Repeat(), info, panel, None, 4)
 
 
-def test_a_model_that_carries_itself_off_is_calibrated_as_far_as_it_stays(info, panel, split):
+def test_diverging_model_is_calibrated_for_its_finite_passes(info, panel, split):
     stored, report = calibrate(Repeat(factor=1e13), info, panel, split, 4)
     assert 1 <= len(report.windows) < 4
     assert np.isfinite(stored.offsets).all()
@@ -185,7 +183,7 @@ def test_windows_are_spread_evenly_over_the_split(info, panel, table, monkeypatc
         np.testing.assert_allclose(part.scaled * part.scale, target - repeated, atol=1e-3)
 
 
-def test_intervals_are_measured_as_they_are_served(info, panel, table, split):
+def test_coverage_is_measured_as_served(info, panel, table, split):
     """Half of the values lie on a bound, which no interval goes beyond."""
     random = np.random.default_rng(4)
     values = np.maximum(random.normal(0, 1, (len(panel), CHANNELS)), 0)
@@ -214,7 +212,7 @@ def test_windows_of_all_series_count(info, table):
     assert [part.windows for part in report.coverage] == [52, 52, 29]
 
 
-def test_small_series_are_held_as_often_as_large_ones(info, table):
+def test_coverage_of_small_series_equals_that_of_large_ones(info, table):
     """Series of noise, one of them hundreds of times the others."""
     random = np.random.default_rng(5)
     rows = 3900

@@ -80,9 +80,7 @@ def with_probes(bundle: Path, factor: float) -> Manifest:
 
 @pytest.mark.parametrize("size", [1e-4, 1e5])
 @pytest.mark.parametrize("known", ["at training", "at export", "at verification", "never"])
-def test_a_graph_that_is_ten_percent_off_is_refused(
-    tmp_path: Path, size: float, known: str
-) -> None:
+def test_graph_with_ten_percent_error_is_refused(tmp_path: Path, size: float, known: str) -> None:
     data = table(tmp_path, size)
     own = unscaled(tmp_path / "own", data if known == "at training" else None)
     bundle = export_checkpoint(
@@ -101,7 +99,7 @@ def test_a_graph_that_is_ten_percent_off_is_refused(
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_probes_of_small_values_tell_that_a_graph_is_off(tmp_path: Path, keeps: bool) -> None:
+def test_probes_of_small_values_reveal_a_wrong_graph(tmp_path: Path, keeps: bool) -> None:
     """Also in bundles of before, whose manifests tell no deviation."""
     own = unscaled(tmp_path / "own", table(tmp_path, 1e-4))
     bundle = export_checkpoint(own, tmp_path / "models")
@@ -128,7 +126,7 @@ def test_probes_of_small_values_tell_that_a_graph_is_off(tmp_path: Path, keeps: 
         ("neuralforecast-normal", 1, 2),
     ],
 )
-def test_a_parameter_that_is_no_value_is_compared_with_itself(
+def test_parameter_without_a_unit_is_compared_on_its_own_scale(
     tmp_path: Path, size: float, head: str, place: int, count: int
 ) -> None:
     own = unscaled(tmp_path / "own", table(tmp_path, size), head)
@@ -141,7 +139,7 @@ def test_a_parameter_that_is_no_value_is_compared_with_itself(
     assert len(read(bundle).distribution.parameters) == count
 
 
-def test_a_large_level_is_warned_of_in_deviations(tmp_path: Path) -> None:
+def test_warning_of_a_large_level_is_in_deviations(tmp_path: Path) -> None:
     """Pressure in pascals, say: an error of float32 is small next to the level alone."""
     own = unscaled(tmp_path / "own", table(tmp_path, 1.0, level=1e5))
     bundle = export_checkpoint(own, tmp_path / "models")

@@ -29,7 +29,7 @@ from tests.models.attention.published import aft, croco
 
 
 @pytest.mark.parametrize("name", golden.FORECASTERS)
-def test_forecast_graph(name, tmp_path):
+def test_graph_equals_the_published_forecast(name, tmp_path):
     case = golden.case(name)
     channels = case.model.config.channels
     scaler = Scaler(mean=(0.0,) * channels, std=(1.0,) * channels)
@@ -113,7 +113,7 @@ class Alone(nn.Module):
 
 
 @pytest.mark.parametrize(("name", "published"), EACH)
-def test_of_a_graph(name: str, published: Published, tmp_path: Path) -> None:
+def test_graph_equals_the_published_layer(name: str, published: Published, tmp_path: Path) -> None:
     case = golden.case(name)
     tokens = torch.from_numpy(case.arrays(published.inputs)["x"])
     model = Alone(published.layer(case), tokens)
@@ -139,7 +139,7 @@ def test_of_a_graph(name: str, published: Published, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "published"), EACH)
-def test_of_a_layer(name: str, published: Published) -> None:
+def test_layer_equals_the_published_layer(name: str, published: Published) -> None:
     case = golden.case(name)
     layer = published.layer(case)
     for file in published.files:

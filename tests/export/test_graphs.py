@@ -41,14 +41,14 @@ def test_interface(bundles, name, file):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_trace_of_the_machine_that_exported(bundles, name):
+def test_graph_has_no_source_paths(bundles, name):
     for file in (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH):
         content = (bundles[name] / file).read_bytes()
         assert b"site-packages" not in content
         assert b".py" not in content
 
 
-def test_what_always_explains_is_traced_once(bundles):
+def test_model_that_always_explains_is_traced_once(bundles):
     forecast, explain = (
         onnx.load(bundles["autoformer"] / file, load_external_data=False).graph
         for file in (layout.FORECAST_GRAPH, layout.EXPLAIN_GRAPH)
@@ -68,7 +68,7 @@ def test_a_plain_model_is_traced_too():
 
 
 @pytest.mark.parametrize(("before", "meanwhile"), [(700, 50_000), (0, 0), (90_000, 90_000)])
-def test_garbage_is_rarely_looked_for_while_a_model_is_traced(before, meanwhile):
+def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
     """Never by who has switched that off, and no more often by who does it less."""
     seen, outside = [], gc.get_threshold()
 
@@ -179,7 +179,7 @@ def test_outputs_by_name(bundles, checkpoints):
     np.testing.assert_array_equal(explain.forecast(*inputs), outputs["forecast"])
 
 
-def test_a_graph_without_a_calendar_takes_none(bundles, checkpoints):
+def test_graph_without_a_calendar_has_no_input_for_it(bundles, checkpoints):
     windows = synthetic(load_info(checkpoints["patchtst"]), 3, seed=0)
     assert windows.inputs[1:] == (None, None)
     forecast = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH).forecast(*windows.inputs)
@@ -200,7 +200,7 @@ class Roundabout(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_node_is_left_that_onnxscript_spares() -> None:
+def test_graph_has_no_nodes_that_onnxscript_removes() -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 
     def traced() -> ir.Model:
@@ -223,7 +223,7 @@ def test_no_node_is_left_that_onnxscript_spares() -> None:
     assert (found["Exp"], found["Add"], found["Mul"], found["Reshape"]) == (1, 1, 0, 1)
 
 
-def test_a_rule_that_another_onnxscript_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_that_onnxscript_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(common, "add_0_rule")
     monkeypatch.delattr(common, "transpose_transpose_rule")
     try:

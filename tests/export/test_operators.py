@@ -76,11 +76,11 @@ INNER = "ReduceMean over an inner axis"
         ([FITS, halved(BRAIN)], ("cuda",)),
     ],
 )
-def test_devices_are_those_with_kernels_for_all(graphs, devices):
+def test_devices_have_kernels_for_all_operators(graphs, devices):
     assert devices_of(graphs) == devices
 
 
-def test_what_fits_no_device_is_refused():
+def test_graph_that_fits_no_device_is_refused():
     message = r"on CUDA: Det of FLOAT, Erf of FLOAT; and the CPU has none for bfloat16$"
     with pytest.raises(ExportError, match=message):
         devices_of([FOREIGN, halved(BRAIN)])
@@ -126,7 +126,7 @@ def test_operators_without_a_kernel_on_cuda_are_named(graph, missing):
         ),
     ],
 )
-def test_means_over_axes_that_are_not_known_are_not_trusted(graph):
+def test_means_over_unknown_axes_are_not_for_cuda(graph):
     assert INNER in without_kernel(graph)
 
 

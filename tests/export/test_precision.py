@@ -123,7 +123,7 @@ def test_a_history_far_from_the_data_does_not_overflow():
         assert reduced(config, "float16")(history + 10_000, *calendars).isfinite().all()
 
 
-def test_indices_stay_whole_numbers():
+def test_indices_stay_integers():
     class Chooses(nn.Module):
         def forward(self, tokens: torch.Tensor, keys: torch.Tensor) -> Sparse:
             return Sparse(keys, tokens)

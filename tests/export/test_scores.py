@@ -53,7 +53,7 @@ def quantiles(bundles, about):
     return calibration.read(bundles["patchtst"], about), about.calibration
 
 
-def test_errors_are_those_of_the_test_split(bundles, about, info, graph, panel):
+def test_errors_are_of_the_test_split(bundles, about, info, graph, panel):
     found = evaluation.read(bundles["patchtst"], about)
     (batch,) = windows_of(info, panel).batches(10**6)
     forecast = graph.predict(batch.history, None, None)
@@ -66,9 +66,7 @@ def test_errors_are_those_of_the_test_split(bundles, about, info, graph, panel):
 
 
 @pytest.mark.parametrize("windows", [10**6, 7])
-def test_quantiles_are_looked_at_as_they_are_served(
-    info, graph, panel, quantiles, monkeypatch, windows
-):
+def test_quantiles_are_scored_as_served(info, graph, panel, quantiles, monkeypatch, windows):
     monkeypatch.setattr(measuring, "_WINDOWS", windows)
     stored, report = quantiles
     found = evaluate_graph(graph, info, panel, 5, quantiles)
@@ -107,7 +105,7 @@ def test_values_on_a_bound_are_at_their_quantiles(info, panel, quantiles):
         assert (found.reached == (found.levels[:, None] if up_to else 0)).all()
 
 
-def test_targets_are_looked_at_alone(info, panel, quantiles):
+def test_only_targets_are_scored(info, panel, quantiles):
     targets, (stored, report) = [0, 2], quantiles
     config = info.config.model_copy(update={"targets": tuple(targets)})
     targeted = info.model_copy(update={"config": config})
@@ -133,7 +131,7 @@ def test_targets_are_looked_at_alone(info, panel, quantiles):
     assert carried.history.shape[1] == 3
 
 
-def test_a_model_without_quantiles_has_errors_alone(info, graph, panel):
+def test_model_without_quantiles_has_only_errors(info, graph, panel):
     found = evaluate_graph(graph, info, panel, 64, None)
     assert found.levels.shape == (0,)
     assert found.below.shape == found.up_to.shape == (0, 3)
@@ -156,7 +154,7 @@ def test_a_bundle_carries_rows_of_the_test_split(bundles, info, panel, name):
     assert found.series == ""
 
 
-def test_its_error_is_the_median(info, graph, panel, monkeypatch):
+def test_example_has_the_median_error(info, graph, panel, monkeypatch):
     monkeypatch.setattr(choice, "_WINDOWS", 10**6)
     windows = windows_of(info, panel)
     (batch,) = windows.batches(len(windows))

@@ -10,7 +10,7 @@ from tests.checkpoints import CONFIGS, SMALL, randomised
 SCALER = Scaler(mean=(100.0, -5.0, 0.0), std=(10.0, 0.5, 2.0))
 
 
-def test_users_units_in_and_out():
+def test_inputs_and_outputs_are_in_the_units_of_the_data():
     model = randomised(CONFIGS["patchtst"])
     form = ServingForm(model, SCALER, "forecast")
     standardised = torch.randn(2, 48, 3)
@@ -45,13 +45,13 @@ def test_only_a_form_with_choices_has_a_margin(float64):
     assert patchtst.output_names == ("forecast",)
 
 
-def test_a_form_that_keeps_all_lags_is_clear():
+def test_form_that_keeps_all_lags_has_margin_one():
     config = AutoformerConfig(**SMALL | {"context": 2, "horizon": 1}, label=1)
     form = ServingForm(inference_form(randomised(config)), SCALER, "forecast")
     assert form(*form.example_inputs(3))[1].tolist() == [1, 1, 1]
 
 
-def test_a_missing_value_is_no_choice():
+def test_margin_with_missing_values_is_one():
     sizes = {name: SMALL[name] for name in ("channels", "d_model", "heads", "encoder_layers")}
     lags = {"context": 3, "horizon": 1, "value_lags": (1,), "label": 1, "head": "student-t"}
     model = randomised(HuggingFaceAutoformerConfig(**sizes, **lags))

@@ -66,7 +66,7 @@ def test_every_check_passes_on_the_right_model(loaded, verified, name):
 
 
 @pytest.mark.parametrize(("name", "limit"), [("patchtst", 100_000), ("autoformer", 200_000)])
-def test_what_is_compared_comes_in_batches_that_fit(loaded, verified, monkeypatch, name, limit):
+def test_comparisons_run_in_batches_that_fit(loaded, verified, monkeypatch, name, limit):
     own, handed = loaded(name), []
     windows = synthetic(own.info, 12, seed=1)
     kinds = list(adversarial(windows.take(slice(4)), own.info.scaler, seed=1))
@@ -99,7 +99,7 @@ def test_what_is_compared_comes_in_batches_that_fit(loaded, verified, monkeypatc
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_another_model_fails(loaded, verified, name):
+def test_graph_of_another_model_fails(loaded, verified, name):
     own = loaded(name)
     weight = next(w for n, w in own.model.named_parameters() if "feed_forward.expand" in n)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_another_model_fails(loaded, verified, name):
     assert not verified(name, own, synthetic(own.info, 16, seed=1)).verification.passed
 
 
-def test_wrong_correlations_excuse_no_window(loaded, verified):
+def test_wrong_correlations_do_not_make_windows_ill_conditioned(loaded, verified):
     own = loaded("autoformer")
     other_lags(own.model)
     found = verified("autoformer", own, synthetic(own.info, 32, seed=1)).verification
@@ -166,7 +166,7 @@ def test_more_than_half_ill_conditioned_windows_are_an_error(loaded, verified, g
         verified("autoformer", own, mixed(own, good, ties))
 
 
-def test_a_graph_must_tell_how_clearly_it_chose(loaded, verified, monkeypatch):
+def test_graph_of_choices_must_have_a_margin(loaded, verified, monkeypatch):
     own = loaded("autoformer")
 
     class Silent(verification.Graph):
@@ -266,7 +266,7 @@ def test_half_precision(reduced):
     assert 1e-6 < verified.margin_bound < 0.1
 
 
-def test_half_precision_does_not_pass_for_float32(reduced):
+def test_half_precision_fails_the_tolerance_of_float32(reduced):
     _, folder, (info, model) = reduced
     windows = synthetic(info, 16, seed=1)
     assert not verify(model, info.scaler, folder, windows).verification.passed

@@ -29,7 +29,7 @@ def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
         np.testing.assert_array_equal(calendar, info.config.calendar.encode(times))
 
 
-def test_without_a_known_split_all_rows_have_windows(info, data):
+def test_windows_without_a_split_are_of_all_rows(info, data):
     panel = read(data)
     bare = info.model_copy(update={"data": None})
     assert len(windows_of(bare, panel)) == len(panel) - 48 - 12 + 1
@@ -42,7 +42,7 @@ def test_the_seed_chooses(info, data):
     assert not np.array_equal(one, other)
 
 
-def test_no_more_windows_than_there_are(info, data):
+def test_natural_returns_at_most_all_windows(info, data):
     windows = windows_of(info, read(data))
     assert len(natural(windows, 10**6, seed=0)) == len(windows)
 
@@ -79,7 +79,7 @@ def kinds(info):
     return windows, found, histories
 
 
-def test_kinds_are_what_their_names_say(kinds):
+def test_adversarial_kinds_match_their_names(kinds):
     _, _, histories = kinds
     assert np.ptp(histories["constant"], axis=1).max() < 1e-3
     assert np.abs(histories["zero"]).max() < 1e-3
@@ -91,14 +91,14 @@ def test_kinds_are_what_their_names_say(kinds):
     np.testing.assert_allclose(histories["offset 10000"].mean(), 10_000, rtol=1e-3)
 
 
-def test_mixed_takes_turns_over_the_channels(kinds):
+def test_mixed_kind_alternates_over_the_channels(kinds):
     windows, found, histories = kinds
     np.testing.assert_array_equal(found["mixed"].history[..., 0], windows.history[..., 0])
     np.testing.assert_array_equal(histories["mixed"][..., 1], histories["constant"][..., 1])
     np.testing.assert_array_equal(histories["mixed"][..., 2], histories["zero"][..., 2])
 
 
-def test_calendars_stay(kinds):
+def test_adversarial_kinds_keep_the_calendars(kinds):
     windows, found, _ = kinds
     for kind in found.values():
         assert kind.history.dtype == np.float32
@@ -106,7 +106,7 @@ def test_calendars_stay(kinds):
         np.testing.assert_array_equal(kind.history_calendar, windows.history_calendar)
 
 
-def test_each_channel_with_gaps_keeps_a_value_where_it_needs_one(kinds):
+def test_gaps_keep_a_value_in_the_needed_steps_of_each_channel(kinds):
     windows, found, _ = kinds
     assert "gaps" not in found
     unit = Scaler.identity(windows.history.shape[2])

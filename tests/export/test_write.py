@@ -73,7 +73,7 @@ def test_accuracy_is_repeated_through_the_graph(bundles, name):
     assert test.onnx.mae == pytest.approx(test.model.mae, rel=1e-5)
 
 
-def test_the_margin_tells_ill_conditioned_windows(bundles, checkpoints, data):
+def test_margin_bound_marks_ill_conditioned_windows(bundles, checkpoints, data):
     assert read(bundles["patchtst"]).margin_bound is None
     bound = read(bundles["autoformer"]).margin_bound
     assert 0 < bound < 1e-3
@@ -118,7 +118,7 @@ def test_half_precision(checkpoints, bundles, half, tmp_path, precision):
     assert manifest.test.onnx != exact.test.onnx
 
 
-def test_a_cpu_runs_float16_as_it_is(half):
+def test_cpu_runs_float16_graphs(half):
     manifest = read(half)
     session = onnxruntime.InferenceSession(
         half / layout.FORECAST_GRAPH, providers=["CPUExecutionProvider"]
@@ -129,7 +129,9 @@ def test_a_cpu_runs_float16_as_it_is(half):
     assert error.max() <= manifest.probe_tolerance
 
 
-def test_the_next_version_is_one_higher_and_none_is_changed(checkpoints, bundles, traced, tmp_path):
+def test_export_writes_the_next_version_and_changes_no_other(
+    checkpoints, bundles, traced, tmp_path
+):
     repository = tmp_path / "repository"
     shutil.copytree(bundles["patchtst"], repository / "patchtst" / "4")
     second = write.export_checkpoint(checkpoints["patchtst"], repository)
@@ -186,9 +188,7 @@ def trained_of(folder, target, mse):
     return target
 
 
-def test_a_model_that_loses_to_both_baselines_is_written_only_anyway(
-    checkpoints, tmp_path, monkeypatch
-):
+def test_model_worse_than_both_baselines_needs_anyway(checkpoints, tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(write, "_write", lambda *arguments: written.append(arguments))
     bad = trained_of(checkpoints["patchtst"], tmp_path / "bad", 1e3)
@@ -294,7 +294,7 @@ def test_other_data_than_the_checkpoints_is_refused(data, checkpoints, bundles, 
         write.verify_bundle(bundles["patchtst"], checkpoints["patchtst"], other)
 
 
-def test_data_of_a_model_without_a_record_of_it_only_verifies(data, checkpoints, traced, tmp_path):
+def test_data_without_a_recorded_source_only_verify(data, checkpoints, traced, tmp_path):
     info, model = load(checkpoints["patchtst"])
     save(tmp_path / "bare", model, info.model_copy(update={"data": None, "test": None}))
     manifest = read(write.export_checkpoint(tmp_path / "bare", tmp_path, name="a", data=data))
@@ -313,9 +313,7 @@ def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, traced, 
     assert not (tmp_path / "repository").exists()
 
 
-def test_a_bundle_of_an_architecture_that_is_not_there_is_no_checkpoints(
-    bundles, checkpoints, tmp_path
-):
+def test_bundle_of_an_unknown_architecture_is_refused(bundles, checkpoints, tmp_path):
     """It is served all the same."""
     bundle = shutil.copytree(bundles["patchtst"], tmp_path / "bundle")
     manifest = json.loads((bundle / layout.MANIFEST).read_text())
@@ -331,7 +329,7 @@ def test_verify_bundle(bundles, checkpoints):
         write.verify_bundle(bundles["transformer"], checkpoints["patchtst"])
 
 
-def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
+def test_bounds_are_stored_and_verified(checkpoints, bundles, data, tmp_path):
     low, high = (float(end(reading.read(data).tables[0].values[:, 2])) for end in (np.min, np.max))
     bounds = {"wind": Bound(low=low, high=high)}
     folder = write.export_checkpoint(checkpoints["autoformer"], tmp_path, bounds=bounds)
@@ -351,7 +349,7 @@ def test_bounds_are_kept_and_told(checkpoints, bundles, data, tmp_path):
     assert write.verify_bundle(folder, checkpoints["autoformer"]).passed
 
 
-def test_bounds_that_the_data_do_not_keep_write_nothing(checkpoints, tmp_path):
+def test_bounds_that_the_data_exceed_write_nothing(checkpoints, tmp_path):
     for bounds, message in (
         ({"wind": Bound(low=0)}, r"energy\.csv: channel 'wind': \d+ of 700 rows are below"),
         ({"winds": Bound(low=0)}, "bounds: no channel 'winds' is forecast; did you mean 'wind'"),

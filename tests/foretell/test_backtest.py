@@ -82,7 +82,7 @@ def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
     assert np.all(error <= 1.01 * 999 * abs(future) / 2)
 
 
-def test_the_linear_baseline_knows_no_later_rows_of_another_series(
+def test_linear_baseline_does_not_use_later_rows_of_another_series(
     file: Path, bundle: Path, tmp_path: Path
 ) -> None:
     """Of a series that begins five days later, some training rows are later than test rows."""
@@ -121,7 +121,7 @@ def test_prints_a_table_and_writes_numbers_and_a_picture(
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_warns_of_rows_that_the_checkpoint_has_learnt_from(file: Path, tmp_path: Path) -> None:
+def test_warns_of_rows_in_the_training_split(file: Path, tmp_path: Path) -> None:
     config = CONFIGS["transformer"].model_copy(update={"channels": 2})
     folder = checkpoint_of(config, file, tmp_path / "trained")
     subject = load_subject(folder)
@@ -164,6 +164,6 @@ def test_files_that_do_not_fit_are_refused(
     assert message in refused("backtest", file, f"--model={bundle}", option)
 
 
-def test_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"neither a bundle \(manifest\.json\) nor a checkpoint"):
         load_subject(tmp_path)

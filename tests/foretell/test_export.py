@@ -12,7 +12,7 @@ from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.command import done, refused, run
 
 
-def test_writes_a_bundle_and_says_what_was_verified(exported: tuple[Path, Result]):
+def test_writes_a_bundle_and_prints_the_verification(exported: tuple[Path, Result]):
     repository, result = exported
     assert result.exit_code == 0, result.stderr
     manifest = read(repository / "small" / "1")
@@ -44,7 +44,7 @@ def test_layers_without_a_faster_form_run_on_both_devices(tmp_path: Path):
     assert "\nfor: cuda, cpu\n" in said
 
 
-def test_calibrates_the_passes_that_are_asked_for(tmp_path: Path):
+def test_calibrates_the_requested_passes(tmp_path: Path):
     values = np.random.default_rng(1).normal(size=(600, 3))
     table = pd.DataFrame(values, columns=["load", "price", "wind"])
     table.insert(0, "date", pd.date_range("2024-01-01", periods=len(table), freq="h"))

@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def test_prints_what_was_understood(data: Path) -> None:
+def test_inspect_prints_the_reading(data: Path) -> None:
     said = " ".join(done("inspect", data).stdout.split())
     for text in (
         *("series 1 of 240 rows", "2024-01-01T00:00:00 to 2024-01-10T23:00:00, every step h"),
@@ -42,13 +42,13 @@ def test_proposed_command_trains(data: Path) -> None:
     assert out.is_dir()
 
 
-def test_says_when_there_is_not_enough(data: Path) -> None:
+def test_inspect_reports_too_few_rows(data: Path) -> None:
     said = done("inspect", data, "--context=200", "--horizon=48").stdout
     assert "windows    not enough: " in said
     assert "start with" not in said
 
 
-def test_says_how_many_series_there_are(data: Path) -> None:
+def test_inspect_counts_the_series(data: Path) -> None:
     days = [
         f"{name},{time},{i}"
         for i, time in enumerate(HOURS)
@@ -103,7 +103,7 @@ MESSES = {
 
 
 @pytest.mark.parametrize("mess", MESSES.values(), ids=MESSES)
-def test_mess_is_named_with_its_place_and_remedy(tmp_path: Path, mess: Mess) -> None:
+def test_error_names_place_and_remedy(tmp_path: Path, mess: Mess) -> None:
     path = tmp_path / "mess.csv"
     path.write_text("\n".join(mess.lines))
     sizes = ["--arch=dlinear", "--context=24", "--horizon=2", "--epochs=1"]

@@ -43,7 +43,7 @@ def test_every_command_has_help(name: str):
         ("verify {bundle}", 0, "repeat@1: verified"),
     ],
 )
-def test_commands_that_need_no_torch_import_none(
+def test_commands_without_models_do_not_import_torch(
     tmp_path: Path, words: str, status: int, said: str
 ):
     data, bundle = tmp_path / "data.csv", write_bundle(tmp_path, Spec())
@@ -62,9 +62,7 @@ def test_unknown_command_and_version():
     assert "version 0." in done("--version").stdout
 
 
-def test_copy_without_room_names_the_file_that_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_full_disk_names_the_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
 
@@ -115,7 +113,7 @@ def test_library_that_is_not_installed_is_named_with_its_extra(
         (DataError("no row"), "no row"),
     ],
 )
-def test_refusals_and_faults_of_the_file_system_are_one_line(error: Exception, message: str):
+def test_expected_errors_are_one_line(error: Exception, message: str):
     def refused():
         raise error
 
@@ -123,7 +121,7 @@ def test_refusals_and_faults_of_the_file_system_are_one_line(error: Exception, m
     assert (result.exit_code, result.stderr) == (2, f"foretell some: {message}\n")
 
 
-def test_faults_of_our_own_are_raised(monkeypatch: pytest.MonkeyPatch):
+def test_unexpected_errors_are_raised(monkeypatch: pytest.MonkeyPatch):
     def broken():
         raise error
 

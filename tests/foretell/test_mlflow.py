@@ -73,7 +73,7 @@ def test_example_is_the_bundles(models: Path, tmp_path: Path) -> None:
     assert required == {"unique_id": False, "ds": True, "load": True}
 
 
-def test_existing_folder_is_refused_before_anything_is_exported(
+def test_existing_folder_is_refused_before_the_export(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("foretell.commands.export._export")

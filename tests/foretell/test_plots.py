@@ -62,7 +62,7 @@ def test_svg_shows_the_targets_after_their_own_histories(
         np.testing.assert_array_equal(following[1:], whole.values[:, column])
 
 
-def test_svg_has_bands_what_followed_and_where_forecasts_follow_forecasts(tmp_path: Path):
+def test_svg_has_intervals_actual_values_and_the_first_rolled_step(tmp_path: Path):
     plain = forecast(3)
     spread = {level: plain.values + level - 0.5 for level in (0.9, 0.025, 0.5, 0.1, 0.975, 0.3)}
     given = replace(plain, quantiles=spread, actual=plain.values[:4], rolled_from=3)
@@ -78,7 +78,7 @@ def test_svg_has_bands_what_followed_and_where_forecasts_follow_forecasts(tmp_pa
     ) in text
 
 
-def test_dollars_are_no_mathematics(tmp_path: Path):
+def test_dollars_are_not_mathematics(tmp_path: Path):
     names = ("spent $ of $", r"$\foo$")
     plain = forecast(2)
     one = replace(plain, targets=names, history=replace(plain.history, channels=names))
@@ -86,7 +86,7 @@ def test_dollars_are_no_mathematics(tmp_path: Path):
     assert all(f">{name}</text>" in text for name in names)
 
 
-def test_dashed_line_is_at_the_last_step_that_history_alone_makes():
+def test_dashed_line_is_at_the_last_step_of_the_first_pass():
     one = replace(forecast(1), rolled_from=3)
     (panel,) = figure_of([one], "").axes
     (line,) = [line for line in panel.lines if line.get_linestyle() == "--"]

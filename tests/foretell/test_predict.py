@@ -67,7 +67,7 @@ def shops(tmp_path: Path) -> Path:
     return path
 
 
-def test_asks_for_the_end_of_the_file_and_prints_shapes_and_steps(server: FakeServer, data: Path):
+def test_predict_sends_the_last_rows_and_prints_shapes_and_steps(server: FakeServer, data: Path):
     result = run(server, data, "--horizon=2")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [place for place, _ in server.requests] == ["GET /models", "POST /forecast"]
@@ -92,7 +92,7 @@ def test_asks_for_the_end_of_the_file_and_prints_shapes_and_steps(server: FakeSe
     ]
 
 
-def test_quantiles_and_what_followed(server: FakeServer, data: Path, tmp_path: Path):
+def test_prints_quantiles_and_actual_values(server: FakeServer, data: Path, tmp_path: Path):
     content(server)["quantiles"] = {"0.1": [[5, 49], [6, 59]], "0.9": [[6, 51], [7, 61]]}
     picture = tmp_path / "out.png"
     result = predict(server, data, "--quantiles=0.1,0.9", "--holdout=1", f"--plot={picture}")
@@ -108,7 +108,7 @@ def test_quantiles_and_what_followed(server: FakeServer, data: Path, tmp_path: P
     assert f"drawn to {picture}" in result.stdout
 
 
-def test_targets_alone_are_printed(server: FakeServer, data: Path):
+def test_only_targets_are_printed(server: FakeServer, data: Path):
     content(server).update({"mean_forecast": [[50.0], [60.0]], "channels": ["load"]})
     result = predict(server, data, "--holdout=1")
     assert "wind" not in result.stdout
@@ -245,7 +245,7 @@ def test_many_series_are_sent_in_parts(
     assert "warning: series a has no forecast: constant\n" in result.stderr
 
 
-def test_wrong_cell_matters_where_it_is_read(server: FakeServer, data: Path):
+def test_wrong_cell_in_the_context_is_an_error(server: FakeServer, data: Path):
     data.write_text(data.read_text().replace("10,x,1.5", "wrong,x,1.5"))
     result = predict(server, data)
     assert result.stderr.startswith("note: before the rows that are read: line 3, column 'load'")
@@ -253,7 +253,7 @@ def test_wrong_cell_matters_where_it_is_read(server: FakeServer, data: Path):
     assert said.startswith(f"foretell predict: {data}: line 3, column 'load': 'wrong'")
 
 
-def test_missing_rows_are_filled_from_those_before(server: FakeServer, data: Path):
+def test_missing_rows_are_filled_from_earlier_rows(server: FakeServer, data: Path):
     lines = data.read_text().splitlines()
     data.write_text("\n".join(lines[:3] + lines[4:]) + "\n")
     assert "rows are missing before it" in run(server, data).stderr
@@ -265,7 +265,7 @@ def test_missing_rows_are_filled_from_those_before(server: FakeServer, data: Pat
     assert sent(server)["series"] == [[2.5, 10], [3.5, 30], [4.5, 40], [5.5, 50]]
 
 
-def test_names_are_printed_as_they_are_and_give_way_to_numbers(
+def test_names_are_printed_literally_and_give_way_to_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     names = ("wind [m/s]", "[/x] :warning:", "a name that is far too long for a narrow terminal")
@@ -314,7 +314,7 @@ def test_every_format_is_written(server: FakeServer, data: Path, tmp_path: Path)
     ]
 
 
-def test_standard_output_has_nothing_but_the_table(server: FakeServer, data: Path, tmp_path: Path):
+def test_standard_output_has_only_the_table(server: FakeServer, data: Path, tmp_path: Path):
     result = run(server, data, "--out=-", f"--plot={tmp_path / 'out.svg'}")
     assert list(csv.reader(io.StringIO(result.stdout))) == [
         ["ds", "wind", "load"],
@@ -323,7 +323,7 @@ def test_standard_output_has_nothing_but_the_table(server: FakeServer, data: Pat
     ]
 
 
-def test_file_is_left_as_it_was_where_writing_fails(
+def test_failed_write_leaves_the_old_file(
     server: FakeServer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     output = tmp_path / "out.csv"
@@ -371,7 +371,7 @@ def test_small_numbers_and_times_over_a_change_of_the_clock_are_written(tmp_path
         ("--url=ftp://localhost", "url: "),
     ],
 )
-def test_bad_options_are_refused_before_anything_is_asked(
+def test_bad_options_are_refused_before_a_request(
     server: FakeServer, data: Path, option: str, message: str
 ):
     result = run(server, data, option.format(data=data))
@@ -380,7 +380,7 @@ def test_bad_options_are_refused_before_anything_is_asked(
     assert server.requests == []
 
 
-def test_missing_matplotlib_is_told_before_anything_is_asked(
+def test_missing_matplotlib_is_an_error_before_a_request(
     server: FakeServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -389,7 +389,7 @@ def test_missing_matplotlib_is_told_before_anything_is_asked(
     assert server.requests == []
 
 
-def test_all_rows_cannot_be_held_out(server: FakeServer, data: Path):
+def test_holdout_of_all_rows_is_refused(server: FakeServer, data: Path):
     assert "6 rows, all of which are held out" in refused(server, data, "--holdout=6")
 
 
@@ -417,7 +417,7 @@ def test_keys_are_sent_and_never_shown(server: FakeServer, data: Path):
         (200, {"outputs": []}, ".*not an answer of foretell: "),
     ],
 )
-def test_errors_of_the_server_are_told(
+def test_errors_of_the_server_are_printed(
     server: FakeServer, data: Path, status: int, body: object, message: str
 ):
     server.answers["/forecast"] = (status, body)

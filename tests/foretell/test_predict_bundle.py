@@ -45,9 +45,7 @@ def refused(bundle: Path, *words: object) -> str:
     return command.refused("predict", f"--bundle={bundle}", *words)
 
 
-def test_prints_and_writes_what_a_server_would_have_forecast(
-    models: Path, data: Path, tmp_path: Path
-) -> None:
+def test_bundle_forecasts_like_a_server(models: Path, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "forecast.csv"
     words = ["--horizon=6", "--quantiles=0.1,0.9", "--holdout=2", f"--out={output}"]
     result = predict(models / "house", data, *words)
@@ -74,7 +72,7 @@ def test_prints_and_writes_what_a_server_would_have_forecast(
     assert found.load_actual.dropna().tolist() == pytest.approx(frame.load[-2:].tolist())
 
 
-def test_version_may_lie_anywhere(models: Path, data: Path, tmp_path: Path) -> None:
+def test_version_folder_may_have_any_path(models: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "house" / "1", tmp_path / "elsewhere")
     said = predict(tmp_path / "elsewhere", data, "--out=-").stdout
     assert said.splitlines()[0] == "ds,load,wind"
@@ -89,7 +87,7 @@ def test_gaps_are_filled_on_request(models: Path, data: Path) -> None:
     predict(models / "house", data, "--missing=ffill")
 
 
-def test_damaged_bundle_is_named_by_its_own_place(models: Path, data: Path, tmp_path: Path) -> None:
+def test_error_of_a_damaged_bundle_has_its_path(models: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "house" / "1", tmp_path / "house" / "1")
     graph = tmp_path / "house" / "1" / "forecast.onnx"
     graph.write_bytes(graph.read_bytes() + b" ")

@@ -95,7 +95,7 @@ def test_pictures_have_names_and_identifiers_of_their_own(page: str) -> None:
     assert used <= set(known)
 
 
-def test_colours_are_those_of_the_page(page: str) -> None:
+def test_charts_use_the_colours_of_the_page(page: str) -> None:
     drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
     assert not {"#d1495b", "#5b6470", "#1d2733", "#000000"} & set(re.findall("#[0-9a-f]{6}", drawn))
     assert "var(--accent)" in drawn
@@ -130,7 +130,7 @@ def test_page_of_a_bare_model(tmp_path: Path) -> None:
     assert "<svg" not in page
 
 
-def test_a_graph_that_no_cpu_runs_is_not_run(tmp_path: Path) -> None:
+def test_graph_for_gpus_only_is_not_run(tmp_path: Path) -> None:
     spec = Spec(name="other", example=8, changes={"devices": ("cuda",)})
     page = render(write_bundle(tmp_path, spec))
     assert "nothing was run" in page
@@ -143,9 +143,7 @@ def test_large_attention_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("windows", "levels"), [(100, 4), (30, 2), (8, 0)])
-def test_example_has_the_levels_that_were_measured(
-    tmp_path: Path, windows: int, levels: int
-) -> None:
+def test_example_has_the_measured_levels(tmp_path: Path, windows: int, levels: int) -> None:
     folder = full_bundle(tmp_path)
     about = manifest.read(folder)
     assert about.calibration is not None
@@ -175,7 +173,7 @@ def test_command_writes_the_page(
         page.unlink()
 
 
-def test_page_is_replaced_on_request_alone(bundle: Path, tmp_path: Path) -> None:
+def test_page_is_replaced_only_with_overwrite(bundle: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")
     said = refused("report", bundle, f"--out={page}")
@@ -185,7 +183,9 @@ def test_page_is_replaced_on_request_alone(bundle: Path, tmp_path: Path) -> None
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_command_refuses_what_cannot_be_written_or_read(bundle: Path, tmp_path: Path) -> None:
+def test_command_refuses_unreadable_bundles_and_unwritable_pages(
+    bundle: Path, tmp_path: Path
+) -> None:
     page, nowhere = tmp_path / "page.html", tmp_path / "nowhere"
     said = refused("report", bundle, f"--out={nowhere / 'page.html'}")
     assert f"there is no folder {nowhere}" in said

@@ -55,7 +55,7 @@ def test_published_scripts_that_leave_the_frequency_at_its_default_read_no_minut
         assert features(name) == ("hour", "day_of_week", "day_of_month", "day_of_year")
 
 
-def test_settings_of_one_horizon_win_over_those_of_the_family() -> None:
+def test_settings_of_a_horizon_override_the_family() -> None:
     long, wide = preset("patchtst-64/etth1-96"), preset("patchtst-64/ettm1-96")
     assert (long.settings["context"], long.settings["model"]["d_model"]) == (512, 16)
     assert (wide.settings["context"], wide.settings["model"]["d_model"]) == (512, 128)
@@ -97,7 +97,7 @@ def test_files_and_flags_win_over_a_preset(tmp_path: Path) -> None:
     assert (info.training.learning_rate, info.training.epochs) == (0.005, 1)
 
 
-def test_words_win_over_a_file_and_flags_over_both(tmp_path: Path) -> None:
+def test_set_overrides_a_file_and_flags_override_both(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("batch-size: 8\nepochs: 2\nmodel: {heads: 2}\n")
     words = ["epochs=3", "model.d-model=64", "seed=1", "cut_at=2024-03-01"]

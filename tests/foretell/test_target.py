@@ -65,7 +65,7 @@ def windows(folder: Path, loaded: Checkpoint) -> Windows:
     return Windows(panel, split.test, CONTEXT, HORIZON, info.scaler, config.calendar)
 
 
-def test_accuracy_is_that_of_the_targets(made: Path) -> None:
+def test_accuracy_is_of_the_targets(made: Path) -> None:
     loaded = load(made / "model")
     info, test = loaded.info, loaded.info.test
     assert (info.channels, info.targets, info.config.targets) == (CHANNELS, TARGETS, (0, 2))
@@ -178,7 +178,7 @@ def test_unknown_targets_are_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"data.csv"}
 
 
-def test_all_channels_by_name_are_no_targets(tmp_path: Path) -> None:
+def test_all_channels_by_name_mean_no_targets(tmp_path: Path) -> None:
     settings = {**GIVEN, "patch": 4, "stride": 4, "target": "wind,load,sun"}
     done("train", *words(data=write(tmp_path, 200), out=tmp_path / "model", **settings))
     assert load(tmp_path / "model").info.config.targets is None

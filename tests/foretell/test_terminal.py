@@ -165,9 +165,7 @@ def test_periods(steps: int, frequency: str, words: str) -> None:
         ([], []),
     ],
 )
-def test_numbers_have_the_digits_that_tell_neighbours_apart(
-    values: list[float], texts: list[str]
-) -> None:
+def test_numbers_have_enough_digits_to_differ(values: list[float], texts: list[str]) -> None:
     assert numbers(np.array(values, np.float64)) == texts
 
 

@@ -185,7 +185,7 @@ def test_bad_file_of_settings_is_refused(tmp_path: Path, content: str, message: 
     assert re.search(message, refused("train", f"--config={file}"))
 
 
-def test_existing_checkpoint_is_replaced_on_request_alone(data: Path, out: Path) -> None:
+def test_existing_checkpoint_is_replaced_only_with_overwrite(data: Path, out: Path) -> None:
     arguments = ["train", *words(data=data, out=out, **SMALL)]
     done(*arguments)
     assert f"{out}: exists already; --overwrite replaces it" in refused(*arguments, "--seed=1")
@@ -259,7 +259,7 @@ def end(arguments: list[str], epoch: int, how: signal.Signals) -> tuple[int, str
 
 
 @pytest.mark.parametrize(("epoch", "how"), [(1, signal.SIGINT), (2, signal.SIGKILL)])
-def test_ended_training_goes_on_to_the_same_weights(
+def test_ended_training_resumes_to_the_same_weights(
     cycles: Path, tmp_path: Path, epoch: int, how: signal.Signals
 ) -> None:
     whole, ended = tmp_path / "whole", tmp_path / "ended"

@@ -27,7 +27,7 @@ def parsed(text: str) -> Any:
 
 
 @pytest.mark.parametrize("spec", [PLAIN, CALENDAR, CPU], ids=lambda spec: spec.name)
-def test_the_configuration_is_tritons_and_the_graph_the_bundles(spec: Spec, tmp_path: Path) -> None:
+def test_triton_configuration_with_the_bundles_graph(spec: Spec, tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", spec)
     bundle = tmp_path / "models" / spec.name / "1"
     result = done("export", bundle, f"--triton={tmp_path / 'triton'}")
@@ -72,7 +72,7 @@ def test_distributions_are_an_output(tmp_path: Path) -> None:
     assert found["distribution"] == [*found["forecast"], 3]
 
 
-def test_models_for_cpus_alone_say_so(tmp_path: Path) -> None:
+def test_models_for_cpus_have_kind_cpu(tmp_path: Path) -> None:
     for spec, kind in ((PLAIN, "KIND_AUTO"), (CPU, "KIND_CPU")):
         write_bundle(tmp_path, spec)
         config = parsed(configuration(manifests.read(tmp_path / spec.name / "1")))
@@ -81,7 +81,7 @@ def test_models_for_cpus_alone_say_so(tmp_path: Path) -> None:
         assert ("intra_op_thread_count" in config.parameters) == (kind == "KIND_CPU")
 
 
-def test_versions_lie_beside_each_other_and_keep_what_was_tuned(tmp_path: Path) -> None:
+def test_versions_share_a_tuned_configuration(tmp_path: Path) -> None:
     config = tmp_path / "house" / "config.pbtxt"
     given = ["export", tmp_path / "models" / "house", f"--triton={tmp_path}"]
     tuned = ""
@@ -135,7 +135,7 @@ def test_options_of_bundles_and_checkpoints(
     assert said in result.stderr
 
 
-def test_checkpoint_is_exported_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_exported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, PLAIN)
     (tmp_path / "checkpoint").mkdir()
     exported = []

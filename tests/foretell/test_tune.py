@@ -64,7 +64,7 @@ def search_of(data: Path, journal: Path, space: dict[str, Any]) -> Search:
     return Search(GIVEN, space, read(data), journal)
 
 
-def test_ends_with_settings_that_train_takes(data: Path, tmp_path: Path) -> None:
+def test_writes_settings_for_train(data: Path, tmp_path: Path) -> None:
     best = tmp_path / "best.yaml"
     search = ["tune", "--minutes=5", "--trainings=2", f"--out={best}", *given(data=data)]
     result = done(*search, "--search=model.d_model=8,16")
@@ -87,9 +87,7 @@ def test_ends_with_settings_that_train_takes(data: Path, tmp_path: Path) -> None
     done(*search, "--search=model.d_model=16", "--restart")
 
 
-def test_first_training_has_the_defaults_and_later_ones_have_not(
-    data: Path, tmp_path: Path
-) -> None:
+def test_only_the_first_training_has_the_defaults(data: Path, tmp_path: Path) -> None:
     search = search_of(data, tmp_path / "a", RATES)
     search.run(5, 1, lambda _: None)
     # Drawn anew, not what was drawn before.
@@ -117,7 +115,7 @@ def test_rows_of_the_test_split_do_not_count(data: Path, tmp_path: Path) -> None
     assert values[0] == values[1]
 
 
-def test_training_that_promises_nothing_is_given_up(
+def test_bad_training_is_stopped_early(
     data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -134,7 +132,7 @@ def test_training_that_promises_nothing_is_given_up(
         search.best()
 
 
-def test_settings_that_do_not_go_together_are_named_and_left(data: Path, tmp_path: Path) -> None:
+def test_incompatible_settings_are_reported_and_skipped(data: Path, tmp_path: Path) -> None:
     search = search_of(data, tmp_path / "a", {"model.d_model": (7,)})
     told: list[optuna.trial.FrozenTrial] = []
     search.run(5, 1, told.append)
@@ -178,7 +176,7 @@ def test_bad_input_writes_nothing(
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.csv"]
 
 
-def test_space_is_made_of_what_is_not_given(data: Path) -> None:
+def test_given_settings_leave_the_search_space(data: Path) -> None:
     panel = read(data)
     given = {"arch": "patchtst", "horizon": 6, "model": {"d_ff": 8}}
     space = space_of(given, {"model.d_model": (8, 16)}, panel)
@@ -202,9 +200,7 @@ def test_values_to_try_are_read_as_yaml() -> None:
     }
 
 
-def test_settings_that_look_like_others_are_written_so_that_train_reads_them(
-    data: Path, tmp_path: Path
-) -> None:
+def test_ambiguous_settings_are_quoted_for_train(data: Path, tmp_path: Path) -> None:
     best = tmp_path / "best.yaml"
     frame = pd.read_csv(data).rename(columns={"load": "yes"})
     frame["date"] = pd.to_datetime(frame["date"]).dt.strftime("%d.%m.%Y %H:%M")

@@ -162,7 +162,7 @@ def other_weights(outputs: Arrays) -> None:
         ("patchtst", EXPLAIN, not_finite, "differ from the expected ones by inf"),
     ],
 )
-def test_faults_are_named(
+def test_faults_are_reported(
     models: dict[str, Subject],
     runtime: Runtime,
     name: str,
@@ -222,7 +222,7 @@ def test_half_precision_rounds_the_last_digit(models: dict[str, Subject], runtim
     assert 1e-6 < finding.replay_error < 2**-10
 
 
-def test_gpu_that_captures_nothing_fails(models: dict[str, Subject], runtime: Runtime) -> None:
+def test_gpu_without_captures_fails(models: dict[str, Subject], runtime: Runtime) -> None:
     wrong = Wrong(runtime, {})
     wrong.on_gpu = True
     assert found(models["patchtst"], wrong).faults == [

@@ -105,7 +105,9 @@ def folder_for_a_manifest(bundle: Path) -> None:
         (folder_for_a_manifest, "manifest.json: Is a directory"),
     ],
 )
-def test_refuses_what_the_server_refuses(bundle: Path, spoil: Callable[[Path], None], message: str):
+def test_refuses_bundles_that_the_server_refuses(
+    bundle: Path, spoil: Callable[[Path], None], message: str
+):
     spoil(bundle)
     assert message in refused("verify", bundle, status=1)
 

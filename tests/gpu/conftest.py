@@ -37,8 +37,8 @@ def serve(machine: Machine, models: Path, folder: Path, **settings: Any) -> Serv
     Args:
         machine: The stand-in.
         models: The repository.
-        folder: For logs.
-        settings: The server's, and under `fake` the stand-in's; under `module` another one to run.
+        folder: Folder for logs.
+        settings: Settings of the server; `fake`: those of the stand-in; `module`: what to run.
     """
     fake = settings.pop("fake", {})
     module = settings.pop("module", "tests.support.stand_in.foretell")
@@ -62,17 +62,17 @@ def body_for(folder: Path) -> dict[str, Any]:
 
 
 def ready(server: Server) -> tuple[int, dict[str, str]]:
-    """What `/readyz` says: the status, and of each version."""
+    """Status and versions of `/readyz`."""
     answer = httpx.get(f"{server.url}/readyz")
     versions: dict[str, str] = answer.json()["models"]
     return answer.status_code, versions
 
 
 class Traffic:
-    """Clients that send requests of several kinds in turn until they are told to stop.
+    """Clients that send requests of several kinds in turn until the end of `with`.
 
     Attributes:
-        answers: How many came, by status and error; 0 is the status of those that never came.
+        answers: Number of answers by status and error; status 0 means no answer.
     """
 
     def __init__(self, url: str, *bodies: Any, clients: int = 4) -> None:
@@ -107,7 +107,7 @@ class Traffic:
 
 
 def refusal(server: Server, body: Any = FORECAST) -> dict[str, Any]:
-    """Keep all GPUs busy until a request is answered with 503; returns that error."""
+    """Keep all GPUs busy until an answer has status 503; returns its error."""
     with Traffic(server.url, body) as traffic:
         until(lambda: any(status == 503 for status, _ in list(traffic.answers)))
     told = next(text for status, text in traffic.answers if status == 503)

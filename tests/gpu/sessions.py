@@ -1,4 +1,4 @@
-"""Run on the stand-in, each a small program: `python -m tests.gpu.sessions NAME GRAPH …`."""
+"""Small programs for the stand-in: `python -m tests.gpu.sessions NAME GRAPH …`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def feeds(session: Session, windows: int) -> Arrays:
 
 
 def replay(graph: str, windows: str, times: str) -> object:
-    """Replay a batch; the calls that this takes are the last ones in the log."""
+    """Replay a batch; its calls are the last ones in the log."""
     session = Runtime("cuda").open(Path(graph), max_batch=_BATCH)
     session.warm(0)
     rows = feeds(session, int(windows))
@@ -41,7 +41,7 @@ def replay(graph: str, windows: str, times: str) -> object:
 def memory(*graphs: str) -> object:
     """Resident MiB: before, with the sessions open and used, after many replays, closed."""
     runtime = Runtime("cuda")
-    # The first ones bring what the process keeps.
+    # The first sessions load libraries that stay in memory.
     for _ in range(2):
         for session in _open(runtime, graphs):
             session.close()
@@ -67,7 +67,7 @@ def _open(runtime: Runtime, graphs: tuple[str, ...]) -> list[Session]:
 
 
 def _replay(sessions: list[Session], times: int) -> None:
-    """Replay batches of three sizes, each so many times."""
+    """Replay batches of three sizes, each `times` times."""
     for session in sessions:
         for windows in (1, 7, _BATCH):
             rows = feeds(session, windows)
@@ -107,7 +107,7 @@ def captures(*graphs: str) -> object:
 
 
 def devices(choice: str) -> object:
-    """Which devices a runtime finds."""
+    """The devices that a runtime finds."""
     try:
         runtime = Runtime(choice)  # type: ignore[arg-type]
     except StartError as error:

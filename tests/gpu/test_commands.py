@@ -1,4 +1,4 @@
-"""`foretell verify` and `foretell batch --device cuda` on the stand-in, but for the numbers."""
+"""`foretell verify` and `foretell batch --device cuda` on the stand-in, except for numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULE = "tests.support.stand_in.foretell"
 def references(
     checkpoints: dict[str, Path], data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """What torch makes of each model's windows, as NAME.npz."""
+    """Forecasts of torch for each model's windows, as NAME.npz."""
     folder = tmp_path_factory.mktemp("references")
     for name, checkpoint in checkpoints.items():
         save(of_checkpoint(checkpoint, data), folder / f"{name}.npz")
@@ -60,17 +60,17 @@ def test_verify_checks_and_times_half_precision(
     assert ("CUDA graph" in said) == bool(timed)
 
 
-def test_verify_of_a_gpu_that_computes_nothing_fails(
+def test_verify_fails_if_the_gpu_computes_nothing(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
-    """Nobody says that the numbers are not to be looked at."""
+    """The numbers are compared, because no option switches that off."""
     ran = run(stand_in, "verify", bundles["patchtst"], "--reference", references / "patchtst.npz")
     assert ran.returncode == 1
     assert "differ from the expected ones" in ran.stderr
     assert ran.stdout.endswith("patchtst@1: FAILED\n")
 
 
-def test_verify_without_a_gpu_is_refused(
+def test_verify_on_cuda_without_a_gpu_is_refused(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
     machine = Machine(stand_in.folder, 0)
@@ -91,10 +91,10 @@ def run(machine: Machine, *words: object, log: Path | None = None) -> CompletedP
     )
 
 
-def test_batch_refuses_only_the_numbers_that_the_stand_in_does_not_compute(
+def test_batch_rejects_only_series_that_the_stand_in_cannot_compute(
     stand_in: Machine, tmp_path: Path
 ) -> None:
-    """Its workers, which are forked, open their GPUs."""
+    """Its forked workers open their GPUs."""
     bundle, table = write_bundle(tmp_path / "models", Spec()), tmp_path / "table.parquet"
     parquet.write_table(many(4), table)
     words = ("batch", table, tmp_path / "out", "--model", bundle)

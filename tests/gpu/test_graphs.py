@@ -45,7 +45,7 @@ Look = Callable[[Size | str], Finding]
 def look_at(
     stand_in: Machine, every_mechanism: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Look:
-    """Looks once at the graphs of a size, or of a model that has some of every mechanism."""
+    """Checks once the graphs of a size, or of a model with a mechanism."""
 
     def verified(name: str, folder: Path) -> Verified:
         info, model = load(every_mechanism / name)
@@ -75,7 +75,7 @@ def look_at(
 @pytest.mark.parametrize(
     "model", [*SAMPLE, *MODELS], ids=lambda model: getattr(model, "name", model)
 )
-def test_a_graph_is_captured_and_its_optimised_form_is_right(
+def test_graph_is_captured_and_its_optimised_form_is_right(
     look_at: Look, model: Size | str
 ) -> None:
     found = look_at(model)
@@ -84,10 +84,10 @@ def test_a_graph_is_captured_and_its_optimised_form_is_right(
     assert 0 < found.error < 1e-5
 
 
-def test_every_architecture_and_operator_is_looked_at(look_at: Look) -> None:
+def test_sample_has_every_architecture_and_operator(look_at: Look) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
     found = set().union(*(look_at(model).operators for model in (*SAMPLE, *MODELS)))
-    # Our models have no Less and no PRelu; mechanisms of users may.
+    # Foretell's models have no Less and no PRelu; mechanisms of users may.
     assert found == set(CUDA_KERNELS) - {"Less", "PRelu"}
 
 
@@ -106,7 +106,7 @@ def test_graphs_in_half_precision(stand_in: Machine, size: Size, precision: str)
     assert (found.faults, found.left_out) == ([], "")
 
 
-def test_what_half_precision_is_not_for_is_left_out(stand_in: Machine) -> None:
+def test_models_without_half_precision_are_left_out(stand_in: Machine) -> None:
     (found,) = check(stand_in, DLINEARS[0], ["float16"])
     assert found.left_out == "precision: no part of the model can run in float16"
     assert (found.operators, found.faults) == (set(), [])
@@ -134,7 +134,7 @@ AXIS = np.array([1])
 @pytest.mark.parametrize(
     ("nodes", "constants", "reason"),
     [
-        # What the exporter's list of operators refuses is refused here.
+        # Operators that the exporter's list lacks are refused here.
         (
             [helper.make_node("ReduceMean", ["history", "axis"], ["forecast"])],
             {"axis": AXIS},
@@ -168,8 +168,10 @@ def test_graphs_without_cuda_kernels_are_refused(
     assert reason in json.loads(line)["refused"]
 
 
-def test_a_product_of_lists_of_addresses_is_captured_too(stand_in: Machine, tmp_path: Path) -> None:
-    """Captured graphs keep the lists, of which a hundred fill what onnxruntime takes at first."""
+def test_batched_products_with_lists_of_addresses_are_captured(
+    stand_in: Machine, tmp_path: Path
+) -> None:
+    """Captured graphs keep the lists; a hundred fill onnxruntime's first allocation."""
     names = ["history", *(f"x{i}" for i in range(400)), "forecast"]
     nodes = [
         helper.make_node("MatMul", ["square", source], [target])

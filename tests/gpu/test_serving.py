@@ -24,7 +24,7 @@ ADMIN = {"X-API-Key": "secret"}
 
 
 def captures(calls: list[Call]) -> dict[int, int]:
-    """How many graphs were captured, by device."""
+    """Number of captured graphs by device."""
     assert forbidden(calls) == []
     return dict(Counter(call.device for call in calls if call.name == "end-capture"))
 
@@ -39,7 +39,7 @@ def test_every_model_is_captured_on_every_gpu_and_answers(
     explained = [{**body, "options": {"attention": True}} for body in bodies]
     with serve(machine, repository, tmp_path) as server:
         assert ready(server)[0] == 200
-        # The forecasts' graphs: attention is asked for rarely, and runs without.
+        # Only graphs of forecasts: attention is rare, and runs without CUDA graphs.
         assert captures(read(tmp_path / "calls")) == dict.fromkeys(
             range(count), SIZES * len(bundles)
         )
@@ -56,7 +56,7 @@ def test_every_model_is_captured_on_every_gpu_and_answers(
     assert "WARNING" not in server.log.upper()
 
 
-def test_only_the_numbers_that_the_stand_in_does_not_compute_are_refused(
+def test_only_forecasts_that_the_stand_in_cannot_compute_are_refused(
     stand_in: Machine, bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     repository = bundles["patchtst"].parent.parent
@@ -83,7 +83,7 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
     models = tmp_path / "models"
     stages = (softmax_stage(),)
     deliver(models, Spec(stages=stages))
-    # What is replaced is closed when its last request would have timed out.
+    # A replaced version is closed when its last request would have timed out.
     settings = {"admin_keys": "secret", "versions": "latest", "timeout_seconds": 5}
     with (
         serve(machine, models, tmp_path, **settings) as server,
@@ -119,9 +119,9 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
 
 
 REPLACE_ME = 75
-# Calls of every kind that starting takes less than.
+# More calls of each kind than a start makes.
 STARTED = {"replay": 200, "copy": 3_000, "launch": 6_000}
-# Attention is asked for where a call is one that replays do not make.
+# Only attention makes calls that replays do not make.
 BODIES = {"replay": FORECAST, "copy": FORECAST, "launch": EXPLAIN}
 
 
@@ -148,11 +148,11 @@ def test_server_ends_when_its_only_gpu_is_lost(
         error = refusal(server, BODIES[what])
         assert error["type"] == "device_lost"
         assert error["message"].startswith("GPU 0 is lost: ")
-        # It takes its time: callers are told, and so are load balancers.
+        # Callers and load balancers see the error before the server ends.
         try:
             assert ready(server) == (503, {"repeat@1": error["message"]})
         except httpx.TransportError:
-            # The end has begun.
+            # The shutdown has begun.
             assert server.log.count("GPU 0 is lost")
         assert server.wait() == REPLACE_ME
     assert f"ends in 0 s with status {REPLACE_ME}, to be replaced" in server.log
@@ -170,7 +170,7 @@ def test_server_with_one_of_two_gpus_lost_answers_until_it_ends(
         assert error["type"] == "device_lost"
         reason = error["message"]
         assert reason.startswith("GPU 1 is lost: ")
-        # The other one goes on answering, and nobody is sent here any more.
+        # The other GPU still answers, and load balancers send no more requests.
         assert ready(server) == (503, {"repeat@1": reason})
         assert send(server, 30) == {200: 30}
         health = httpx.get(f"{server.url}/v2/health/ready")
@@ -183,7 +183,7 @@ def test_server_with_one_of_two_gpus_lost_answers_until_it_ends(
 
 
 @pytest.mark.parametrize(("what", "count"), [("replay", 2), ("copy", 1), ("launch", 2)])
-def test_a_full_gpu_goes_on_with_what_it_can(
+def test_full_gpu_still_answers_what_fits(
     stand_in: Machine, models: Path, tmp_path: Path, what: str, count: int
 ) -> None:
     machine = Machine(stand_in.folder, count)
@@ -201,11 +201,13 @@ def test_a_full_gpu_goes_on_with_what_it_can(
     assert "is lost" not in server.log
 
 
-def test_a_full_gpu_is_tested_and_told(stand_in: Machine, models: Path, tmp_path: Path) -> None:
+def test_model_on_a_full_gpu_is_tested_and_unready(
+    stand_in: Machine, models: Path, tmp_path: Path
+) -> None:
     fake = {"fail": f"replay:{STARTED['replay']}:2"}
     with serve(stand_in, models, tmp_path, fake=fake) as server:
         refusal(server)
-        # Several in a row are a suspicion, and the self-test decides.
+        # Several failures in a row start the self-test.
         assert send(server, 3) == {503: 3}
         until(lambda: ready(server)[0] == 503)
         assert "out of memory" in ready(server)[1]["repeat@1"]
@@ -214,12 +216,12 @@ def test_a_full_gpu_is_tested_and_told(stand_in: Machine, models: Path, tmp_path
 
 
 @pytest.mark.parametrize("fail", ["replay:1", "copy:1", "launch:2", "malloc:5"])
-def test_a_gpu_that_is_lost_during_the_start(
+def test_gpu_lost_during_the_start(
     stand_in: Machine, models: Path, tmp_path: Path, fail: str
 ) -> None:
-    """There is nothing to serve then, which is said in words, by a process that ends as it should.
+    """The server has no GPU, logs that, and ends with an error.
 
-    To free what such a GPU holds would abort it.
+    Freeing memory of such a GPU would abort the process.
     """
     ran = subprocess.run(
         [
@@ -254,12 +256,12 @@ def allocations_of_a_start(machine: Machine, models: Path, folder: Path) -> int:
 def test_no_memory_for_the_attention_graph(
     stand_in: Machine, models: Path, tmp_path: Path, code: int, kind: str
 ) -> None:
-    """Its error does not say whether the GPU is full or lost; the GPU itself does."""
+    """The error does not show whether the GPU is full or lost; the GPU itself does."""
     taken = allocations_of_a_start(stand_in, models, tmp_path / "before")
     fake = {"fail": f"malloc:{taken + 1}:{code}"}
     with serve(stand_in, models, tmp_path, fake=fake) as server:
         assert send(server, 20) == {200: 20}
-        # Others are there all the time: a server that has lost its GPU is so for a moment only.
+        # Other requests run all the time: a server with a lost GPU is ready for a moment only.
         with Traffic(server.url, FORECAST) as traffic:
             refused = httpx.post(f"{server.url}/forecast", json=EXPLAIN, timeout=60)
             assert refused.status_code == 503
@@ -273,7 +275,7 @@ def test_no_memory_for_the_attention_graph(
             assert server.wait() == REPLACE_ME
 
 
-def test_an_engine_that_loses_its_gpu_is_replaced(
+def test_engine_that_loses_its_gpu_is_replaced(
     stand_in: Machine, models: Path, tmp_path: Path
 ) -> None:
     fake = {"fail": f"replay:{STARTED['replay']}:700"}
@@ -285,7 +287,7 @@ def test_an_engine_that_loses_its_gpu_is_replaced(
             until(lambda: "another one takes its place" in server.log)
         until(lambda: is_ready(server))
         assert "a process of the server (engine) ended with status 75" in server.log
-        # The HTTP workers have stayed.
+        # The HTTP workers were not replaced.
         assert server.log.count("Started server process") == 2
         assert server.stop() == 0
 
@@ -294,5 +296,5 @@ def is_ready(server: Server) -> bool:
     try:
         return ready(server)[0] == 200
     except httpx.TransportError:
-        # The processes may have ended both.
+        # Both processes may have ended.
         return False

@@ -1,4 +1,4 @@
-"""Sessions on the stand-in: which calls they make, and what they do where these fail."""
+"""Sessions on the stand-in: their calls, and errors of these calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(machine: Machine, name: str, *arguments: object, **options: Any) -> Any:
 
 @pytest.mark.parametrize("windows", [1, 5, 128])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_batch_takes_the_fewest_calls(
+def test_batch_takes_the_fewest_calls(
     stand_in: Machine, graphs: Graphs, tmp_path: Path, name: str, windows: int
 ) -> None:
     log, times = tmp_path / "log", 20
@@ -43,12 +43,12 @@ def test_a_batch_takes_the_fewest_calls(
     one = ["memcpy-async"] * counts["inputs"] + ["replay"] + ["memcpy-async"] * counts["outputs"]
     calls = [call.name for call in read(log)]
     assert calls[-times * len(one) :] == one * times
-    # All of it on the session's own stream.
+    # All calls are on the session's own stream.
     streams = {call.about for call in read(log)[-times * len(one) :] if call.name != "replay"}
     assert len(streams) == 1
 
 
-def test_bounds_take_no_further_call(stand_in: Machine, tmp_path: Path) -> None:
+def test_bounds_take_no_more_calls(stand_in: Machine, tmp_path: Path) -> None:
     model = randomised(CONFIGS["patchtst"])
     channels = model.config.channels
     within = Limits(np.zeros(channels), np.full(channels, 5.0))
@@ -64,7 +64,7 @@ def test_bounds_take_no_further_call(stand_in: Machine, tmp_path: Path) -> None:
     assert forbidden(calls) == []
 
 
-def test_memory_is_steady_and_given_back(stand_in: Machine, graphs: Graphs) -> None:
+def test_gpu_memory_is_constant_and_freed(stand_in: Machine, graphs: Graphs) -> None:
     paths = [path for both in graphs.values() for path in both]
     before, opened, replayed, closed = run(stand_in, "memory", *paths)
     assert opened - before > 100
@@ -107,10 +107,10 @@ def test_runtime_finds_devices(
     assert run(Machine(stand_in.folder, count), "devices", choice) == found
 
 
-def test_a_missing_library_is_named(
+def test_missing_library_is_named(
     stand_in: Machine, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As on a host whose wheels are not complete."""
+    """As on a host with incomplete wheels."""
     folder = tmp_path / "partly"
     folder.mkdir()
     (folder / "venv").symlink_to(stand_in.folder / "venv")
@@ -123,7 +123,7 @@ def test_a_missing_library_is_named(
     assert "a library of CUDA is missing: libcublas.so.13: cannot open" in capfd.readouterr().err
 
 
-def test_nothing_looks_for_libraries_that_no_graph_needs(
+def test_graphs_load_only_the_libraries_they_need(
     stand_in: Machine, graphs: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_DEBUG", "libs")

@@ -19,9 +19,7 @@ LEVELS = (0.1, 0.3, 0.5, 0.9)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_import_forecasts_what_the_library_does(
-    refer: Callable[[str], Reference], name: str
-) -> None:
+def test_import_forecasts_like_the_library(refer: Callable[[str], Reference], name: str) -> None:
     reference = refer(name)
     found = predicted(import_checkpoint(reference.request).model, reference)
     clear = reference.clear
@@ -36,7 +34,7 @@ def test_import_forecasts_what_the_library_does(
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_server_forecasts_what_the_import_does(
+def test_server_forecasts_like_the_import(
     refer: Callable[[str], Reference], served: Callable[[str], Client], name: str
 ) -> None:
     reference, client = refer(name), served(name)

@@ -26,12 +26,12 @@ def test_split(split: str, expected: Splits) -> None:
 
 
 @pytest.mark.parametrize("split", ["ett", "0.7,0.3", "a,b,c", ""])
-def test_no_split(split: str) -> None:
+def test_missing_split(split: str) -> None:
     with pytest.raises(ImporterError, match="expected ett_hour, ett_minute, custom or three"):
         split_rows(split)
 
 
-def test_fractions_that_do_not_add_up() -> None:
+def test_fractions_must_add_up_to_one() -> None:
     with pytest.raises(DataError, match="add up to 1"):
         split_rows("0.5,0.1,0.1")
 

@@ -108,7 +108,7 @@ AGE = "time_features age: requests do not have"
         ("classed", {"time_features": "hour"}, "time_features: PatchTSTForPrediction reads the"),
     ],
 )
-def test_what_no_folder_tells_is_asked_for(
+def test_arguments_that_the_folder_lacks_are_required(
     tmp_path: Path, name: str, given: dict[str, str], message: str
 ) -> None:
     assert message in refused(name, saved(name, tmp_path)[1], given)
@@ -259,7 +259,7 @@ def test_options_that_do_not_fit(
     assert not (tmp_path / "out").exists()
 
 
-def test_data_and_scale_are_asked_for(tmp_path: Path) -> None:
+def test_data_and_scale_are_required(tmp_path: Path) -> None:
     hours = np.datetime64("2026-01-01T00", "h") + np.arange(200)
     rows = [f"{hour},{i % 24},{i % 7},{i % 5}" for i, hour in enumerate(hours)]
     table = tmp_path / "train.csv"
@@ -282,7 +282,7 @@ def test_data_and_scale_are_asked_for(tmp_path: Path) -> None:
     assert "--no-scaler" in done.stdout
 
 
-def test_counts_are_of_values_as_they_are(tmp_path: Path) -> None:
+def test_counts_with_a_scaler_are_refused(tmp_path: Path) -> None:
     scaled = ["--mean", "1,1,1", "--std", "1,1,1", "--out", str(tmp_path / "out")]
     given = words(replace(asked("counts", saved("counts", tmp_path)[1]), unscaled=False))
     done = CliRunner().invoke(command, [*given, *scaled])
@@ -423,6 +423,6 @@ def test_no_thread_searches_for_many_counts(
 
 
 @pytest.mark.parametrize(("name", "has"), [("crossed", False), ("classed", True), ("counts", True)])
-def test_card_says_whether_there_are_quantiles(served: Served, name: str, has: bool) -> None:
+def test_card_has_the_flag_quantiles(served: Served, name: str, has: bool) -> None:
     (card,) = served(f"huggingface {name}").get("/models").json()
     assert card["quantiles"] == has

@@ -54,7 +54,7 @@ def test_unknown_key(key: str) -> None:
         KEYS.original("other.weight")
 
 
-def test_keys_that_may_be_there_or_not() -> None:
+def test_optional_keys() -> None:
     load_weights(MODEL, KEYS, STATE | {"enc_embedding.position_embedding.pe": torch.ones(1, 9, 8)})
     # Counters, which old versions of torch did not write.
     keys, model = published.keys("patchtst"), published.make("patchtst")
@@ -113,7 +113,7 @@ def test_prefix_of_all_keys_is_taken_away(prefix: str) -> None:
     assert found == [*WRAPPED, "criterion.weight", *["n_averaged"] * (not prefix)]
 
 
-def test_keys_that_are_of_something_else_stay() -> None:
+def test_keys_of_other_models_are_unchanged() -> None:
     foreign = {f"encoder.{place}.weight": torch.ones(1) for place in range(3)}
     foreign |= {f"encoder.{place}.gate": torch.ones(1) for place in range(3)}
     assert list(unwrap(foreign, [KeyMap("other", rows("weight a"))])) == list(foreign)

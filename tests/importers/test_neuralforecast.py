@@ -74,7 +74,7 @@ def refused(folder: Path, *options: str) -> str:
     return result.stderr
 
 
-def test_what_the_folder_tells_is_not_asked_for(tmp_path: Path) -> None:
+def test_arguments_of_the_folder_are_not_required(tmp_path: Path) -> None:
     result = adopt(write(tmp_path / "saved"))
     assert result.exit_code == 0, result.output
     assert "configuration.json" in result.stdout
@@ -160,13 +160,13 @@ def test_losses_are_heads(
 
 
 @pytest.mark.parametrize("text", ["0.1,0.9", "0.5,0.1", "0,0.5", "0.5,x", ""])
-def test_levels_that_are_none_or_lack_the_median(tmp_path: Path, text: str) -> None:
+def test_invalid_levels_are_refused(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path / "saved", state=weights() | implicit(), loss={"cls": "IQLoss"})
     message = f"levels {text}: expected numbers between 0 and 1, ascending, with 0.5 among them"
     assert message in refused(folder, f"--set=levels={text}")
 
 
-def test_levels_are_asked_of_no_other_model(tmp_path: Path) -> None:
+def test_levels_are_refused_for_other_losses(tmp_path: Path) -> None:
     message = refused(write(tmp_path / "saved"), "--set=levels=0.1,0.5")
     assert "levels: only for the losses IQLoss and HuberIQLoss, this model has MAE" in message
 
@@ -179,7 +179,7 @@ def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> Non
     assert adopt(folder).exit_code == 0
 
 
-def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
+def test_default_context_is_three_horizons(tmp_path: Path) -> None:
     state = {key: each[..., :3] if each.ndim == 1 else each for key, each in weights().items()}
     state |= {key: torch.zeros(3, 9) for key in state if key.endswith("weight")}
     assert adopt(write(tmp_path / "saved", state=state, input_size=-1)).exit_code == 0
@@ -246,7 +246,7 @@ def test_without_a_context_there_are_three_horizons(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused_by_name(
+def test_unsupported_settings_are_refused_by_name(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     assert message in refused(write(tmp_path / "saved", **changes))
@@ -288,7 +288,7 @@ def test_weights_without_arguments_are_refused(tmp_path: Path) -> None:
     assert "its header has no class and arguments" in refused(folder)
 
 
-def test_pickles_of_before_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_pickles_of_earlier_versions_are_refused_with_a_remedy(tmp_path: Path) -> None:
     folder = write(tmp_path / "saved")
     (folder / "configuration.json").unlink()
     (folder / "DLinear_0.ckpt").write_bytes(b"PK")
@@ -318,13 +318,13 @@ def test_ids_of_series_that_are_read_together() -> None:
     assert _names({"uids": None}, 2, several=True) is None
 
 
-def test_every_field_is_one_of_ours() -> None:
+def test_every_field_is_a_field_of_the_architecture() -> None:
     for family in FAMILIES.values():
         names = set(filter(None, family.fields.values()))
         assert names <= set(ARCHITECTURES[family.architecture].model_fields)
 
 
-def test_series_are_named_as_they_were(served: Callable[[str], Client]) -> None:
+def test_series_keep_their_names(served: Callable[[str], Client]) -> None:
     described = served("neuralforecast real itransformer").get("/models/model").json()
     assert described["channels"] == ["s00", "s01", "s02", "s03"]
     client = served("neuralforecast real dlinear")
@@ -335,7 +335,7 @@ def test_series_are_named_as_they_were(served: Callable[[str], Client]) -> None:
     assert not answer.is_success or answer.json()["outputs"][0]["error"]
 
 
-def test_no_quantile_is_told_beyond_those_that_were_trained(
+def test_quantile_beyond_the_trained_levels_is_refused(
     served: Callable[[str], Client],
 ) -> None:
     error = served("neuralforecast real levels").error(

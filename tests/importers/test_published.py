@@ -124,7 +124,7 @@ VARIANTS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("form", "changes", "parts"), VARIANTS, ids=str)
-def test_file_is_the_model_it_was_made_of(
+def test_imported_model_equals_the_published_one(
     tmp_path: Path, form: str, changes: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
     asked, model = request(tmp_path, form), published.make(form, **changes)
@@ -137,7 +137,7 @@ def test_file_is_the_model_it_was_made_of(
     assert imported.model.config.model_dump() == expected
 
 
-def test_data_tell_channels_scaler_and_accuracy(tmp_path: Path) -> None:
+def test_data_give_channels_scaler_and_accuracy(tmp_path: Path) -> None:
     info = import_checkpoint(request(tmp_path)).info
     assert (info.channels, info.frequency, info.training) == (published.CHANNELS, "h", None)
     source = DataSource.recorded(info.data)
@@ -150,7 +150,7 @@ def test_data_tell_channels_scaler_and_accuracy(tmp_path: Path) -> None:
     assert info.test.windows == 64 - 24 - 6 + 1
 
 
-def test_without_data_what_they_tell_is_given(tmp_path: Path) -> None:
+def test_import_without_data_needs_channels_frequency_and_scaler(tmp_path: Path) -> None:
     described = {"channels": ("a", "b", "c"), "frequency": "15min", "scaler": SCALER}
     asked = given(request(tmp_path, data=None, **described), "split", "target")
     info = import_checkpoint(asked).info
@@ -189,7 +189,7 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_all_that_is_missing_is_asked_for_at_once(
+def test_all_missing_arguments_are_listed_at_once(
     tmp_path: Path, form: str, arguments: dict[str, str], names: str
 ) -> None:
     asked = request(tmp_path, form, arguments=arguments)
@@ -248,9 +248,7 @@ def test_script_makes_the_model(tmp_path: Path, script: str) -> None:
 
 @pytest.mark.parametrize("value", ["$1", "$heads", "$((1+1))", "${heads[0]}", "$(nproc)", ""])
 @pytest.mark.parametrize("defaults", [False, True])
-def test_value_that_a_shell_decides_is_asked_for(
-    tmp_path: Path, value: str, defaults: bool
-) -> None:
+def test_value_of_a_shell_variable_is_required(tmp_path: Path, value: str, defaults: bool) -> None:
     script = f"heads=(2 4)\n{RUN} --n_heads {value} --d_ff 12\n"
     asked = from_script(tmp_path, script, defaults=defaults)
     lines = refused(asked).splitlines()
@@ -479,7 +477,7 @@ def test_damaged_file_is_refused(
     assert message in refused(damaged(request(tmp_path, form), changes))
 
 
-def test_keys_that_are_of_nothing(tmp_path: Path) -> None:
+def test_unknown_keys_are_refused(tmp_path: Path) -> None:
     asked = request(tmp_path)
     torch.save({"fc.weight": torch.ones(1), "fc.bias": torch.ones(1)}, asked.file)
     assert "none of its 2 keys is known: fc.weight, fc.bias" in refused(asked)
@@ -567,7 +565,7 @@ def test_calendar_features_as_tokens(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_target_is_moved_and_forecast_alone(tmp_path: Path, form: str) -> None:
+def test_target_is_moved_and_is_the_only_forecast(tmp_path: Path, form: str) -> None:
     asked = given(request(tmp_path, form), features="MS", target="wind")
     imported = import_checkpoint(asked)
     info = imported.info
@@ -628,7 +626,7 @@ def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["patchtst", "transformer"])
-def test_target_alone_is_a_model_of_one_channel(tmp_path: Path, form: str) -> None:
+def test_univariate_target_is_a_model_of_one_channel(tmp_path: Path, form: str) -> None:
     asked = given(request(tmp_path, form), features="S", target="wind")
     published.save(tmp_path, published.make(form, channels=1), published.keys(form))
     imported = import_checkpoint(asked)

@@ -36,7 +36,9 @@ OPTIMIZER = {"optimizer": MOMENTS, "lr_schedulers": {"a": torch.ones(1)}}
     ],
 )
 @pytest.mark.parametrize("is_zip", [True, False])
-def test_state_dict_alone_or_under_any_name(tmp_path: Path, content: object, is_zip: bool) -> None:
+def test_state_dict_at_top_level_or_under_any_key(
+    tmp_path: Path, content: object, is_zip: bool
+) -> None:
     torch.save(content, tmp_path / "a.pth", _use_new_zipfile_serialization=is_zip)
     assert_is_state(tmp_path / "a.pth")
 

@@ -116,7 +116,7 @@ def inputs_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
 
 
 @EVERY_CASE
-def test_what_it_shows_is_as_described(name: str, fields: dict[str, Any]) -> None:
+def test_attention_matches_the_description(name: str, fields: dict[str, Any]) -> None:
     model = build(name, fields)
     found = model.explain(*inputs_of(model, 2))
     assert found.forecast.shape == (2, fields["horizon"], fields["channels"])
@@ -129,7 +129,7 @@ def test_what_it_shows_is_as_described(name: str, fields: dict[str, Any]) -> Non
 
 
 @EVERY_CASE
-def test_a_batch_changes_no_forecast(name: str, fields: dict[str, Any]) -> None:
+def test_forecast_does_not_depend_on_the_batch(name: str, fields: dict[str, Any]) -> None:
     model = build(name, fields)
     parts = inputs_of(model, 5)
     together = model(*parts)
@@ -150,7 +150,7 @@ RESIDUAL = ["residual-softmax", "residual-softmax", "softmax"]
         ("transformer", RESIDUAL),
     ],
 )
-def test_what_a_layer_hands_on_reaches_the_next(name: str, attention: list[str]) -> None:
+def test_scores_reach_the_next_layer(name: str, attention: list[str]) -> None:
     fields = {"architecture": name, "attention": attention, **SIZES}
     model = ARCHITECTURES.read(fields).build().eval()
     given: list[torch.Tensor | None] = []
@@ -173,7 +173,7 @@ def test_names_are_unique() -> None:
         ARCHITECTURES.add(Other)
 
 
-def test_threads_that_ask_at_once_all_know_every_name() -> None:
+def test_concurrent_threads_see_every_architecture() -> None:
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from foretell.models.forecaster import ARCHITECTURES\n"
@@ -234,13 +234,13 @@ def test_scalers_stand_around_a_model_as_well(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["median", "robust+", "robust+last+mean"])
-def test_what_is_no_norm_is_refused(name: str) -> None:
+def test_unknown_norm_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="expected mean, last, standard, "):
         normed("dlinear", window_norm=name)
 
 
 @pytest.mark.parametrize("architecture", list(ARCHITECTURES))
-def test_without_it_a_scale_changes_the_forecast(architecture: str) -> None:
+def test_scale_changes_the_forecast_without_a_norm(architecture: str) -> None:
     model, windows = normed(architecture, window_norm=None), drawn()
     assert not torch.allclose(model(windows * 7), model(windows) * 7, atol=0.05)
 
@@ -256,7 +256,7 @@ def test_the_last_value_is_where_a_window_starts_from() -> None:
 
 
 @pytest.mark.parametrize("feeding", ["teacher", "scheduled", "free"])
-def test_what_is_learned_from_is_normalised_with_the_window(feeding: str) -> None:
+def test_decoder_target_is_normalised_with_the_window(feeding: str) -> None:
     """A decoder that reads the target reads it at the level of the window."""
     fields: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 4, "label": 12}
     model = normed("transformer", window_norm="mean", feeding=feeding, d_model=8, **fields)
@@ -283,7 +283,7 @@ COLUMNS = [0, 2]
 
 @pytest.mark.parametrize("norm", [None, "mean"])
 @pytest.mark.parametrize("architecture", list(ARCHITECTURES))
-def test_the_targets_of_what_the_model_of_all_channels_forecasts(
+def test_targets_equal_those_of_the_model_of_all_channels(
     architecture: str, norm: str | None
 ) -> None:
     whole = normed(architecture, window_norm=norm)

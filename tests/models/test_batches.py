@@ -32,7 +32,7 @@ def test_batches_shrink_with_channels(explained: bool) -> None:
     assert sizes[0] == pytest.approx(3 * sizes[1], abs=3)
 
 
-def test_what_is_returned_of_a_batch_stays_below_the_limit() -> None:
+def test_outputs_of_a_batch_stay_below_the_limit() -> None:
     model = patchtst(40)
     size = windows_that_fit(model, explained=True)
     # On the meta device nothing is computed.
@@ -45,7 +45,7 @@ def test_what_is_returned_of_a_batch_stays_below_the_limit() -> None:
 
 
 @pytest.mark.parametrize("family", [AutoformerConfig, TransformerConfig])
-def test_where_channels_mix_their_number_hardly_counts(
+def test_channels_that_mix_hardly_change_the_batch_size(
     family: type[AutoformerConfig | TransformerConfig],
 ) -> None:
     with torch.device("meta"):
@@ -56,7 +56,7 @@ def test_where_channels_mix_their_number_hardly_counts(
     assert windows_that_fit(few) >= windows_that_fit(many) > windows_that_fit(few) / 2
 
 
-def test_what_a_batch_keeps_for_its_gradients_is_bounded() -> None:
+def test_large_batches_are_recomputed() -> None:
     wide = patchtst(862)
     # Of one window it is 1.9 GB.
     assert not are_recomputed(wide, 1)
@@ -65,7 +65,7 @@ def test_what_a_batch_keeps_for_its_gradients_is_bounded() -> None:
     assert not any(are_recomputed(config.build(), 256) for config in CONFIGS.values())
 
 
-def test_what_is_computed_again_comes_in_parts_that_fit() -> None:
+def test_recomputation_runs_in_parts_that_fit() -> None:
     wide = patchtst(862)
     # Of the layer of a window it is 620 MB.
     assert [parts_that_fit(wide, windows) for windows in (1, 2, 4)] == [3, 5, 10]

@@ -61,7 +61,7 @@ def test_leaves_nothing_else_behind(folder: Path, saved: Checkpoint) -> None:
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_does_not_overwrite_unasked(folder: Path, saved: Checkpoint) -> None:
+def test_existing_folder_is_not_overwritten(folder: Path, saved: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match="exists already"):
         save(folder, saved.model, INFO)
 

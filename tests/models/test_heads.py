@@ -25,7 +25,7 @@ def history() -> Tensor:
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_parameters_are_those_that_it_may_have(name) -> None:
+def test_parameters_are_in_their_domain(name) -> None:
     head = HEADS[name]
     raw = torch.linspace(-50, 50, 30).reshape(-1, 1).expand(-1, head.size)
     names = dict(zip(head.described.parameters, head.constrain(raw).unbind(-1), strict=True))
@@ -60,7 +60,7 @@ def test_small_numbers_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize(("values", "mean"), [(-1e4, math.log(2)), (1e4, 1e4), (1e12, 1e12)])
-def test_counts_are_finite_of_any_window(values: float, mean: float) -> None:
+def test_counts_are_finite_for_any_window(values: float, mean: float) -> None:
     head = HEADS["neuralforecast-negative-binomial"]
     anchor = InstanceStatistics(torch.tensor([values]), torch.tensor([1.0]))
     found = head.anchored(torch.zeros(1, 2), anchor)
@@ -69,7 +69,7 @@ def test_counts_are_finite_of_any_window(values: float, mean: float) -> None:
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_mean_and_scale_are_torchs(name) -> None:
+def test_mean_and_scale_equal_torch(name) -> None:
     head = HEADS[name]
     torch.manual_seed(0)
     parameters = head.constrain(torch.randn(50, head.size, dtype=torch.float64))
@@ -114,7 +114,7 @@ def test_targets_are_picked_of_distributions_too() -> None:
     assert found.forecast.shape == (2, 5, 2)
 
 
-def test_what_forecasts_values_alone_says_so() -> None:
+def test_head_without_support_is_refused() -> None:
     class Plain(DLinearConfig):
         has_heads = False
 
@@ -217,7 +217,7 @@ def test_levels_of_quantiles(fields: dict[str, object], message: str) -> None:
         ("transformer", {"guidance": 0.5}, "head: needs one_pass decoding without guidance"),
     ],
 )
-def test_what_has_no_distributions_is_refused(
+def test_invalid_heads_are_refused(
     architecture: str, fields: dict[str, object], message: str
 ) -> None:
     sizes = SIZES | {"architecture": architecture, "head": "normal"}

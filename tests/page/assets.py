@@ -1,7 +1,7 @@
 """Fetch the libraries of the page as they are published on npm: `make page-assets`.
 
-`service/page/vendor/assets.json` names every file with its package and version. A file must match its
-sum in there. For another version, change it and remove the sums of its files.
+`service/page/vendor/assets.json` names every file with its package and version. A file must match
+its sum. For another version, change the version and remove the sums of its files.
 """
 
 from __future__ import annotations

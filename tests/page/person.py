@@ -93,7 +93,9 @@ NAMES = ("forecast", "forecast-phone", "own", "why", "compare")
 
 
 def picture(page: Page, name: str, section: str = "") -> None:
-    """Write a screenshot to docs/pictures/page-NAME.webp, if `NAMES` has it and `REPOSITORY` is set.
+    """Write a screenshot to docs/pictures/page-NAME.webp, if it is one of `NAMES`.
+
+    Without `REPOSITORY` it does nothing.
 
     Args:
         page: The page.

@@ -150,7 +150,9 @@ def open_rows(
     )
 
 
-def test_error_of_a_backtest_names_row_and_channel(page: Page, watch: Watch, server: Server) -> None:
+def test_error_of_a_backtest_names_row_and_channel(
+    page: Page, watch: Watch, server: Server
+) -> None:
     watch.allow(422)
     # The row is before the context of a forecast.
     open_rows(page, server, missing=100)

@@ -349,7 +349,9 @@ def test_refusal_names_the_reason(module: Modules) -> None:
         ("model", None),
     ],
 )
-def test_param_of_an_error_maps_to_a_cell_or_field(module: Modules, param: str, place: object) -> None:
+def test_param_of_an_error_maps_to_a_cell_or_field(
+    module: Modules, param: str, place: object
+) -> None:
     read = {"channels": ["level", "wind speed"]}
     assert module("request.js").call("placeOf", param, read, CARD, 10) == place
 

@@ -63,9 +63,7 @@ def test_late_answer_for_earlier_data_is_dropped(page: Page, server: Server) -> 
     expect(page.get_by_role("heading", level=2, name="Forecast")).to_be_hidden()
 
 
-def test_last_of_several_chosen_models_wins(
-    page: Page, server: Server, watch: Watch
-) -> None:
+def test_last_of_several_chosen_models_wins(page: Page, server: Server, watch: Watch) -> None:
     choose(page, server)
     held: list[Route] = []
     page.route("**/models/autoformer", lambda route: held.append(route))
@@ -87,7 +85,9 @@ def test_last_of_several_chosen_models_wins(
     expect(model).to_have_value("forms")
 
 
-def test_error_is_kept_when_an_earlier_request_succeeds(page: Page, server: Server, watch: Watch) -> None:
+def test_error_is_kept_when_an_earlier_request_succeeds(
+    page: Page, server: Server, watch: Watch
+) -> None:
     choose(page, server)
     held: list[Route] = []
     page.route("**/forecast", lambda route: held.append(route))
@@ -110,9 +110,7 @@ def test_error_is_kept_when_an_earlier_request_succeeds(page: Page, server: Serv
     expect(alert).to_be_hidden()
 
 
-def test_errors_of_the_api_appear_at_their_field(
-    page: Page, server: Server, watch: Watch
-) -> None:
+def test_errors_of_the_api_appear_at_their_field(page: Page, server: Server, watch: Watch) -> None:
     choose(page, server)
     watch.allow(422)
 

@@ -254,7 +254,9 @@ def test_cursor_of_a_map_of_patches_marks_the_history(page: Page, server: Server
     readout = page.locator("output.pointed")
     expect(readout).to_contain_text(f": {share(weights[row, column])}")
     history = page.locator(".chart")
-    expect(history).to_have_attribute("aria-label", re.compile("temperature, history.*Keys are marked"))
+    expect(history).to_have_attribute(
+        "aria-label", re.compile("temperature, history.*Keys are marked")
+    )
     # By keyboard.
     picture.focus()
     for key in ("Escape", "ArrowDown", "ArrowDown", "ArrowRight"):
@@ -288,7 +290,9 @@ def test_maps_of_channels_and_clusters(page: Page, server: Server) -> None:
     # The two channels at the cursor.
     charts = page.locator(".chart")
     expect(charts).to_have_count(2)
-    expect(charts.first).to_have_attribute("aria-label", re.compile("temperature.*Nothing is marked"))
+    expect(charts.first).to_have_attribute(
+        "aria-label", re.compile("temperature.*Nothing is marked")
+    )
     expect(charts.last).to_have_attribute("aria-label", re.compile("pressure.*Nothing is marked"))
     page.get_by_label("Stage").select_option("routing.1")
     expect(page.get_by_text("48 query steps, 4 key positions.")).to_be_visible()

@@ -106,7 +106,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Served(CONFIGS[request.param], tmp_path_factory.mktemp("graphs"))
 
 
-def test_ties_are_broken_in_one_way_and_told(served: Served) -> None:
+def test_ties_are_broken_alike_and_marked(served: Served) -> None:
     for history in histories(served.channels)["flat"]:
         error, told = served.differences(history)
         assert told
@@ -116,7 +116,7 @@ def test_ties_are_broken_in_one_way_and_told(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["stuck", "jitter"])
-def test_what_depends_on_the_batch_is_told(served: Served, kind: str) -> None:
+def test_forecast_that_depends_on_the_batch_is_marked(served: Served, kind: str) -> None:
     for history in histories(served.channels)[kind]:
         error, told = served.differences(history)
         assert told or error <= 1e-5
@@ -228,6 +228,8 @@ def test_a_hundred_flat_histories_are_forecast_alike_or_marked(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["tslib_autoformer_dec_shorter", "autoformer_official"])
-def test_so_are_they_by_published_models(name: str, tmp_path: Path) -> None:
+def test_flat_histories_of_published_models_are_forecast_alike_or_marked(
+    name: str, tmp_path: Path
+) -> None:
     imported = golden.case(name).imported
     assert measure(imported.info, imported.model, tmp_path) <= 1e-5

@@ -54,7 +54,7 @@ def test_periods_and_intervals_are_read_by_their_starts(tmp_path: Path, frequenc
             assert table.timestamps.tolist() == starts.to_pydatetime().tolist()
 
 
-def test_texts_that_can_be_read_in_two_ways_are_asked_about(tmp_path: Path) -> None:
+def test_ambiguous_numbers_are_refused_with_both_readings(tmp_path: Path) -> None:
     frame = pd.DataFrame({"ds": DAYS, "y": [f"{i + 1},250" for i in range(COUNT)]})
     with pytest.raises(ValueError, match=r"'1,250' can be read as 1250 and as 1\.25; ") as raised:
         read_all(tmp_path, frame)
@@ -117,7 +117,7 @@ def test_dates_and_times_of_the_day_of_pythons_types() -> None:
     assert (str(panel.frequency), len(panel)) == ("h", 48)
 
 
-def test_numbers_that_count_rows_are_no_years(tmp_path: Path) -> None:
+def test_row_numbers_are_not_years(tmp_path: Path) -> None:
     frame = pd.DataFrame({"ds": np.arange(1500, 1500 + COUNT), "y": np.arange(COUNT)})
     with pytest.raises(ValueError, match=r"numbers such as 1500 are no timestamps; .*%Y"):
         read_frame(frame)
@@ -163,7 +163,7 @@ def test_ids_that_begin_with_a_hash_are_series(
         (WIDE.replace("2024-01-09", "# one, two, three, four\n2024-01-09") + "# the end\n", 2),
     ],
 )
-def test_comments_are_passed_over_and_counted(tmp_path: Path, content: str, count: int) -> None:
+def test_comments_are_skipped_and_counted(tmp_path: Path, content: str, count: int) -> None:
     panel = read(holding(tmp_path, content))
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
     (note,) = panel.notes
@@ -191,7 +191,7 @@ def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: 
     assert f"may be the columns' names, line {line} is" in panel.notes[0]
 
 
-def test_a_comment_among_the_rows_leaves_units_what_they_are(tmp_path: Path) -> None:
+def test_comment_among_the_rows_keeps_the_units(tmp_path: Path) -> None:
     content = WIDE.replace("\n", "\nUTC,MW,m/s\n", 1)
     panel = read(holding(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
     assert (panel.channels, len(panel)) == (("a", "b"), 30)
@@ -233,7 +233,7 @@ def read_or_refused(path: Path, how: Reading) -> None:
 
 @pytest.mark.parametrize("content", ODD)
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-def test_an_odd_table_is_read_or_refused(tmp_path: Path, content: str, zone: str | None) -> None:
+def test_odd_table_is_read_or_refused(tmp_path: Path, content: str, zone: str | None) -> None:
     read_or_refused(holding(tmp_path, content), Reading(time_zone=zone, missing="ffill"))
 
 
@@ -274,7 +274,7 @@ SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
         ),
     ],
 )
-def test_what_is_wrong_is_told_by_its_line(tmp_path: Path, content: str, message: str) -> None:
+def test_error_names_the_line(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(holding(tmp_path, content))
 
@@ -287,9 +287,7 @@ def test_parts_of_a_year_far_from_1970_are_one_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("minute", ["Minute", "min"])
 @pytest.mark.parametrize("form", ["{date},{hour},{i}", "{hour},{date},{i}"])
-def test_dates_in_a_column_of_minutes_are_taken_once(
-    tmp_path: Path, minute: str, form: str
-) -> None:
+def test_dates_in_a_column_of_minutes_are_used_once(tmp_path: Path, minute: str, form: str) -> None:
     hours = [(f"2024-01-{1 + i // 8:02d}", i % 8, i) for i in range(40)]
     # The last hour is there twice.
     rows = [form.format(date=date, hour=hour, i=i) for date, hour, i in [*hours, hours[-1]]]
@@ -306,7 +304,7 @@ NAMES = ("date", "time", "hour", "ds", "year", "month", "y", "id", "shop", "load
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_tables_of_anything_are_read_or_refused(tmp_path: Path, seed: int) -> None:
+def test_random_tables_are_read_or_refused(tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)
     width, count = drawn.randint(2, 5), drawn.choice([1, 3, 12])
     columns = [

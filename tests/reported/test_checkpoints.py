@@ -194,7 +194,7 @@ STATE = published.publish(published.make("patchtst"), KEYS)
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int64, torch.bool])
-def test_whole_numbers_are_no_weights(kind: torch.dtype) -> None:
+def test_weights_of_integers_are_refused(kind: torch.dtype) -> None:
     key, model = "head.linear.weight", published.make("patchtst")
     with pytest.raises(
         ImporterError,

@@ -139,7 +139,7 @@ def calls(client: Client, kind: Kind, size: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
-def test_the_event_loop_does_no_more_for_a_large_request(client: Client, kind: Kind) -> None:
+def test_work_of_the_event_loop_does_not_grow_with_the_request(client: Client, kind: Kind) -> None:
     large, larger = calls(client, kind, LARGE // 4), calls(client, kind, LARGE)
     # An answer is sent piece by piece.
     assert larger < large + 100 * LARGE // PIECE
@@ -148,7 +148,7 @@ def test_the_event_loop_does_no_more_for_a_large_request(client: Client, kind: K
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
-def test_a_parser_gets_a_piece_at_a_time(
+def test_large_bodies_are_parsed_in_pieces(
     client: Client, kind: Kind, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, parsed = threading.current_thread(), list[tuple[bool, int]]()

@@ -101,7 +101,7 @@ def test_parts_are_one_time(tmp_path: Path, header: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["period", "week", "epoch"])
-def test_numbers_that_count_are_no_dates(tmp_path: Path, name: str) -> None:
+def test_counters_are_not_dates(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, f"{name},when", range(1, 121), DAYS)
     assert read(path).tables[0].timestamps.tolist() == DAYS.to_pydatetime().tolist()
     with pytest.raises(ValueError, match=r"frame\.insert\(0, 'ds'"):
@@ -116,7 +116,7 @@ def test_noon_and_letters(tmp_path: Path) -> None:
     assert_reads(read(written(tmp_path, "date,time", DATES, clock)), HOURS)
 
 
-def test_a_clock_that_is_not_known_is_no_name(tmp_path: Path) -> None:
+def test_unknown_clock_is_not_a_series_name(tmp_path: Path) -> None:
     clock = [f"{hour} bells" for hour in HOURS.hour]
     with pytest.raises(ValueError, match="'hour' may hold times of the day: write them as 13:00"):
         read(written(tmp_path, "date,hour", DATES, clock))
@@ -136,7 +136,7 @@ SECOND = {
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_a_second_column_of_the_time_is_no_channel(tmp_path: Path, name: str) -> None:
+def test_second_column_of_times_is_not_a_channel(tmp_path: Path, name: str) -> None:
     panel = read(written(tmp_path, f"timestamp,{name}", HOURS, SECOND[name]))
     assert_reads(panel, HOURS)
     assert f"left out: {name}" in panel.notes[0]
@@ -153,7 +153,7 @@ def test_a_second_column_of_the_time_is_no_channel(tmp_path: Path, name: str) ->
         ("volume", range(20_240_000, 20_240_120)),
     ],
 )
-def test_numbers_that_are_no_times_of_their_rows_are_channels(
+def test_numbers_that_differ_from_the_times_are_channels(
     tmp_path: Path, name: str, values: range
 ) -> None:
     assert read(written(tmp_path, f"timestamp,{name}", HOURS, values)).channels == (name, "load")
@@ -221,7 +221,7 @@ def test_parts_of_a_day_are_counted(tmp_path: Path, parts: int, frequency: str, 
     assert (str(panel.frequency), len(panel.tables)) == (frequency, 1)
 
 
-def test_a_date_called_hour_is_no_clock(tmp_path: Path) -> None:
+def test_date_column_named_hour_is_not_a_time_of_day(tmp_path: Path) -> None:
     days = [f"2024-03-{1 + i // 3:02d}" for i in range(30)]
     path = written(tmp_path, "hour,unique_id", days, ["a", "b", "c"] * 10)
     assert set(read(path).rows.values()) == {10}
@@ -280,7 +280,7 @@ NAMES: dict[str, tuple[list[object], str, list[int]]] = {
 
 
 @pytest.mark.parametrize("header", NAMES)
-def test_the_columns_that_name_series_are_told(tmp_path: Path, header: str) -> None:
+def test_message_suggests_the_columns_of_series_names(tmp_path: Path, header: str) -> None:
     columns, told, rows = NAMES[header]
     panel, options = follow(written(tmp_path, header, *columns))
     assert options == {"id_column": told}
@@ -288,7 +288,7 @@ def test_the_columns_that_name_series_are_told(tmp_path: Path, header: str) -> N
 
 
 @pytest.mark.parametrize("header", ["ds,price", "ds,y", "ds,shop"])
-def test_values_are_no_names(tmp_path: Path, header: str) -> None:
+def test_values_are_not_series_names(tmp_path: Path, header: str) -> None:
     noise = np.random.default_rng(0)
     days = [f"2024-{1 + i // 56:02d}-{1 + i // 2 % 28:02d}" for i in range(224)]
     values: list[object] = [*noise.integers(0, 9, 224) + 9 * (np.arange(224) % 2)]

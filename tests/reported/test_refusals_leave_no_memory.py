@@ -132,7 +132,7 @@ def garbage() -> list[str]:
     return found
 
 
-def test_there_is_a_refusal_for_every_route_that_takes_a_body(here: Here) -> None:
+def test_every_route_with_a_body_has_a_refusal(here: Here) -> None:
     routers = [getattr(each, "original_router", None) for each in here.client.app.routes]
     routes = {
         route.path
@@ -163,7 +163,7 @@ def resident(server: Server) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_resident_memory_stays_as_it_is(models: Path, tmp_path: Path, workers: int) -> None:
+def test_refusals_do_not_grow_resident_memory(models: Path, tmp_path: Path, workers: int) -> None:
     bombs = [bomb(route) for route in ROUTES if route.endswith("infer")]
     if workers == 1:
         large = [*refusals(LARGE)]

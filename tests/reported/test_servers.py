@@ -39,7 +39,7 @@ _CALLERS = 100
 _MODELS = 60
 
 
-def test_callers_beyond_the_files_are_answered(tmp_path: Path) -> None:
+def test_connections_beyond_the_file_limit_are_answered(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", Spec())
     limited = ("bash", "-c", f'ulimit -n {_FEW}; exec "$@"', "-", sys.executable, "-m", "foretell")
     with (
@@ -100,9 +100,7 @@ class _Full:
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_an_acceptor_pauses_while_there_is_no_file(
-    error: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_acceptor_pauses_without_free_files(error: int, caplog: pytest.LogCaptureFixture) -> None:
     timers = []
 
     class Loop:
@@ -133,7 +131,7 @@ def test_an_acceptor_pauses_while_there_is_no_file(
     assert "accepts no connections for 1 s: full" in caplog.text
 
 
-def test_a_listener_that_has_ended_is_no_shortage() -> None:
+def test_closed_listener_is_not_a_shortage_of_files() -> None:
     [listener] = listen("127.0.0.1", 0)
     with listener:
         listener.setblocking(False)
@@ -207,7 +205,7 @@ OF_IPV4 = ("0", "::ffff:0.0.0.0", "::ffff:127.0.0.1", "0.0.0.0", "127.0.0.1")
         *((host, {socket.AF_INET6}) for host in ("::1", "[::1]")),
     ],
 )
-def test_a_host_is_reached_by_the_protocols_it_names(
+def test_host_is_reachable_over_its_ip_versions(
     host: str, families: set[socket.AddressFamily]
 ) -> None:
     for groups in ([listen(host, 0)], reserve(host, 0, 2)):
@@ -232,7 +230,7 @@ def test_a_name_of_two_addresses_has_one_port(count: int, monkeypatch: pytest.Mo
         assert reached(port) == {socket.AF_INET, socket.AF_INET6}
 
 
-def test_a_name_is_served_by_the_addresses_that_this_machine_has(
+def test_host_name_listens_on_the_addresses_of_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
@@ -267,7 +265,7 @@ def test_hosts_that_are_refused(host: str, message: str) -> None:
 
 @needs_ipv6
 @pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "[::0]", "0::", "0", "*", ""])
-def test_the_health_check_of_the_image_asks_the_host_that_is_listened_on(host: str) -> None:
+def test_health_check_of_the_image_uses_the_listening_host(host: str) -> None:
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -77,7 +77,7 @@ def test_lines_below_the_names(tmp_path: Path, names: str, channels: tuple[str, 
     assert "below the columns' names: no data, and passed over" in panel.notes[0]
 
 
-def test_a_table_without_times_is_told_how_to_get_some(tmp_path: Path) -> None:
+def test_message_suggests_code_that_adds_times(tmp_path: Path) -> None:
     path = holding(tmp_path, "a,b\n" + "".join(f"{i * 1.5},{i}\n" for i in range(30)))
     with pytest.raises(ValueError, match=r"frame\.insert\(0, 'ds', pd\.date_range\(") as raised:
         read(path)
@@ -152,7 +152,9 @@ def test_packed_tables_are_read(tmp_path: Path, name: str) -> None:
         ),
     ],
 )
-def test_what_holds_no_table_is_named(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_file_without_a_table_is_refused(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         read(holding(tmp_path, content))
 
@@ -162,7 +164,9 @@ def test_what_holds_no_table_is_named(tmp_path: Path, content: str | bytes, mess
     ["Null", "NaT", "N.A.", "n.a.", ".", "..", "*", r"\N", ":", "nil", "N/a", "unavailable"],
 )
 @pytest.mark.parametrize("number", ["0.0{:02d}", "1.0{:02d}"])
-def test_missing_values_are_no_reason_to_ask(tmp_path: Path, mark: str, number: str) -> None:
+def test_missing_marks_do_not_make_numbers_ambiguous(
+    tmp_path: Path, mark: str, number: str
+) -> None:
     """A fraction of three digits is no thousand, least of all one that begins with 0."""
     cells = [mark if i == 4 else number.format(i) for i in range(30)]
     rows = "".join(f"{day},{cell}\n" for day, cell in zip(MONTH, cells, strict=True))
@@ -171,7 +175,7 @@ def test_missing_values_are_no_reason_to_ask(tmp_path: Path, mark: str, number: 
     assert panel.tables[0].values[:, 0].tolist() == [float(cell) for cell in cells]
 
 
-def test_odd_marks_name_series_all_the_same(tmp_path: Path) -> None:
+def test_series_may_have_odd_names(tmp_path: Path) -> None:
     names = ["NA", "007", "7", "1e3", "a,b", "*", ".", "NAT", "unknown", "x/y"]
     rows = "".join(f'{day},"{name}",1.5\n' for name in names for day in MONTH)
     assert list(read(holding(tmp_path, f"ds,unique_id,y\n{rows}")).series) == names
@@ -248,9 +252,7 @@ def told(message: str) -> str:
 
 @pytest.mark.parametrize("more", ["", "Annual"])
 @pytest.mark.parametrize("name", WIDE)
-def test_the_command_that_is_told_gives_each_time_a_row(
-    tmp_path: Path, name: str, more: str
-) -> None:
+def test_suggested_command_gives_each_time_a_row(tmp_path: Path, name: str, more: str) -> None:
     path = written(tmp_path, WIDE[name], more)
     (table,) = read(made_long(path)).tables
     assert table.timestamps.tolist() == WIDE[name][0].to_pydatetime().tolist()
@@ -295,7 +297,7 @@ def test_a_frame_whose_names_are_numbers() -> None:
 
 
 @pytest.mark.parametrize("unit", ["h", "d", "w", "m"])
-def test_steps_are_those_of_their_names(tmp_path: Path, unit: str) -> None:
+def test_column_names_give_the_frequency(tmp_path: Path, unit: str) -> None:
     names = [f"{unit}{i}" for i in range(1, 31)]
     panel = read(made_long(holding(tmp_path, of(names, "id", "a", "b"))))
     assert list(panel.rows.values()) == [30, 30]
@@ -327,9 +329,7 @@ SERIES = {
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_series_in_rows_are_made_long_by_the_command_that_is_told(
-    tmp_path: Path, name: str
-) -> None:
+def test_suggested_command_makes_series_in_rows_long(tmp_path: Path, name: str) -> None:
     panel, _ = follow(made_long(holding(tmp_path, SERIES[name])))
     assert list(panel.rows.values()) == [30, 30]
     for table in panel.tables:

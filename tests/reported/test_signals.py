@@ -31,7 +31,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name)
-def test_a_signal_that_ends_a_server_loses_no_request(
+def test_signal_that_ends_a_server_loses_no_request(
     number: signal.Signals, workers: int, slow: Path, tmp_path: Path
 ) -> None:
     settings = {"threads": 1, "max_batch": 1, "workers": workers}
@@ -80,7 +80,7 @@ _PLACES = ["foretell.service.settings", "foretell.service.start", "foretell.serv
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [*_PLACES, "foretell.service.server"])
-def test_a_server_that_begins_ignores_signals_of_log_rotation(
+def test_starting_server_ignores_signals_of_log_rotation(
     place: str, slow: Path, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "NUMBERS": "SIGUSR1 SIGUSR2", "PLACE": place}
@@ -92,7 +92,7 @@ def test_a_server_that_begins_ignores_signals_of_log_rotation(
 @pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
-def test_a_server_that_begins_ends_as_it_does_later(
+def test_starting_server_ends_at_a_signal_like_a_running_one(
     number: str, place: str, slow: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -105,9 +105,7 @@ def test_a_server_that_begins_ends_as_it_does_later(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_process_that_begins_leaves_signals_to_the_one_that_watches(
-    slow: Path, tmp_path: Path
-) -> None:
+def test_starting_process_leaves_signals_to_its_supervisor(slow: Path, tmp_path: Path) -> None:
     numbers = "SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2"
     environment = {**os.environ, "NUMBERS": numbers, "PLACE": "process"}
     settings = {"threads": 1, "workers": 2}
@@ -134,7 +132,7 @@ def test_signals_of_log_rotation_are_ignored_by_every_process(
         assert server.stop() == 0
 
 
-def test_nohup_keeps_a_server_that_loses_its_terminal(slow: Path, tmp_path: Path) -> None:
+def test_nohup_keeps_the_server_without_its_terminal(slow: Path, tmp_path: Path) -> None:
     program = ("nohup", sys.executable, "-m", "foretell")
     with Server(slow, tmp_path / "log", program=program, threads=1) as server:
         server.process.send_signal(signal.SIGHUP)

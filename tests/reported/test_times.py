@@ -125,9 +125,7 @@ def test_offsets_that_change_are_still_offsets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d-%H:%M", "%Y-%m-%d-%H%M"])
-def test_a_time_of_every_day_that_may_be_an_offset_is_asked_about(
-    tmp_path: Path, form: str
-) -> None:
+def test_ambiguous_time_or_offset_is_refused_with_both_formats(tmp_path: Path, form: str) -> None:
     days = pd.date_range("2024-03-01T05:00", periods=40)
     path = written(tmp_path, "date", [f"{day:{form}}" for day in days])
     with pytest.raises(ValueError, match="as %Y-%m-%d%z, an offset from UTC") as raised:
@@ -171,7 +169,7 @@ def test_intervals_over_a_change_of_the_clock(tmp_path: Path) -> None:
     assert (len(panel), str(panel.frequency)) == (80, "h")
 
 
-def test_days_and_months_of_intervals_are_asked_about(tmp_path: Path) -> None:
+def test_ambiguous_day_and_month_of_intervals_is_refused_with_both_formats(tmp_path: Path) -> None:
     hours = pd.date_range("2024-03-01", periods=72, freq="h")
     texts = [INTERVALS["slashes"].format(hour, hour + HOUR) for hour in hours]
     path = written(tmp_path, "date", texts)
@@ -184,14 +182,14 @@ def test_days_and_months_of_intervals_are_asked_about(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start", ["2024-03-01 00:00:04", "2027-05-13 00:00:04"])
 @pytest.mark.parametrize("unit", ["s", "ms"])
-def test_epochs_that_end_in_24_are_no_midnights(tmp_path: Path, start: str, unit: str) -> None:
+def test_epochs_that_end_in_24_are_not_midnights(tmp_path: Path, start: str, unit: str) -> None:
     times = pd.date_range(start, periods=2000, freq="10s")
     texts = [str(int(time.as_unit(unit).asm8.astype(int))) for time in times]
     (table,) = read(written(tmp_path, "timestamp", texts)).tables
     assert table.timestamps.tolist() == times.to_pydatetime().tolist()
 
 
-def test_what_is_later_than_24_is_no_time(tmp_path: Path) -> None:
+def test_time_after_24_00_is_refused(tmp_path: Path) -> None:
     texts = [f"{hour:%Y-%m-%d %H:%M}" for hour in HOURS]
     texts[5] = "2024-03-14 24:30"
     with pytest.raises(ValueError, match="line 7, column 'date': '2024-03-14 24:30'"):
@@ -271,7 +269,7 @@ STRAY = {
 
 
 @pytest.mark.parametrize("name", STRAY)
-def test_a_stray_row_is_named_and_no_reason_to_fill_all_others(tmp_path: Path, name: str) -> None:
+def test_stray_row_is_named_and_others_are_not_filled(tmp_path: Path, name: str) -> None:
     frequency, place, stray = STRAY[name]
     steps = pd.date_range("2024-01-01", periods=400, freq=frequency)
     path = written(tmp_path, "ds", steps.insert(place, pd.Timestamp(stray)))
@@ -283,7 +281,7 @@ def test_a_stray_row_is_named_and_no_reason_to_fill_all_others(tmp_path: Path, n
     assert len(read(path)) == 400
 
 
-def test_what_would_be_filled_is_told_and_holes_stay(tmp_path: Path) -> None:
+def test_message_counts_the_rows_to_fill_and_suggests_max_gap(tmp_path: Path) -> None:
     times = pd.DatetimeIndex([day + hour * HOUR for day in DAYS[:20] for hour in (6, 9, 16)])
     path = written(tmp_path, "ds", [*times, *(times + pd.Timedelta(days=4000))])
     with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as told:
@@ -293,7 +291,7 @@ def test_what_would_be_filled_is_told_and_holes_stay(tmp_path: Path) -> None:
     assert len(panel.tables) == 2
 
 
-def test_few_clocks_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_time_zones_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
 
     def noted(moments: Timestamps, zone: ZoneInfo) -> Offsets:
@@ -308,7 +306,7 @@ def test_few_clocks_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(looked) < 3
 
 
-def test_a_hole_that_is_not_filled_is_told(tmp_path: Path) -> None:
+def test_message_names_a_hole_that_is_not_filled(tmp_path: Path) -> None:
     days = pd.date_range("2024-01-01", periods=100)
     path = written(tmp_path, "ds", days.append(days + pd.Timedelta(days=900)))
     with pytest.raises(ValueError, match=r"more than 12 in a row .* split the series"):
@@ -319,7 +317,7 @@ def test_a_hole_that_is_not_filled_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("frequency", ["5s", "15min", "30min", "h", "D"])
 @pytest.mark.parametrize("given", [False, True])
-def test_times_seconds_off_are_moved_to_their_steps(
+def test_times_a_few_seconds_off_are_moved_to_their_steps(
     tmp_path: Path, frequency: str, given: bool
 ) -> None:
     steps = pd.date_range("2024-01-01T00:05:00", periods=60, freq=frequency)
@@ -339,7 +337,7 @@ def test_times_seconds_off_are_moved_to_their_steps(
         ("15min", "one row", 3),
     ],
 )
-def test_jitter_is_moved_to_the_frequency_that_is_told(
+def test_jitter_is_removed_with_the_suggested_frequency(
     tmp_path: Path, frequency: str, late: str, told: int
 ) -> None:
     """Ten seconds about whole minutes and hours, or three of one row."""
@@ -362,7 +360,7 @@ def test_two_rows_are_never_moved_to_one_step(tmp_path: Path) -> None:
         read(written(tmp_path, "ds", steps))
 
 
-def test_regular_times_of_an_unusual_spacing_stay(tmp_path: Path) -> None:
+def test_regular_times_of_an_unusual_spacing_are_unchanged(tmp_path: Path) -> None:
     steps = pd.date_range("2024-01-01", periods=30, freq="1010ms")
     panel = read(written(tmp_path, "ds", steps))
     assert (str(panel.frequency), panel.notes) == ("1010ms", ())
@@ -381,7 +379,7 @@ CALENDARS = {
 
 
 @pytest.mark.parametrize("name", CALENDARS)
-def test_the_remedy_has_steps_on_which_all_rows_lie(tmp_path: Path, name: str) -> None:
+def test_suggested_frequency_fits_all_rows(tmp_path: Path, name: str) -> None:
     times = pd.DatetimeIndex(CALENDARS[name])
     panel, _ = follow(written(tmp_path, "ds", times))
     (table,) = panel.tables
@@ -389,7 +387,7 @@ def test_the_remedy_has_steps_on_which_all_rows_lie(tmp_path: Path, name: str) -
     assert [values[time] for time in times.to_pydatetime()] == (np.arange(len(times)) / 4).tolist()
 
 
-def test_rows_at_any_time_are_to_be_made_regular(tmp_path: Path) -> None:
+def test_irregular_rows_are_refused(tmp_path: Path) -> None:
     apart = np.random.default_rng(0).integers(20, 9000, 80).cumsum()
     path = written(tmp_path, "ds", pd.Timestamp("2024-01-01") + pd.to_timedelta(apart, "s"))
     with pytest.raises(ValueError, match=r"frame\.resample\('h'\)\.mean\(\)"):

@@ -172,7 +172,7 @@ def honest(values: Floats, method: Method, origins: range) -> tuple[Floats, Floa
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_histories_are_those_of_requests(tmp_path: Path, method: Method) -> None:
+def test_training_histories_are_filled_as_in_requests(tmp_path: Path, method: Method) -> None:
     values = walk(rows=120)
     values[60:63, 1] = np.nan
     panel = read(write(tmp_path, values), reading(method))
@@ -192,7 +192,7 @@ def test_histories_are_those_of_requests(tmp_path: Path, method: Method) -> None
         torch.testing.assert_close(alone.known, batch.known[index], rtol=0, atol=0)
 
 
-def test_nothing_counts_where_a_request_is_refused(tmp_path: Path) -> None:
+def test_windows_that_a_request_would_refuse_do_not_count(tmp_path: Path) -> None:
     values = walk(channels=1, share=0, rows=60)
     values[20 : 20 + CONTEXT] = np.nan
     panel = read(write(tmp_path, values), reading("interpolate"))
@@ -210,7 +210,7 @@ def test_nothing_counts_where_a_request_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_test_error_is_the_honest_one(tmp_path: Path, method: Method) -> None:
+def test_test_errors_equal_those_of_requests(tmp_path: Path, method: Method) -> None:
     values = walk()
     path = write(tmp_path, values)
     panel = read(path, reading(method))
@@ -256,7 +256,7 @@ def test_every_test_error_is_the_honest_one(tmp_path: Path, method: Method) -> N
     assert [tested.held[0.8].overall([place]) for place in (0, 1)] == pytest.approx(held, abs=0.01)
 
 
-def test_quantiles_come_from_known_values_alone(tmp_path: Path) -> None:
+def test_quantiles_are_of_known_values_only(tmp_path: Path) -> None:
     panel = read(write(tmp_path, walk()), reading("interpolate"))
     train(settings(), panel, tmp_path / "model")
     bundle = export_checkpoint(tmp_path / "model", tmp_path / "repository", anyway=True)
@@ -281,9 +281,7 @@ def test_quantiles_come_from_known_values_alone(tmp_path: Path) -> None:
     assert report.windows[0] == (~np.isnan(found.scaled)).sum(axis=0).min() < len(found)
 
 
-def test_nothing_is_learnt_of_filled_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loss_leaves_filled_values_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = read(write(tmp_path, walk()), reading("ffill"))
     found = []
     cut = Windows.batch
@@ -309,7 +307,7 @@ def test_nothing_is_learnt_of_filled_values(
         assert torch.equal(weight, others[name])
 
 
-def test_errors_of_refits_know_what_is_missing(tmp_path: Path) -> None:
+def test_errors_of_refits_leave_filled_values_out(tmp_path: Path) -> None:
     panel = read(write(tmp_path, walk(rows=120)), reading("interpolate"))
     (table,) = panel.tables
     assert table.filled is not None

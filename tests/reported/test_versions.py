@@ -110,7 +110,7 @@ def reason(server: Client) -> str:
         ("replaced", layout.MANIFEST),
     ],
 )
-def test_what_was_tested_goes_on_answering(
+def test_tested_version_answers_after_its_files_change(
     server: Client, bundle: Path, tmp_path: Path, change: str, file: str
 ) -> None:
     before = tmp_path / "before"
@@ -131,7 +131,7 @@ def test_what_was_tested_goes_on_answering(
     assert answers(server) == expected
 
 
-def test_another_model_is_tested_before_it_answers(server: Client, bundle: Path) -> None:
+def test_replaced_files_are_tested_before_they_answer(server: Client, bundle: Path) -> None:
     """What is copied file by file is refused until the last of them is there."""
     expected = answers(server)
     other = write_bundle(bundle.parent.parent.parent / "other", SPEC)
@@ -153,7 +153,7 @@ def test_another_model_is_tested_before_it_answers(server: Client, bundle: Path)
 
 
 @pytest.mark.parametrize("way", ["rename", "symlink"])
-def test_a_folder_that_is_replaced_is_tested_before_it_answers(tmp_path: Path, way: str) -> None:
+def test_replaced_folder_is_tested_before_it_answers(tmp_path: Path, way: str) -> None:
     releases = [write_bundle(tmp_path / part, SPEC) for part in ("one", "two")]
     for folder, factor in zip(releases, (1, 2), strict=True):
         (folder / layout.WEIGHTS).write_bytes(np.float32([factor]).tobytes())
@@ -193,7 +193,7 @@ def test_a_folder_that_is_replaced_is_tested_before_it_answers(tmp_path: Path, w
         assert server.first(BODY)["mean_forecast"] == [7.0] * 4
 
 
-def test_files_that_are_only_touched_are_no_change(server: Client, bundle: Path) -> None:
+def test_touched_files_are_not_a_change(server: Client, bundle: Path) -> None:
     """Such as those that another version is linked to."""
     answers(server)
     (model,) = server.repository.models
@@ -206,7 +206,7 @@ def test_files_that_are_only_touched_are_no_change(server: Client, bundle: Path)
     assert reason(server) == ""
 
 
-def test_what_was_put_out_is_loaded_again_only_as_it_was(tmp_path: Path) -> None:
+def test_evicted_version_is_reloaded_only_unchanged(tmp_path: Path) -> None:
     folders = [write_bundle(tmp_path / "models", Spec(name=name)) for name in ("one", "two")]
     one, two = ({"model": name, "inputs": [{"series": [1.0] * 8}]} for name in ("one", "two"))
     with Client(tmp_path / "models", load="on-demand", max_loaded=1) as server:
@@ -229,7 +229,7 @@ def test_what_was_put_out_is_loaded_again_only_as_it_was(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("load", ["start", "on-demand"])
-def test_a_full_disk_refuses_until_it_has_room(
+def test_full_disk_refuses_loads_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, load: str
 ) -> None:
     full = tmp_path / "full"
@@ -295,7 +295,7 @@ def nightly(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_metrics_of_a_version_go_with_it(nightly: Path) -> None:
+def test_metrics_of_a_removed_version_are_removed(nightly: Path) -> None:
     with Client(nightly, timeout_seconds=0.5) as client:
         for version in ("1", "2"):
             body = {"model": f"nightly@{version}", "inputs": [{"series": [1.0] * 8}]}
@@ -313,7 +313,7 @@ def test_metrics_of_a_version_go_with_it(nightly: Path) -> None:
         assert [*client.metrics.last_run] == [("nightly", "2")]
 
 
-def test_what_ends_after_its_version_left_is_told_of_no_more(nightly: Path) -> None:
+def test_late_request_of_a_removed_version_adds_no_metrics(nightly: Path) -> None:
     """Such as an answer that its caller reads slowly, and what an HTTP worker counted of it."""
     with Client(nightly, timeout_seconds=0.1) as client:
         client.repository.unload("nightly", "1")
@@ -332,7 +332,7 @@ def test_what_ends_after_its_version_left_is_told_of_no_more(nightly: Path) -> N
 
 
 @pytest.mark.parametrize("load", ["start", "on-demand"])
-def test_a_version_that_was_refused_goes_with_its_folder(nightly: Path, load: str) -> None:
+def test_refused_version_disappears_with_its_folder(nightly: Path, load: str) -> None:
     broken = nightly / "nightly" / "3"
     write_bundle(nightly, Spec(name="nightly", version="3"))
     (broken / layout.WEIGHTS).write_bytes(b"other")
@@ -348,7 +348,7 @@ def test_a_version_that_was_refused_goes_with_its_folder(nightly: Path, load: st
         assert not keys(client, "nightly", "3")
 
 
-def test_to_forget_one_of_many_versions_takes_no_more_than_of_a_few() -> None:
+def test_removing_one_of_many_versions_costs_as_much_as_of_a_few() -> None:
     def calls(count: int) -> int:
         metrics = Metrics()
         versions = {("m", str(version)) for version in range(count)}

@@ -31,12 +31,12 @@ def request_of(query: str = "", *, model: str = "", **headers: str) -> Request:
 
 
 def connect(app: ASGIApp) -> httpx.AsyncClient:
-    """What sends requests to an application from a test's own loop."""
+    """An HTTP client of an application for a test's own event loop."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")
 
 
 class Client:
-    """Sends requests; whatever a forecast route answers must parse with KServe's own classes."""
+    """Sends requests; answers of forecast routes must parse with KServe's own classes."""
 
     def __init__(self, models: Path, tracer: Tracer | None = None, **settings: Any) -> None:
         self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})
@@ -87,7 +87,7 @@ class Client:
         return error
 
     def windows(self, model: str) -> float:
-        """How many windows of version 1 of a model were run."""
+        """Number of windows that version 1 of a model has run."""
         known = dict(self.metrics.counts.histograms())
         return known.get((BATCH_WINDOWS, model, "1"), [0.0])[0]
 

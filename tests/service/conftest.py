@@ -34,7 +34,7 @@ CALIBRATED = Spec(
 
 
 class Quiet:
-    """A batch observer that wants to know nothing."""
+    """A batch observer that ignores all calls."""
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
         pass

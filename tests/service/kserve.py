@@ -1,4 +1,4 @@
-"""KServe's own wire types, from its wheel's one module: the package itself is never imported."""
+"""KServe's own wire types, from one module of its wheel: the package itself is never imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODULE = "kserve/protocol/rest/timeseries/types.py"
 
 @cache
 def kserve_types() -> ModuleType | None:
-    """The module, or None where kserve is not installed (`pip install --no-deps kserve`)."""
+    """The module, or None if kserve is not installed (`pip install --no-deps kserve`)."""
     try:
         distribution = metadata.distribution("kserve")
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Tests that are coroutines."""
+"""A decorator for tests that are coroutines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import uvloop
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the loop that the server has."""
+    """Run a test on the server's event loop."""
 
     @functools.wraps(test)
     def run(*args: Any, **fixtures: Any) -> None:

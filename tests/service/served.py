@@ -1,4 +1,4 @@
-"""Bundles that are a manifest of one word, and the models they open as."""
+"""Bundles with a manifest of one word, and their models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell.service.settings import VersionChoice
 
 
 def place(repository: Path, name: str, version: str, content: str = "good") -> Path:
-    """Write a bundle, or change it; one whose content is `bad …` is refused."""
+    """Write a bundle, or change it; content `bad …` makes it refused."""
     folder = repository / name / version
     folder.mkdir(parents=True, exist_ok=True)
     (folder / layout.MANIFEST).write_text(content)
@@ -24,22 +24,22 @@ def place(repository: Path, name: str, version: str, content: str = "good") -> P
 
 
 def remove(repository: Path, name: str, version: str) -> None:
-    """Take a bundle away."""
+    """Remove a bundle."""
     (repository / name / version / layout.MANIFEST).unlink()
     (repository / name / version).rmdir()
 
 
 class Served:
-    """A model that only knows what it was opened from.
+    """A model that only has its bundle's content.
 
     Args:
-        folder: Of the bundle.
+        folder: Folder of the bundle.
 
     Attributes:
-        content: Of the bundle.
-        on_demand: Whether it says that it comes on demand.
-        failure: To be set by the test.
-        closed: Set once it is closed.
+        content: Content of the bundle.
+        on_demand: Whether the model is on demand.
+        failure: Set by the test.
+        closed: Set once the model is closed.
     """
 
     resident = True
@@ -67,7 +67,7 @@ class Opener:
 
     Attributes:
         opened: `name@version` of every attempt.
-        gate: Openings wait for it.
+        gate: Opening waits for it.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Opener:
 
 
 class Recorder:
-    """An observer that keeps what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -103,15 +103,15 @@ class Recorder:
         self.changes += 1
 
     def keep(self, versions: Set[tuple[str, str]]) -> None:
-        """What goes is told by nothing else."""
+        """Ignore it: other calls report what is removed."""
 
 
 class Scene:
-    """A repository of such bundles, and what it does.
+    """A repository of such bundles, and records of its actions.
 
     Attributes:
-        open: What opens them.
-        told: What it tells.
+        open: The function that opens bundles.
+        observer: The observer of its changes.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class Scene:
     ) -> None:
         self.folder = folder
         self.open = Opener()
-        self.told = Recorder()
+        self.observer = Recorder()
         self.repository = Repository(
             folder,
             self.open,
-            self.told,
+            self.observer,
             mirror=mirror,
             policy=Policy(versions, pins),
             watch_seconds=watch_seconds,
@@ -141,7 +141,7 @@ class Scene:
 
     @classmethod
     def started(cls, folder: Path, *references: str, request_seconds: float = 0.0) -> Scene:
-        """One that serves what it was given first."""
+        """A started repository with these bundles."""
         scene = cls(folder, request_seconds=request_seconds)
         for reference in references:
             scene.place(reference)
@@ -162,6 +162,6 @@ class Scene:
 
     @property
     def states(self) -> dict[str, str]:
-        """State of every version that is known of, by `name@version`."""
+        """State of every known version, by `name@version`."""
         entries = self.repository.registry.entries()
         return {f"{entry.name}@{entry.version}": entry.state for entry in entries}

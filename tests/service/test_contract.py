@@ -189,7 +189,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("codec", "ask", "status", "param", "message"), list(cases()))
-def test_mistakes_at_every_codec(
+def test_every_codec_refuses_mistakes(
     client: Client, codec: Codec, ask: Ask, status: int, param: str, message: str
 ) -> None:
     path, body, media = codec.write(codec.path, ask)
@@ -208,7 +208,7 @@ def test_mistakes_at_every_codec(
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_right_request_at_every_codec(client: Client, codec: Codec) -> None:
+def test_every_codec_accepts_a_valid_request(client: Client, codec: Codec) -> None:
     path, body, media = codec.write(codec.path, Ask())
     answer = client.request("POST", path, content=body, headers={"Content-Type": media})
     assert answer.status_code == 200, answer.text
@@ -246,7 +246,7 @@ BODIES: list[tuple[bytes, int, str | None]] = [
 
 
 @pytest.mark.parametrize(("content", "status", "param"), BODIES)
-def test_bodies_that_are_no_request(
+def test_bodies_other_than_requests_are_refused(
     client: Client, content: bytes, status: int, param: str | None
 ) -> None:
     answer = client.send(content)
@@ -296,7 +296,9 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "param"), MISFITS)
-def test_fields_that_do_not_fit(client: Client, changes: dict[str, Any], param: str) -> None:
+def test_fields_of_wrong_types_are_refused(
+    client: Client, changes: dict[str, Any], param: str
+) -> None:
     body = {"model": "repeat", "inputs": [{"series": EIGHT}]} | changes
     answer = client.send(json.dumps(body).encode())
     assert answer.status_code == 422, answer.text
@@ -383,7 +385,7 @@ def test_limits_of_the_settings_are_named(
 
 
 @pytest.mark.parametrize("path", ["/forecast", "/v2/models/repeat/infer", "/v2/repository/index"])
-def test_of_several_headers_the_first_counts(client: Client, path: str) -> None:
+def test_first_of_several_headers_counts(client: Client, path: str) -> None:
     named = [("Content-Encoding", "identity"), ("Content-Encoding", "br")]
     answers = [
         client.request("POST", path, content=b"{}", headers=headers).text

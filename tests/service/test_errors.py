@@ -84,7 +84,7 @@ def test_unknown_model_names_what_is_served(known: set[str], name: str, told: st
     assert errors.UnknownModelError.among(name, Index(known), "served").message == told
 
 
-def test_object_of_an_error_and_the_text_of_the_inference_protocol() -> None:
+def test_error_object_and_text_of_the_inference_protocol() -> None:
     error = error_object(errors.InvalidInputError("expected this, got that", param="inputs[0]"))
     assert error == {
         "code": "422",
@@ -127,7 +127,7 @@ def raised() -> tuple[ServiceError, list[weakref.ref[Body]]]:
     raise AssertionError
 
 
-def test_let_go_frees_the_frames_and_keeps_the_traceback() -> None:
+def test_let_go_frees_frames_and_keeps_the_traceback() -> None:
     error, held = raised()
     assert all(each() is not None for each in held)
     let_go(error)
@@ -156,7 +156,7 @@ def test_errors_that_cause_each_other_are_freed_once() -> None:
     assert (first.__cause__, second.__cause__) == (second, first)
 
 
-def test_coroutine_that_caught_an_error_continues() -> None:
+def test_coroutine_that_caught_an_error_still_works() -> None:
     caught: list[ValueError] = []
 
     async def fail() -> None:
@@ -185,7 +185,7 @@ def test_coroutine_that_caught_an_error_continues() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 @on_loop
-async def test_coroutines_that_an_error_ended_hold_nothing(is_cancelled: bool) -> None:
+async def test_failed_coroutines_keep_no_references(is_cancelled: bool) -> None:
     held: list[weakref.ref[Body]] = []
 
     async def work() -> None:

@@ -58,7 +58,7 @@ def by_channel() -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def test_maps_are_told_by_their_forms(server: Client) -> None:
+def test_maps_have_their_forms(server: Client) -> None:
     mixing, routing, lags = attention(server)
     assert (mixing["kind"], mixing["form"]) == ("causal-mean", "dense")
     assert (mixing["axes"], mixing["shape"]) == (["head", "query", "key"], [2, 3, 3])
@@ -76,7 +76,7 @@ def test_maps_are_told_by_their_forms(server: Client) -> None:
     assert (lags["kind"], lags["form"], lags["shape"]) == ("autocorrelation", "circulant", [8, 8])
 
 
-def test_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> None:
+def test_stage_without_a_map_is_answered_if_requested(server: Client) -> None:
     (state,) = attention(server, stages=["state.2"])
     assert state == {"name": "state.2", "kind": "selective-scan", "form": "none"}
     named = attention(server, stages=["mixing.0", "state.2"], layers=[0, 2])
@@ -89,7 +89,7 @@ def test_stage_without_a_map_is_answered_where_it_is_named(server: Client) -> No
     assert state["form"] == "none"
 
 
-def test_card_metadata_and_document_name_the_maps(server: Client) -> None:
+def test_card_metadata_and_document_list_the_maps(server: Client) -> None:
     card = next(each for each in server.get("/models").json() if each["name"] == "tomorrow")
     assert card["architecture"] == "timemixer"
     assert card["attention"] == [stage.name for stage in STAGES]

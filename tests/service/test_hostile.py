@@ -194,12 +194,14 @@ def check(client: Client, path: str, body: bytes, headers: dict[str, str]) -> in
 
 
 @pytest.mark.parametrize("valid", VALID)
-def test_requests_here_are_valid(client: Client, valid: Valid) -> None:
+def test_base_requests_are_valid(client: Client, valid: Valid) -> None:
     assert check(client, valid.path, *valid.written()) == 200
 
 
 @given(st.sampled_from(VALID), st.data())
-def test_any_value_anywhere(client: Client, valid: Valid, data: st.DataObject) -> None:
+def test_any_value_gets_an_answer_or_a_clear_error(
+    client: Client, valid: Valid, data: st.DataObject
+) -> None:
     check(client, valid.path, *valid.written(changed(valid.head, data)))
 
 
@@ -211,7 +213,7 @@ def test_any_value_anywhere(client: Client, valid: Valid, data: st.DataObject) -
     st.integers(-3, 3),
     st.booleans(),
 )
-def test_any_damage_to_the_bytes(
+def test_damaged_bytes_get_a_clear_error(
     client: Client, valid: Valid, at: int, put: bytes, cut: int, shift: int, compressed: bool
 ) -> None:
     whole, headers = valid.written()
@@ -231,7 +233,7 @@ def test_any_damage_to_the_bytes(
     st.binary(max_size=300),
     st.sampled_from(["0", "", "1", "64", "300", "-1", "x", "1e1"]),
 )
-def test_any_bytes(client: Client, path: str, body: bytes, length: str) -> None:
+def test_any_bytes_get_a_clear_error(client: Client, path: str, body: bytes, length: str) -> None:
     check(client, path, body, {HEADER: length})
 
 
@@ -267,7 +269,7 @@ def test_any_text_is_echoed(client: Client, text: str) -> None:
 @example("repeat\\1")
 @example("repeat%2f1")
 @example("a\x00b")
-def test_any_model_name_is_only_a_name(client: Client, name: str) -> None:
+def test_any_other_model_name_is_not_found(client: Client, name: str) -> None:
     served = {*client.repository.registry.defaults, "1", "10", "latest"}
     if name in served or "@" in name:
         return
@@ -279,7 +281,9 @@ def test_any_model_name_is_only_a_name(client: Client, name: str) -> None:
 @pytest.mark.parametrize("model", ["calendar", "multi"])
 @pytest.mark.parametrize("zone", [None, "Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize("start", ["0001-01-01", "9999-12-31T16:00", "9999-12-31T12:00"])
-def test_the_ends_of_time(client: Client, model: str, zone: str | None, start: str) -> None:
+def test_times_at_the_ends_of_the_calendar_get_a_clear_error(
+    client: Client, model: str, zone: str | None, start: str
+) -> None:
     """An answer or an error with its place, whatever times its attention and labels reach to."""
     series = EIGHT if model == "calendar" else [[value, 2.0 - value] for value in EIGHT]
     for moment in (start, f"{start}Z"):

@@ -68,7 +68,7 @@ def test_request_id_and_exception_are_members() -> None:
 
 
 @pytest.mark.parametrize("extra", [{"level": 5}, {"logger": "x"}, {"color_message": "\x1b[1m"}])
-def test_additions_of_libraries_are_not_written(extra: dict[str, object]) -> None:
+def test_extras_of_libraries_are_not_written(extra: dict[str, object]) -> None:
     made = record(status=200)
     expected = json.loads(logs.JsonFormatter().format(made))
     vars(made).update(extra)
@@ -165,7 +165,7 @@ def test_error_does_not_wait_for_others(pipe: Pipe, monkeypatch: pytest.MonkeyPa
         until(lambda: str(number) in pipe.lines)  # noqa: B023 - called at once
 
 
-def test_many_errors_leave_nothing_behind(pipe: Pipe) -> None:
+def test_many_errors_leave_no_queue_behind(pipe: Pipe) -> None:
     handler = logs.BackgroundHandler(pipe.file)
     for _ in range(1000):
         handler.handle(logging.makeLogRecord({"levelno": logging.ERROR}))
@@ -174,7 +174,9 @@ def test_many_errors_leave_nothing_behind(pipe: Pipe) -> None:
     assert handler._urgent.qsize() <= 1
 
 
-def test_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_is_written_whole_by_partial_writes(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logger, handler = writer(pipe)
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
@@ -183,7 +185,7 @@ def test_reader_may_take_a_line_in_parts(pipe: Pipe, monkeypatch: pytest.MonkeyP
     assert pipe.lines == ["a line of some length", ""]
 
 
-def test_close_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_writes_all_lines(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_GATHER_SECONDS", 3600.0)
     monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
     logger, handler = writer(pipe)
@@ -197,7 +199,7 @@ def test_close_loses_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
-def test_signal_may_come_at_any_line(
+def test_signal_handler_may_log_at_any_line(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
     monkeypatch.setattr(logs, "_GATHER_SECONDS", 0.0)
@@ -234,7 +236,7 @@ class Unprintable:
         raise ValueError
 
 
-def test_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
+def test_unwritable_record_does_not_lose_others(pipe: Pipe) -> None:
     logger, handler = writer(pipe)
     handler.setFormatter(logs.TextFormatter())
     logger.info("%d", "no number")
@@ -249,7 +251,7 @@ def test_record_that_cannot_be_written_sinks_no_other(pipe: Pipe) -> None:
     assert (reason, end) == (r"ValueError: no character: \udc80", "")
 
 
-def test_logging_goes_on_after_the_reader_has_left(
+def test_logging_continues_after_the_reader_disconnects(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_LAST_SECONDS", 60.0)
@@ -285,9 +287,7 @@ for number in range(100):
         ("logging.error('last'); sys.exit(3)", 3, True),
     ],
 )
-def test_process_ends_and_takes_no_line_with_it(
-    pipe: Pipe, end: str, status: int, is_full: bool
-) -> None:
+def test_ending_process_writes_all_lines(pipe: Pipe, end: str, status: int, is_full: bool) -> None:
     if is_full:
         pipe.fill()
     program = [sys.executable, "-c", PROGRAM + end]
@@ -319,7 +319,7 @@ def held(file: int) -> Iterator[None]:
         holder.kill()
 
 
-def test_lock_of_another_program_silences_nobody(
+def test_lock_of_another_program_does_not_stop_logging(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger, _ = writer(pipe)
@@ -337,9 +337,7 @@ def test_lock_of_another_program_silences_nobody(
     until(lambda: "third" in pipe.lines)
 
 
-def test_lines_are_written_in_what_a_pipe_keeps_whole(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_written_in_atomic_pieces(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     plain = os.write
 
@@ -357,7 +355,7 @@ def test_lines_are_written_in_what_a_pipe_keeps_whole(
     assert all(data.endswith(b"\n") and len(data) <= select.PIPE_BUF for data in written)
 
 
-def test_file_that_does_not_block_gets_all_lines(pipe: Pipe) -> None:
+def test_nonblocking_file_gets_all_lines(pipe: Pipe) -> None:
     logger, _ = writer(pipe)
     pipe.fill()
     os.set_blocking(pipe.file, False)

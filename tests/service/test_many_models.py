@@ -62,7 +62,7 @@ def metric(server: Client, line: str) -> float:
     raise AssertionError(line)
 
 
-def test_many_models_are_served_and_few_are_in_memory(server: Client) -> None:
+def test_many_models_are_served_with_few_in_memory(server: Client) -> None:
     assert resident(server) == {"m0"}
     for end in ("loaded", "expired", "refused"):
         assert metric(server, f'foretell_load_wait_seconds_count{{outcome="{end}"}}') == 0
@@ -115,7 +115,7 @@ def test_models_are_limited_by_bytes(many: Path, tmp_path: Path) -> None:
         assert said.startswith("huge/1: needs about 16384 MiB of memory; the process holds")
 
 
-def test_first_caller_is_told_how_long(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_caller_gets_retry_after(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
     was = Model.open
     monkeypatch.setattr(server.repository._cache, "_wait_seconds", 0.05)
@@ -155,7 +155,7 @@ async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Pat
         await asyncio.sleep(0)
 
 
-def test_http_workers_are_told_of_what_differs_alone(many: Path, tmp_path: Path) -> None:
+def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> None:
     """Which models are in memory is none of it."""
     shutil.copytree(many, tmp_path / "models")
     weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS

@@ -153,7 +153,7 @@ def test_metrics_of_a_server(client: Client) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_promtool_finds_no_fault(client: Client) -> None:
+def test_promtool_accepts_the_metrics(client: Client) -> None:
     client.forecast({"model": "repeat", "inputs": [{"series": [1.0] * 8}]})
     text = client.get("/metrics").content
     checked = subprocess.run(
@@ -173,7 +173,7 @@ def lines(counts: Counts) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_prometheus_reads_what_was_counted() -> None:
+def test_prometheus_parser_reads_the_counts() -> None:
     counts = Counts(FAMILIES)
     counts.add("calls_total", "good")
     counts.add("calls_total", "good", amount=2)
@@ -206,7 +206,7 @@ def test_labels_are_quoted() -> None:
     assert (found["calls"].documentation, found["seconds"].documentation) == ("Calls.", "How long.")
 
 
-def test_thousands_are_written_in_small_pieces() -> None:
+def test_thousands_of_samples_are_written_in_small_pieces() -> None:
     """Nobody counts, and no request is answered, while one of them is written."""
     counts = Counts(FAMILIES)
     for kind in range(2000):
@@ -216,7 +216,7 @@ def test_thousands_are_written_in_small_pieces() -> None:
     assert max(map(len, pieces)) < 1000
 
 
-def test_only_versions_that_are_there_are_kept() -> None:
+def test_counts_of_removed_versions_are_dropped() -> None:
     families = {"runs_total": Family("Runs.", ("model", "version")), **FAMILIES}
     counts = Counts(families)
     for name, version in (("m", "1"), ("m", "11"), ("n", "1"), ("", "")):
@@ -230,7 +230,7 @@ def test_only_versions_that_are_there_are_kept() -> None:
     }
 
 
-def test_counting_goes_on_while_histograms_are_read() -> None:
+def test_counting_continues_while_histograms_are_read() -> None:
     counts = Counts(FAMILIES)
     kinds = [str(number) for number in range(1000)]
     for kind in kinds:
@@ -246,7 +246,7 @@ def test_counting_goes_on_while_histograms_are_read() -> None:
     assert dict([first, *reading]) == whole
 
 
-def test_counts_of_http_workers_add_up() -> None:
+def test_counts_of_http_workers_are_summed() -> None:
     engine, one, two = (Counts(FAMILIES) for _ in range(3))
     for worker, times in ((one, 1), (two, 2)):
         for _ in range(times):
@@ -264,7 +264,7 @@ def test_counts_of_http_workers_add_up() -> None:
     assert not any(one.take())
 
 
-def test_threads_share_counts() -> None:
+def test_counts_are_thread_safe() -> None:
     counts = Counts(FAMILIES)
 
     def count() -> None:

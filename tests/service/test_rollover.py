@@ -75,7 +75,7 @@ def report(server: Server) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_versions_and_models_come_and_go_under_load(models: Path, tmp_path: Path) -> None:
+def test_versions_and_models_change_under_load(models: Path, tmp_path: Path) -> None:
     settings = {"versions": "latest", "watch_seconds": 0.05, "threads": 1}
     with (
         # What is replaced is closed so much later.
@@ -122,7 +122,7 @@ def test_versions_and_models_come_and_go_under_load(models: Path, tmp_path: Path
     assert load.versions() == {"1", "2", "3"}
 
 
-def test_request_that_found_a_model_is_answered_by_it(
+def test_request_is_answered_by_the_model_it_found(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(models, Spec(version="2"))

@@ -70,7 +70,7 @@ def test_forecasts_and_logs_json_lines(server: Server) -> None:
     assert any("slow/1/forecast.onnx on CPUExecutionProvider" in line["message"] for line in lines)
 
 
-def test_full_queue_deadline_and_hang_up(server: Server) -> None:
+def test_full_queue_deadline_and_disconnect(server: Server) -> None:
     large = {"inputs": BODY["inputs"] * 16}
 
     def post(body: object, timeout_ms: int = 60_000) -> httpx.Response:
@@ -92,7 +92,7 @@ def test_full_queue_deadline_and_hang_up(server: Server) -> None:
     until(lambda: server.metric(DEPTH) == 0)
 
 
-def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
+def test_sigterm_finishes_accepted_requests(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log", threads=1, max_batch=1) as server, ExitStack() as stack:
         callers = [stack.enter_context(ask(server)) for _ in range(32)]
         # Some have run, one runs, the others wait.
@@ -106,9 +106,7 @@ def test_sigterm_finishes_what_was_accepted(slow: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_of_the_grace_period_is_told_to_clients_that_still_send(
-    slow: Path, tmp_path: Path
-) -> None:
+def test_grace_period_ends_with_an_answer_to_sending_clients(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log", grace_seconds=1) as server:
         url = httpx.URL(server.url)
         with socket.create_connection((url.host, url.port), timeout=60) as connection:
@@ -147,7 +145,7 @@ def test_signal_makes_the_server_unready_at_once(slow: Path) -> None:
         assert server.force_exit
 
 
-def test_server_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path) -> None:
+def test_server_stays_unready_for_the_drain_delay(slow: Path) -> None:
     with Client(slow) as client:
         for seconds, is_over in ((3600, False), (0.01, True)):
             server = process(client, drain_delay_seconds=seconds)
@@ -159,7 +157,7 @@ def test_server_goes_on_unready_for_as_long_as_load_balancers_need(slow: Path) -
             assert (server.should_exit, server.force_exit) == (is_over, False)
 
 
-def test_of_several_processes_each_is_told_to_hurry_by_another_signal(slow: Path) -> None:
+def test_second_signal_hurries_each_of_several_processes(slow: Path) -> None:
     """A process group, or a container, may be told as a whole, and then they tell each other."""
     with Client(slow) as client:
         given = client.settings.model_copy(update={"drain_delay_seconds": 3600})
@@ -200,7 +198,7 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_server_stops_while_it_loads(tmp_path: Path, number: signal.Signals) -> None:
+def test_server_stops_during_a_load(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", LOADING, "serve", "--models", tmp_path, "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as started:
         try:
@@ -214,7 +212,7 @@ def test_server_stops_while_it_loads(tmp_path: Path, number: signal.Signals) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_load_that_never_ends_holds_up_no_end(processes: int, slow: Path, tmp_path: Path) -> None:
+def test_endless_load_does_not_delay_the_end(processes: int, slow: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     shutil.copytree(slow, folder)
     settings = {"workers": processes, "admin_keys": "secret", "grace_seconds": 600}
@@ -262,7 +260,7 @@ def test_port_for_operators_and_drain_delay(slow: Path, tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_idle_connection_is_answered_once_more(slow: Path, tmp_path: Path) -> None:
+def test_idle_connection_gets_one_more_answer(slow: Path, tmp_path: Path) -> None:
     with Server(slow, tmp_path / "log") as server, httpx.Client() as http:
         url = f"{server.url}/forecast"
         assert http.post(url, json=BODY).headers.get("connection") is None
@@ -312,7 +310,7 @@ def test_lost_gpu_ends_the_process(slow: Path) -> None:
         (resource.RLIM_INFINITY, 2000),
     ],
 )
-def test_no_more_connections_than_files(
+def test_connections_are_limited_by_files(
     limit: int, allowed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Path, "iterdir", lambda _: iter(range(10)))
@@ -332,7 +330,7 @@ main()
 
 
 @pytest.mark.slow
-def test_memory_of_large_requests_is_given_back(tmp_path: Path) -> None:
+def test_memory_of_large_requests_is_freed(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", Spec())
     with Server(tmp_path / "models", tmp_path / "log", code=IMPATIENT) as server:
         process = psutil.Process(server.process.pid)

@@ -8,7 +8,7 @@ from foretell.service.errors import StartError
 from foretell.service.settings import Settings
 
 
-def test_reads_the_environment_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_MODELS", "somewhere")
     monkeypatch.setenv("FORETELL_PORT", "9000")
     monkeypatch.setenv("FORETELL_MAX_BATCH", "7")
@@ -16,7 +16,7 @@ def test_reads_the_environment_and_flags_win(monkeypatch: pytest.MonkeyPatch) ->
     assert (settings.models, settings.port, settings.max_batch) == (Path("somewhere"), 9001, 7)
 
 
-def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variables_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {"FORETELL_MAXBATCH": "1", "foretell_port": "1", "HOME": "/"})
     assert Settings.unknown() == ["FORETELL_MAXBATCH"]
 
@@ -55,7 +55,7 @@ def test_names_variables_that_are_no_setting(monkeypatch: pytest.MonkeyPatch) ->
         ),
     ],
 )
-def test_names_the_variable_that_is_wrong(
+def test_error_names_the_wrong_variable(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"FORETELL_{name}", value)
@@ -93,7 +93,7 @@ def test_names_the_variable_that_is_wrong(
         ("models", "s3://bucket//models", "s3://bucket//models"),
     ],
 )
-def test_values_as_people_write_them(
+def test_human_readable_values_are_parsed(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
 ) -> None:
     monkeypatch.setenv("FORETELL_MODELS", "m")
@@ -119,7 +119,7 @@ def test_values_as_people_write_them(
         ("TRACES", "maybe", "true or false"),
     ],
 )
-def test_says_what_was_expected(
+def test_error_names_the_expected_value(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     monkeypatch.setenv(f"FORETELL_{name}", value)
@@ -128,13 +128,13 @@ def test_says_what_was_expected(
     assert str(caught.value) == f"FORETELL_{name}: expected {expected}, got {value!r}"
 
 
-def test_names_the_flag_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_wrong_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_OPERATIONS_PORT", "1")
     with pytest.raises(StartError, match=r"^--operations-port: expected at most 65535, got 70000$"):
         Settings.read(models="m", operations_port=70000)
 
 
-def test_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in Settings.model_fields.keys() - {"api_keys", "api_keys_file"}:
         monkeypatch.setenv(f"FORETELL_{name.upper()}", "")
     settings = Settings.read(models="m")

@@ -18,7 +18,7 @@ from foretell.service.errors import StartError
 from foretell.service.metrics import Processes
 from foretell.service.workers import Child, Heartbeat, Supervisor, shared_processes
 from tests.service import workers
-from tests.service.workers import told
+from tests.service.workers import recorded
 from tests.support.process import ROOT
 from tests.support.waiting import until
 
@@ -95,11 +95,11 @@ class Scene:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_all_are_stopped_in_the_order_of_their_groups() -> None:
+def test_processes_stop_in_the_order_of_their_groups() -> None:
     handler = signal.getsignal(signal.SIGTERM)
-    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    scene = Scene(lambda: until(lambda: len(recorded("serving")) == 2))
     assert scene.run(workers.until_told_to_stop, together=False)
-    assert told("stopped") == told("serving")
+    assert recorded("stopped") == recorded("serving")
     assert signal.getsignal(signal.SIGTERM) is handler
     first, second = (
         next(file.stat().st_mtime_ns for file in workers.folder().glob(f"{slot}-stopped-*"))
@@ -113,20 +113,18 @@ def test_all_are_stopped_in_the_order_of_their_groups() -> None:
     # Of a real-time signal Python knows no name.
     [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")],
 )
-def test_another_takes_the_place_of_one_that_died(
-    number: int, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dead_process_is_replaced(number: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
     def kill_one() -> None:
-        until(lambda: len(told("serving")) == 2)
-        os.kill(told("serving")[0], number)
-        until(lambda: len(told("serving")) == 3)
+        until(lambda: len(recorded("serving")) == 2)
+        os.kill(recorded("serving")[0], number)
+        until(lambda: len(recorded("serving")) == 3)
 
     assert Scene(kill_one).run(workers.until_told_to_stop)
-    assert len(told("stopped")) == 2
+    assert len(recorded("stopped")) == 2
     assert re.search(rf"\(role-.\) ended with {said}; another one takes its place", caplog.text)
 
 
-def test_serving_processes_and_restarts_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serving_processes_and_restarts_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     # Who was killed twice is waited for, long enough to be seen.
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 3600)
     found: list[list[int]] = []
@@ -135,7 +133,7 @@ def test_serving_processes_and_restarts_are_written_down(monkeypatch: pytest.Mon
         processes = scene.processes
         for count in (2, 3):
             until(lambda: processes.running == 2)
-            until(lambda count=count: len(told("serving")) == count)
+            until(lambda count=count: len(recorded("serving")) == count)
             found.append(list(processes.numbers))
             os.kill(processes.numbers[0], signal.SIGKILL)
             until(lambda count=count: processes.numbers[3] == count - 1)
@@ -144,25 +142,25 @@ def test_serving_processes_and_restarts_are_written_down(monkeypatch: pytest.Mon
     scene = Scene(kill_two)
     assert scene.run(workers.until_told_to_stop)
     (first, other, own, *restarts), (second, *rest) = found
-    assert sorted((first, second, other)) == told("serving")
+    assert sorted((first, second, other)) == recorded("serving")
     assert (own, restarts, rest) == (os.getpid(), [0, 0, 0], [other, own, 1, 0, 0])
     assert [*scene.processes.numbers] == [0, 0, own, 2, 0, 0]
 
 
 @pytest.mark.slow
-def test_pause_before_a_process_that_dies_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_pause_before_restarts_of_a_failing_process(caplog: pytest.LogCaptureFixture) -> None:
     def kill_three() -> None:
         for count in range(2, 5):
-            until(lambda count=count: len(told("serving")) == count)
-            os.kill(told("serving")[-1], signal.SIGKILL)
-        until(lambda: len(told("serving")) == 5)
+            until(lambda count=count: len(recorded("serving")) == count)
+            os.kill(recorded("serving")[-1], signal.SIGKILL)
+        until(lambda: len(recorded("serving")) == 5)
 
     assert Scene(kill_three).run(workers.until_told_to_stop)
     pauses = [line.split()[-2] for line in caplog.messages if "takes its place" in line]
     assert sorted(pauses) in (["0", "0", "0.05"], ["0", "0.05", "0.1"])
 
 
-def test_supervisor_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supervisor_does_not_spin_during_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = 0
     wait = supervisor.connection.wait
 
@@ -172,7 +170,7 @@ def test_supervisor_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch
         return wait(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(supervisor.connection, "wait", counting)
-    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    scene = Scene(lambda: until(lambda: len(recorded("serving")) == 2))
     assert scene.run(workers.slow_to_stop)
     # Each says fifty times that it lives; who spins asks a hundred thousand times.
     assert waits < 10_000
@@ -186,40 +184,40 @@ def test_supervisor_does_not_spin_while_it_stops(monkeypatch: pytest.MonkeyPatch
         (workers.fails_with_last_words, "ended with status 1 before it could serve", "last words"),
     ],
 )
-def test_process_that_cannot_begin_ends_all(
+def test_process_that_cannot_start_ends_all(
     act: Act, message: str, last_words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(StartError, match=message):
         Supervisor(two(act, of_two()), stop_seconds=30).run()
-    assert not any(map(is_alive, told("serving")))
+    assert not any(map(is_alive, recorded("serving")))
     assert last_words in capfd.readouterr().err
 
 
-def test_process_that_cannot_return_leaves_the_others_alone(
+def test_process_that_cannot_restart_does_not_stop_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def kill_one() -> None:
-        until(lambda: len(told("serving")) == 2)
-        os.kill(told("serving")[0], signal.SIGKILL)
-        until(lambda: len(told("refused")) >= 2)
+        until(lambda: len(recorded("serving")) == 2)
+        os.kill(recorded("serving")[0], signal.SIGKILL)
+        until(lambda: len(recorded("refused")) >= 2)
 
     assert Scene(kill_one).run(workers.cannot_return)
-    assert len(told("stopped")) == 1
+    assert len(recorded("stopped")) == 1
     assert "no longer; another one takes its place" in caplog.text
 
 
 @pytest.mark.slow
 def test_process_that_does_not_stop_is_killed(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(lambda: until(lambda: len(told("serving")) == 2))
+    scene = Scene(lambda: until(lambda: len(recorded("serving")) == 2))
     assert not scene.run(workers.for_ever, stop_seconds=0.2)
     assert "does not end by itself" in caplog.text
-    assert not any(map(is_alive, told("serving")))
+    assert not any(map(is_alive, recorded("serving")))
 
 
 @pytest.mark.slow
 def test_stuck_process_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """These processes give one sign of life, and then none."""
-    scene = Scene(lambda: until(lambda: len(told("serving")) >= 4))
+    scene = Scene(lambda: until(lambda: len(recorded("serving")) >= 4))
     scene.run(workers.for_ever, stop_seconds=0.2, stuck_seconds=10)
     assert "is stuck" in caplog.text
 
@@ -231,27 +229,27 @@ def program(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, start_new_session=True
     ) as started:
-        until(lambda: len(told("serving")) == 2)
+        until(lambda: len(recorded("serving")) == 2)
         yield started
         if started.poll() is None:
             started.kill()
 
 
-def test_killed_supervisor_leaves_nobody_behind(program: subprocess.Popen[bytes]) -> None:
+def test_killed_supervisor_leaves_no_process(program: subprocess.Popen[bytes]) -> None:
     program.kill()
-    until(lambda: len(told("stopped")) == 2)
-    until(lambda: not any(map(is_alive, told("serving"))))
+    until(lambda: len(recorded("stopped")) == 2)
+    until(lambda: not any(map(is_alive, recorded("serving"))))
 
 
-def test_terminal_interrupts_all_once(program: subprocess.Popen[bytes]) -> None:
+def test_terminal_interrupt_reaches_each_process_once(program: subprocess.Popen[bytes]) -> None:
     os.killpg(program.pid, signal.SIGINT)
     assert program.wait(60) == 0
-    assert told("stopped") == told("serving")
+    assert recorded("stopped") == recorded("serving")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["counting"], indirect=True)
-def test_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> None:
+def test_signal_to_the_group_is_forwarded_once(program: subprocess.Popen[bytes]) -> None:
     def times() -> int:
         return len([*workers.folder().glob("*-terminate*")])
 
@@ -260,9 +258,9 @@ def test_signal_to_all_is_passed_on_once(program: subprocess.Popen[bytes]) -> No
     # As `timeout` does, which signals the process and then its group.
     os.killpg(program.pid, signal.SIGTERM)
     time.sleep(1)
-    assert not told("hurried")
+    assert not recorded("hurried")
     os.killpg(program.pid, signal.SIGTERM)
     assert program.wait(60) == 0
-    # The second time they are told to hurry.
+    # The second signal hurries them.
     assert times() == 2
-    assert told("hurried") == told("serving")
+    assert recorded("hurried") == recorded("serving")

@@ -96,7 +96,7 @@ def test_failures_are_marked(
     }
 
 
-def test_sdk_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sdk_reads_the_otel_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
@@ -107,7 +107,7 @@ def test_sdk_reads_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     tracer.close()
 
 
-def test_missing_collector_does_not_hold_up_the_end(
+def test_missing_collector_does_not_delay_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tracing, "_LAST_SECONDS", 0.01)
@@ -124,7 +124,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_tracer()
 
 
-def test_nothing_of_it_is_imported_unless_it_is_on() -> None:
+def test_sdk_is_imported_only_if_tracing_is_on() -> None:
     code = (
         "import sys, foretell.service.server; "
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"

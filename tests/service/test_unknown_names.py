@@ -215,7 +215,7 @@ def notes(answer: Any) -> list[AnswerWarning]:
     return warnings
 
 
-def test_name_that_is_far_from_all(client: Client) -> None:
+def test_distant_name_gets_no_suggestion(client: Client) -> None:
     inputs = [{"series": EIGHT, "colour": "red"}, {"series": EIGHT, "colour": "blue"}]
     body = asked(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
     found = warned(client, body)
@@ -223,7 +223,7 @@ def test_name_that_is_far_from_all(client: Client) -> None:
     assert [notice["param"] for notice in found] == ["user", "options.seed", "inputs[0].colour"]
 
 
-def test_parameters_that_are_known_elsewhere_and_not_read(client: Client) -> None:
+def test_known_parameters_that_are_not_read_here(client: Client) -> None:
     standard = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1}
     small = tensor(np.full((1, 8, 2), 0.5, np.float32))
     assert "parameters" not in infer(client, request(small, model_name="multi")).json()
@@ -326,7 +326,7 @@ def test_options_in_the_metadata_of_a_table(client: Client) -> None:
         ),
     ],
 )
-def test_hint_of_a_name_that_is_near_another(
+def test_hint_names_the_nearest_name(
     client: Client, path: str, change: Document, place: str, hint: str
 ) -> None:
     answer = ask(client, path, BASES[path.partition("?")[0]] | change)
@@ -336,7 +336,7 @@ def test_hint_of_a_name_that_is_near_another(
     assert told == f"{place}: unknown; {hint}"
 
 
-def test_unknown_name_costs_its_own_input_alone(client: Client) -> None:
+def test_unknown_name_fails_only_its_own_input(client: Client) -> None:
     answer = client.forecast(asked({"series": EIGHT, "name": "a"}, {"series": EIGHT, "freq": "D"}))
     assert answer.json()["status"] == "partial"
     assert answer.json()["outputs"][1]["error"]["param"] == "inputs[1].freq"

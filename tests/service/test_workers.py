@@ -83,7 +83,7 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_workers_are_one_server(
+def test_workers_share_models_keys_and_metrics(
     slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each connection goes to one of them, and all know what there is to know."""
@@ -231,7 +231,7 @@ def test_stuck_engine_is_replaced(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_without_an_engine_workers_answer_all_the_same(slow: Path, tmp_path: Path) -> None:
+def test_workers_answer_without_an_engine(slow: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     shutil.copytree(slow, models)
     settings = {"workers": 2, "threads": 1, "operations_port": 0}
@@ -266,7 +266,7 @@ def addresses(server: Server) -> list[str]:
 
 
 @pytest.mark.slow
-def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
+def test_no_request_is_lost_under_load(server: Server) -> None:
     statuses: list[int] = []
 
     def ask() -> None:
@@ -287,7 +287,7 @@ def test_under_load_nothing_that_was_sent_is_lost(server: Server) -> None:
     assert set(statuses) == {200}
 
 
-def test_bad_keys_are_told_before_anything_is_loaded(
+def test_bad_keys_are_an_error_before_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)

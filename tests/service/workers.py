@@ -1,4 +1,4 @@
-"""What processes do in tests; those of a supervisor find their folder in the environment."""
+"""Processes of tests; those of a supervisor read their folder from the environment."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def folder() -> Path:
     return Path(os.environ["FORETELL_TEST_FOLDER"])
 
 
-def tell(slot: int, word: str) -> None:
-    """Leave a file that says what the process of this slot does, and which one it is."""
+def record(slot: int, word: str) -> None:
+    """Write a file with an event and the id of this slot's process."""
     file = folder() / f"{slot}-{word}-{os.getpid()}"
     file.touch()
 
 
-def told(word: str) -> list[int]:
-    """The processes that said so."""
+def recorded(word: str) -> list[int]:
+    """Ids of the processes with an event."""
     return sorted(int(file.name.split("-")[-1]) for file in folder().glob(f"*-{word}-*"))
 
 
 def serve_until(ended: list[int], slot: int, heartbeat: Heartbeat) -> None:
-    """Serve until a signal's handler has put something into a list; events do not bear handlers."""
+    """Serve until a signal's handler fills a list; handlers must not set events."""
     heartbeat()
-    tell(slot, "serving")
+    record(slot, "serving")
     while not ended:
         time.sleep(0.02)
         heartbeat()
@@ -43,20 +43,20 @@ def until_told_to_stop(slot: int, heartbeat: Heartbeat) -> None:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     serve_until(stopped, slot, heartbeat)
-    tell(slot, "stopped")
+    record(slot, "stopped")
 
 
 def counting(slot: int, heartbeat: Heartbeat) -> None:
-    """Says which signals it gets, until it is told to hurry."""
+    """Records its signals until it is hurried."""
     hurried: list[int] = []
-    signal.signal(signal.SIGTERM, lambda *_: tell(slot, f"terminate{time.monotonic_ns()}"))
+    signal.signal(signal.SIGTERM, lambda *_: record(slot, f"terminate{time.monotonic_ns()}"))
     signal.signal(signal.SIGINT, lambda number, _: hurried.append(number))
     serve_until(hurried, slot, heartbeat)
-    tell(slot, "hurried")
+    record(slot, "hurried")
 
 
 def slow_to_stop(slot: int, heartbeat: Heartbeat) -> None:
-    """Goes on for a second, saying that it lives all the time."""
+    """Continues for a second with heartbeats."""
     until_told_to_stop(slot, heartbeat)
     end = time.monotonic() + 1
     while time.monotonic() < end:
@@ -67,7 +67,7 @@ def slow_to_stop(slot: int, heartbeat: Heartbeat) -> None:
 def for_ever(slot: int, heartbeat: Heartbeat) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     heartbeat()
-    tell(slot, "serving")
+    record(slot, "serving")
     threading.Event().wait()
 
 
@@ -84,8 +84,8 @@ def dies_at_once(slot: int, heartbeat: Heartbeat) -> None:
 
 
 def cannot_return(slot: int, heartbeat: Heartbeat) -> None:
-    if len(told("serving")) > 1:
-        tell(slot, "refused")
+    if len(recorded("serving")) > 1:
+        record(slot, "refused")
         raise StartError("no longer")
     until_told_to_stop(slot, heartbeat)
 
@@ -99,7 +99,7 @@ def fails_with_last_words(slot: int, heartbeat: Heartbeat) -> None:
 
 
 def supervised(act: Callable[[int, Heartbeat], None] = until_told_to_stop) -> None:
-    """A supervisor of two, as a program: `python -c 'from … import supervised; supervised()'`."""
+    """A supervisor as a program: `python -c 'from … import supervised; supervised()'`."""
     from foretell.service.workers import Child, Supervisor, shared_processes
 
     names = [f"role-{slot}" for slot in range(2)]

@@ -34,7 +34,7 @@ KNOWN: dict[Feature, tuple[Callable[[pd.DatetimeIndex], Any], int, int]] = {
 }
 
 
-def test_features_are_those_of_pandas_and_of_the_published_code() -> None:
+def test_features_equal_those_of_pandas_and_of_the_published_code() -> None:
     timestamps = moments()
     index = pd.DatetimeIndex(timestamps)
     integers = Calendar(encoding="integer", features=(*KNOWN, "quarter_hour")).encode(timestamps)

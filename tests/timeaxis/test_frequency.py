@@ -69,7 +69,7 @@ def compare(alias: str, multiple: int, start: str, periods: int) -> None:
 @pytest.mark.parametrize("alias", ALIASES)
 @settings(max_examples=30)
 @given(st.integers(1, 40), st.sampled_from(STARTS) | MOMENTS, st.integers(2, 60))
-def test_steps_are_those_of_pandas(
+def test_steps_equal_those_of_pandas(
     alias: str, multiple: int, start: datetime, periods: int
 ) -> None:
     compare(alias, multiple, start.isoformat(), periods)
@@ -205,6 +205,6 @@ def test_season_of(frequencies: dict[str, int | None], name: str) -> None:
         assert season_name(Frequency.parse(frequency)) == name
 
 
-def test_a_context_shorter_than_the_season_has_none() -> None:
+def test_context_shorter_than_the_season_has_no_season() -> None:
     assert season_of(Frequency.parse("h"), 24) == 24
     assert season_of(Frequency.parse("h"), 23) is None

@@ -72,7 +72,7 @@ def test_months_on_a_day_that_some_do_not_have(months: int) -> None:
     st.integers(12, 40),
     st.data(),
 )
-def test_any_series_is_found_regular_and_every_break_of_it(
+def test_every_irregularity_of_a_series_is_found(
     alias: str, multiple: int, start: datetime, periods: int, data: st.DataObject
 ) -> None:
     timestamps = expected(start.isoformat(), periods, f"{multiple}{alias}")

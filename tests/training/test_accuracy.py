@@ -26,7 +26,7 @@ def windows_of(values: np.ndarray, context: int, horizon: int) -> Windows:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
-def test_every_window_counts_the_same(batch_size: int) -> None:
+def test_every_window_has_the_same_weight(batch_size: int) -> None:
     values = np.random.default_rng(0).normal(size=(50, 2))
     windows = windows_of(values, 4, 2)
     accuracy = evaluate(lambda history, *_: torch.zeros(len(history), 2, 2), windows, batch_size)
@@ -35,13 +35,13 @@ def test_every_window_counts_the_same(batch_size: int) -> None:
     assert accuracy.mae == pytest.approx(np.abs(targets).mean(dtype=np.float64), rel=1e-12)
 
 
-def test_takes_arrays() -> None:
+def test_accuracy_of_arrays() -> None:
     windows = windows_of(np.ones((10, 1)), 4, 2)
     accuracy = evaluate(lambda history, *_: np.full((len(history), 2, 1), 4.0), windows, 4)
     assert (accuracy.mse, accuracy.mae) == (9.0, 3.0)
 
 
-def test_against_baselines() -> None:
+def test_baselines_are_measured() -> None:
     day = np.arange(24.0)
     windows = windows_of(np.tile(day, 10)[:, None], 48, 1)
     result = against_baselines(lambda history, *_: history[:, -1:] + 1, windows, HOUR, 64)
@@ -70,7 +70,7 @@ def test_baselines_repeat_the_last_value_and_the_last_season() -> None:
     assert seasonal_naive(history, 2, 3).flatten().tolist() == [2, 3]
 
 
-def test_bounds_are_in_the_users_units() -> None:
+def test_bounds_are_in_the_units_of_the_data() -> None:
     def predict(history: torch.Tensor, *_: object) -> torch.Tensor:
         return history
 

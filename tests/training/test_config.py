@@ -18,7 +18,7 @@ def config(**values: object) -> TrainingConfig:
     )
 
 
-def test_texts_are_read_as_a_command_line_gives_them() -> None:
+def test_texts_of_the_command_line_are_parsed() -> None:
     read = config(context="96", learning_rate="0.2", splits="0.6,0.2,0.2")
     assert (read.context, read.learning_rate, read.splits) == (96, 0.2, (0.6, 0.2, 0.2))
     read = config(target="wind, sun", calendar="hour, day_of_week")
@@ -59,7 +59,7 @@ SPLITS = "expected ett-hourly, ett-minute or three"
         ({"cut_at": "2024-03-01", "splits": "ett-hourly"}, "has to be three fractions"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(given: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         config(**given)
 
@@ -77,7 +77,7 @@ FORECAST, TARGET = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([1.0, -2.0, 4.0])
         ("quantile", (0.9 * 1 + 0.1 * 2 + 0.9 * 4) / 3, 4.7 / 3),
     ],
 )
-def test_losses_and_what_an_epoch_is_judged_by(name: Any, expected: float, judged: float) -> None:
+def test_loss_decides_the_metric_of_epochs(name: Any, expected: float, judged: float) -> None:
     loss, judge = loss_of(name, huber_delta=2, quantile=0.9), judge_of(name, quantile=0.9)
     assert loss(FORECAST, TARGET).item() == pytest.approx(expected)
     assert judge(FORECAST, TARGET).item() == pytest.approx(judged)

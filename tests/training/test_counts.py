@@ -61,7 +61,7 @@ def histories(level: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("head", COUNTS)
-def test_a_training_with_defaults_forecasts_the_level_that_it_sees(head: str) -> None:
+def test_training_with_defaults_forecasts_the_level_of_the_window(head: str) -> None:
     given = settings(head)
     prepared = prepare(given, counts())
     device = torch.device("cpu")
@@ -111,7 +111,7 @@ def test_a_head_of_exponentials_needs_a_norm(norm: str | None) -> None:
         (2.5, r"channel 'sales': 2 of 300 rows are not whole numbers, the first at .* \(2\.5\)"),
     ],
 )
-def test_targets_that_are_no_counts_are_refused(head: str, value: float, message: str) -> None:
+def test_targets_must_be_counts(head: str, value: float, message: str) -> None:
     panel = counts()
     panel.tables[0].values[[7, 299]] = value
     with pytest.raises(DataError, match=rf"{message}.*head student-t or normal"):
@@ -119,7 +119,7 @@ def test_targets_that_are_no_counts_are_refused(head: str, value: float, message
     prepare(settings("student-t"), panel)
 
 
-def test_channels_that_are_not_forecast_may_be_no_counts() -> None:
+def test_other_channels_need_not_be_counts() -> None:
     sold = counts().tables[0].values
     both = panel_of(np.column_stack([sold - 0.5, sold]), ("temperature", "sales"))
     given = settings("poisson").model_copy(update={"target": ("sales",)})
@@ -128,7 +128,7 @@ def test_channels_that_are_not_forecast_may_be_no_counts() -> None:
         prepare(settings("poisson"), both)
 
 
-def test_counts_may_be_rounded_in_their_last_digit() -> None:
+def test_counts_may_have_a_rounding_error() -> None:
     panel = counts()
     panel.tables[0].values[:] = panel.tables[0].values / 49 * 49
     prepare(settings("negative-binomial"), panel)
@@ -143,7 +143,7 @@ def test_a_scaling_that_subtracts_the_level_is_refused(head: str) -> None:
     forecaster_config(settings(head, "huggingface-autoformer", **sizes), ("sales",), HOUR)
 
 
-def test_refits_of_counts_learn_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refits_train_on_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     learnt: list[torch.Tensor] = []
     begin = Trainer.__init__
 
@@ -160,7 +160,7 @@ def test_refits_of_counts_learn_of_counts(monkeypatch: pytest.MonkeyPatch) -> No
         assert values.min() > 10
 
 
-def test_refit_errors_are_those_of_forecasts_within_the_bounds() -> None:
+def test_refit_errors_are_of_clipped_forecasts() -> None:
     panel = counts(150)
     free = settings("poisson")
     narrow = free.model_copy(update={"bounds": {"sales": Bound(high=90)}})

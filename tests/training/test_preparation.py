@@ -84,7 +84,7 @@ def test_a_wrong_hyper_parameter_is_named(settings: TrainingConfig, message: str
         forecaster_config(settings, CHANNELS, HOUR)
 
 
-def test_few_days_teach_the_hour_alone(panel: Panel) -> None:
+def test_few_days_give_a_calendar_of_hours_only(panel: Panel) -> None:
     config = prepare(of("autoformer"), panel).config
     assert config.calendar is not None
     assert config.calendar.features == ("hour",)

@@ -21,7 +21,7 @@ REPORT = EpochReport(3, 0.25, 0.5, ERRORS, best_epoch=3, learning_rate=0.01, sec
 BASELINES = {"the last value": Accuracy(mse=2, mae=1), "the last day": Accuracy(mse=1.5, mae=0.5)}
 
 
-def test_plain_lines_where_there_is_no_terminal() -> None:
+def test_progress_without_a_terminal_is_plain_lines() -> None:
     text = StringIO()
     with ConsoleProgress(Console(file=text)) as progress:
         progress.warned("a: its offset is large")
@@ -42,7 +42,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     ]
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_progress_on_a_terminal_is_a_bar() -> None:
     text = StringIO()
     console = Console(file=text, force_terminal=True, width=100)
     with ConsoleProgress(console) as progress:
@@ -54,7 +54,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert "loss 0.3000" in text.getvalue()
 
 
-def test_the_time_left_is_that_of_the_whole_training() -> None:
+def test_time_left_is_for_the_whole_training() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=100)
     clock = iter(range(100))
     with ConsoleProgress(console) as progress:
@@ -97,7 +97,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_row_an_epoch(tmp_path: Path) -> None:
+def test_log_has_a_row_for_each_epoch(tmp_path: Path) -> None:
     run(CsvLog(tmp_path / "log.csv"), 1, 2)
     first, second = rows(tmp_path / "log.csv")
     assert first == {
@@ -112,7 +112,7 @@ def test_a_row_an_epoch(tmp_path: Path) -> None:
     assert (second["epoch"], second["validation_mse"]) == ("2", "0.25")
 
 
-def test_a_training_that_goes_on_keeps_the_rows_of_the_epochs_that_are_done(
+def test_resumed_training_keeps_the_rows_of_finished_epochs(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "log.csv"
@@ -143,7 +143,7 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     assert {"learning_rate", "train_loss", "validation/mae", "seconds"} <= found.keys()
 
 
-def test_several_listeners_hear_the_same() -> None:
+def test_several_progresses_get_the_same_calls() -> None:
     one, other = Recorder(), Recorder()
     together = Together((one, other))
     together.warned("careful")

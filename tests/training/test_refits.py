@@ -44,7 +44,7 @@ def months(rows: int, seed: int = 0, **changes: Any) -> Panel:
     return Panel((Table(times, values, ("sales",), MONTHLY, **changes),))
 
 
-def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origins_follow_the_training_rows_of_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     panel = months(120)
     prepared = prepare(SETTINGS, panel)
     known: list[int] = []
@@ -78,7 +78,7 @@ def test_origins_follow_the_rows_that_a_refit_knows(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(found.errors, np.stack(expected), rtol=1e-3, atol=1e-4)
 
 
-def test_refits_without_rows_to_learn_from_are_left_out() -> None:
+def test_refits_without_training_rows_are_left_out() -> None:
     """Half of the rows are fewer than a window; the other refits have enough."""
     panel = months(100)
     settings = SETTINGS.model_copy(update={"context": 39, "horizon": 2})
@@ -87,7 +87,7 @@ def test_refits_without_rows_to_learn_from_are_left_out() -> None:
     assert len(found.errors) == 29
 
 
-def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
+def test_refit_does_not_train_on_rows_after_its_forecast() -> None:
     """A series of two tables, with a hole between them."""
     (table,) = months(144).tables
 
@@ -114,7 +114,7 @@ def test_no_refit_sees_rows_after_those_that_it_forecasts() -> None:
     ("cut_at", "origin", "changed"),
     [(None, "2003-01", "2004-01"), (datetime(2006, 1, 1), "2000-07", "2001-07")],
 )
-def test_no_refit_sees_later_rows_of_another_series(
+def test_refit_does_not_train_on_later_rows_of_another_series(
     cut_at: datetime | None, origin: str, changed: str
 ) -> None:
     """Of a series that begins ten years later, the first half is later than half of the rows."""
@@ -161,7 +161,7 @@ def test_short_data_end_with_intervals(tmp_path: Path) -> None:
         load_refits(out)
 
 
-def test_intervals_of_short_data_hold_about_what_they_say(tmp_path: Path) -> None:
+def test_intervals_of_short_data_have_about_their_coverage(tmp_path: Path) -> None:
     """Twenty years to learn from, and the two hundred that follow, in which nothing changes."""
     whole = months(2640)
     first = replace(whole.tables[0], timestamps=whole.tables[0].timestamps[:240])

@@ -43,7 +43,7 @@ def with_values(panel: Panel, values: NDArray[np.float64]) -> Panel:
     return Panel((replace(table, values=values),))
 
 
-def test_settings_may_be_written_otherwise_when_it_goes_on(
+def test_resumed_training_accepts_equal_settings_in_another_form(
     settings: TrainingConfig, panel: Panel, out: Path
 ) -> None:
     interrupt(settings, panel, out, epoch=2)
@@ -90,7 +90,7 @@ RECIPE = {"schedule": "one-cycle", "optimizer": "adamw", "ema_decay": 0.9, "grad
     ("arch", "recipe"),
     [("patchtst", {}), ("patchtst", RECIPE), ("transformer", {}), ("autoformer", RECIPE)],
 )
-def test_an_interrupted_training_ends_the_same(
+def test_resumed_training_gives_the_same_weights(
     settings: TrainingConfig, panel: Panel, out: Path, arch: str, recipe: dict[str, object]
 ) -> None:
     model = settings.model if arch == "patchtst" else {"d_model": 8, "heads": 2, "d_ff": 8}
@@ -106,7 +106,7 @@ def test_an_interrupted_training_ends_the_same(
     assert load_info(out) == load_info(whole)
 
 
-def test_a_training_lost_after_its_last_epoch_is_only_written(
+def test_training_killed_after_its_last_epoch_only_writes_the_checkpoint(
     settings: TrainingConfig, panel: Panel, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **options: object) -> None:
@@ -261,7 +261,9 @@ def test_a_damaged_state_is_refused(run: PartialRun, content: bytes) -> None:
         run.load(CPU)
 
 
-def test_other_versions_are_told(run: PartialRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_training_warns_of_other_library_versions(
+    run: PartialRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.save(STATE)
     told: list[str] = []
     assert run.load(CPU, told.append) is not None

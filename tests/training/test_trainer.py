@@ -47,7 +47,7 @@ def weights_of(trainer: Trainer, but: str = "-") -> torch.Tensor:
     return torch.cat([each.flatten() for name, each in state if not name.endswith(but)])
 
 
-def test_learns(make: Make, settings: TrainingConfig) -> None:
+def test_loss_falls(make: Make, settings: TrainingConfig) -> None:
     trainer = make()
     recorder = Recorder()
     while not trainer.finished:
@@ -120,7 +120,7 @@ def test_a_head_learns_by_its_own_loss(settings: TrainingConfig, panel: Panel, h
     assert last.validation == evaluate(trainer.model, trainer.validation, 64)
 
 
-def test_counts_are_learned_as_they_are_and_nothing_but_the_likelihood(
+def test_counts_are_trained_unscaled_by_likelihood_only(
     settings: TrainingConfig, panel: Panel
 ) -> None:
     fields = settings.model_dump(exclude={"loss"})
@@ -169,7 +169,7 @@ def test_a_diverging_loss_is_an_error(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("loss", "judged"), [("huber", "mse"), ("mse", "mse"), ("mae", "mae")])
-def test_an_epoch_is_judged_by(make: Make, loss: str, judged: str) -> None:
+def test_epochs_are_compared_by_the_chosen_metric(make: Make, loss: str, judged: str) -> None:
     trainer = make(loss=loss, epochs=1)
     report = trainer.run_epoch(Progress())
     accuracy = evaluate(trainer.model, trainer.validation, 7)
@@ -208,9 +208,7 @@ def test_clipping_bounds_the_gradient(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("decay", "batch_size"), [(0.5, 64), (0.999, 8)])
-def test_the_mean_of_the_weights_is_judged_and_kept(
-    make: Make, decay: float, batch_size: int
-) -> None:
+def test_mean_of_weights_is_validated_and_kept(make: Make, decay: float, batch_size: int) -> None:
     """A mean of few steps, next to its decay, is their plain mean."""
     trainer = make(ema_decay=decay, batch_size=batch_size)
     steps: list[torch.Tensor] = []
@@ -235,9 +233,7 @@ def test_the_mean_of_the_weights_is_judged_and_kept(
     assert report.validation_loss == pytest.approx(judged, rel=1e-5)
 
 
-def test_a_mean_of_weights_forecasts_the_same_channel(
-    settings: TrainingConfig, panel: Panel
-) -> None:
+def test_mean_of_weights_keeps_the_target_channel(settings: TrainingConfig, panel: Panel) -> None:
     (table,) = panel.tables
     wide = replace(table, channels=tuple("abcdefgh"), values=table.values.repeat(4, axis=1))
     given = {"ema_decay": 0.9, "target": ("h",), "batch_size": 8}
@@ -336,7 +332,7 @@ def test_precision(
     assert choose_precision(given, torch.device(device)) == chosen
 
 
-def test_models_get_the_target_and_the_share_of_training_done(
+def test_models_receive_target_and_training_progress(
     make: Make, settings: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, told = make(), []
@@ -355,7 +351,7 @@ def test_models_get_the_target_and_the_share_of_training_done(
     assert told == [(horizon, i / (steps * settings.epochs)) for i in range(steps)]
 
 
-def test_terms_a_model_adds_to_its_loss_are_learned_from(
+def test_auxiliary_losses_of_a_model_are_trained(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, drawn = make(), make()

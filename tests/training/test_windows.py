@@ -72,7 +72,7 @@ def test_targets_of_all_that_followed(panel: Panel) -> None:
     assert every.future.shape[-1] == 2
 
 
-def test_memory_is_that_of_the_rows() -> None:
+def test_windows_take_the_memory_of_the_rows() -> None:
     panel = Panel(tuple(table(30, name) for name in "xyz"))
     windows = Windows(panel, [Span(place, 0, 30) for place in range(3)], 6, 3, SCALER)
     assert windows.values.shape == (90, 2)

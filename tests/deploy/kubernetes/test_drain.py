@@ -54,7 +54,7 @@ def variables() -> dict[str, str]:
     return {name: value for name, value in own.items() if name not in places}
 
 
-def test_no_request_is_lost_when_a_pod_goes(tmp_path: Path) -> None:
+def test_deleted_pod_loses_no_request(tmp_path: Path) -> None:
     """Callers come over new connections until nodes have noticed."""
     # Slow enough for requests to be in all stages at any time.
     write_bundle(tmp_path / "models", Spec(burn=3))

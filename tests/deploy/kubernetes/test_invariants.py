@@ -116,7 +116,7 @@ def kserve_variables() -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container["env"]}
 
 
-def test_accepted_requests_are_answered_before_it_is_killed(
+def test_termination_grace_covers_drain_and_grace(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for pod, variables in ((deployed.pod, deployed.variables), (SERVICE, kserve_variables())):
@@ -128,7 +128,7 @@ def test_accepted_requests_are_answered_before_it_is_killed(
         assert pod["enableServiceLinks"] is False
 
 
-def test_ports_are_those_it_listens_on(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_are_those_of_the_server(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     own = as_settings(deployed.variables, monkeypatch)
     ports = {one["name"]: one["containerPort"] for one in deployed.container["ports"]}
     assert ports == {"http": own.port, "operations": own.operations_port}
@@ -138,7 +138,7 @@ def test_ports_are_those_it_listens_on(deployed: Deployed, monkeypatch: pytest.M
     assert f"FORETELL_PORT={own.port} " in DOCKERFILE
 
 
-def test_kserve_asks_the_port_it_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kserve_uses_the_port_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     own = as_settings(kserve_variables(), monkeypatch)
     [container] = RUNTIME["containers"]
     assert [one["containerPort"] for one in container["ports"]] == [own.port]
@@ -146,7 +146,7 @@ def test_kserve_asks_the_port_it_listens_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert RUNTIME["annotations"]["prometheus.kserve.io/port"] == str(own.port)
 
 
-def test_probes_ask_for_what_there_is(deployed: Deployed, ask: Ask) -> None:
+def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
     probes = {name: deployed.container[name] for name in PROBES}
     asked = [probe["httpGet"]["path"] for probe in probes.values()]
     assert {ask("operations", path) for path in asked} == {200}
@@ -167,7 +167,7 @@ def test_probes_ask_for_what_there_is(deployed: Deployed, ask: Ask) -> None:
     assert {ask("http", paths[one]) for one in RUNTIME["protocolVersions"]} == {200}
 
 
-def test_policies_let_in_whom_the_ports_are_for(deployed: Deployed) -> None:
+def test_network_policies_open_each_port_to_its_clients(deployed: Deployed) -> None:
     ingress = deployed.spec("NetworkPolicy")["ingress"]
     let_in = {port["port"] for rule in ingress for port in rule["ports"]}
     assert let_in == {one["name"] for one in deployed.container["ports"]}
@@ -182,7 +182,7 @@ def test_policies_let_in_whom_the_ports_are_for(deployed: Deployed) -> None:
         assert selector["matchLabels"] == deployed.spec("Service")["selector"]
 
 
-def test_pods_may_do_no_more_than_they_have_to(deployed: Deployed) -> None:
+def test_pods_have_minimal_privileges(deployed: Deployed) -> None:
     [uid] = re.findall(r"useradd .*--uid (\d+)", DOCKERFILE)
     pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     users = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), int(uid))
@@ -198,7 +198,7 @@ def test_pods_may_do_no_more_than_they_have_to(deployed: Deployed) -> None:
     assert own["securityContext"] == pod | container | {"runAsUser": int(uid)}
 
 
-def test_what_is_mounted_is_there(deployed: Deployed) -> None:
+def test_mounts_have_volumes(deployed: Deployed) -> None:
     mounts = {one["mountPath"]: one for one in deployed.container["volumeMounts"]}
     volumes = deployed.pod["volumes"]
     assert {one["name"] for one in mounts.values()} == {one["name"] for one in volumes}
@@ -237,7 +237,7 @@ def test_models_may_come_from_a_bucket(
     assert len(other.spec("NetworkPolicy")["ingress"]) == 2
 
 
-def test_one_is_always_left_and_the_autoscaler_alone_says_how_many(deployed: Deployed) -> None:
+def test_one_replica_remains_and_only_the_autoscaler_sets_the_number(deployed: Deployed) -> None:
     deployment, scaled = deployed.spec("Deployment"), deployed.spec("ScaledObject")
     hpa = read("components/hpa/autoscaler.yaml")["spec"]
     replicas = read("base/deployment.yaml")["spec"]["replicas"]
@@ -255,7 +255,7 @@ def test_one_is_always_left_and_the_autoscaler_alone_says_how_many(deployed: Dep
     assert hpa["scaleTargetRef"] == target
 
 
-def test_pods_are_scaled_by_metrics_that_there_are(deployed: Deployed) -> None:
+def test_autoscaler_uses_existing_metrics(deployed: Deployed) -> None:
     text = Metrics().render(gauges([], 1, ready=True)).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     triggers = deployed.spec("ScaledObject")["triggers"]
@@ -267,7 +267,7 @@ def test_pods_are_scaled_by_metrics_that_there_are(deployed: Deployed) -> None:
     assert set(re.findall(r'namespace="(\w+)"', query)) == {namespace}
 
 
-def test_prometheus_gives_pods_the_job_of_the_alerts(deployed: Deployed, ask: Ask) -> None:
+def test_prometheus_labels_pods_with_the_job_of_the_alerts(deployed: Deployed, ask: Ask) -> None:
     monitor = deployed.spec("ServiceMonitor")
     labels = only("Service", deployed.resources)["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
@@ -277,7 +277,7 @@ def test_prometheus_gives_pods_the_job_of_the_alerts(deployed: Deployed, ask: As
     assert ask(endpoint["port"], endpoint["path"]) == 200
 
 
-def test_image_and_resources_are_those_for_the_device(deployed: Deployed) -> None:
+def test_image_and_resources_fit_the_device(deployed: Deployed) -> None:
     name, _, target = deployed.container["image"].partition(":")
     assert (name, target) == ("foretell", deployed.overlay)
     assert f"\nFROM serving AS {target}\n" in DOCKERFILE
@@ -289,7 +289,7 @@ def test_image_and_resources_are_those_for_the_device(deployed: Deployed) -> Non
     assert int(deployed.variables.get("FORETELL_WORKERS", 1)) < int(limits["cpu"])
 
 
-def test_kserve_serves_what_it_has_fetched() -> None:
+def test_kserve_serves_the_folder_of_its_storage_initializer() -> None:
     [container] = RUNTIME["containers"]
     # KServe knows the container by its name, and puts models there.
     assert container["name"] == "kserve-container"

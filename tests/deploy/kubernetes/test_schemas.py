@@ -149,14 +149,14 @@ ALL = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ALL)
-def test_file_keeps_to_its_schema(name: str, version: str) -> None:
+def test_file_is_valid(name: str, version: str) -> None:
     check(ALL[name], version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("overlay", ["cpu", "gpu"])
 @pytest.mark.parametrize("left_out", sorted(AUTOSCALERS))
-def test_all_files_together_keep_to_their_schemas(
+def test_built_overlays_are_valid(
     overlay: str, left_out: str, version: str, tmp_path: Path
 ) -> None:
     names = [name for name in COMPONENTS if name != left_out]
@@ -166,7 +166,7 @@ def test_all_files_together_keep_to_their_schemas(
         check(resource, version)
 
 
-def test_page_puts_together_what_can_be(tmp_path: Path) -> None:
+def test_example_of_the_page_is_valid(tmp_path: Path) -> None:
     [text] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "foretell").symlink_to(ROOT)
     (tmp_path / "kustomization.yaml").write_text(text)
@@ -179,7 +179,7 @@ def test_page_puts_together_what_can_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kserve_is_given_what_keeps_to_its_schema(version: str) -> None:
+def test_kserve_resources_are_valid(version: str) -> None:
     found = build(FOLDER / "kserve")
     assert {one["kind"] for one in found} == {"ServingRuntime", "InferenceService"}
     for resource in found:

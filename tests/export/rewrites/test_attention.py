@@ -106,7 +106,7 @@ def test_scores_that_nothing_bounds(residual, norm):
 
 
 @pytest.mark.parametrize("last", [1, 4])
-def test_the_last_queries_alone(last, float64, equal):
+def test_last_queries_equal_those_of_the_plain_layer(last, float64, equal):
     plain = multi_head(D_MODEL, HEADS, causal=True).eval()
     tokens = torch.randn(BATCH, STEPS, D_MODEL)
     expected = plain(tokens, tokens).output[:, -last:]

@@ -135,7 +135,7 @@ def test_features_may_be_mapped_in_a_representation(length, float64, equal):
 @pytest.mark.parametrize(
     ("length", "coarse"), [(1, 1), (8, 1), (96, 12), (98, 14), (97, 97), (106, 53), (720, 90)]
 )
-def test_best_divisor_is_that_with_about_eight_fine_steps(length, coarse):
+def test_best_divisor_has_about_eight_fine_steps(length, coarse):
     assert best_divisor(length) == coarse
 
 
@@ -145,7 +145,7 @@ def test_multiplications_of_a_long_transform_are_few():
 
 
 @pytest.mark.parametrize("keep", [1, 3, 7])
-def test_keeps_what_a_search_for_them_alone_finds(keep):
+def test_chosen_lags_equal_a_plain_topk(keep):
     correlation = torch.randn(20, 8)
     choice = choose_lags(correlation, keep)
     strongest, lags = correlation.topk(keep)
@@ -158,7 +158,7 @@ def test_keeps_what_a_search_for_them_alone_finds(keep):
     assert torch.equal(choice.extremes, ranked[:, [*range(keep + 1), 7]])
 
 
-def test_all_lags():
+def test_choice_of_all_lags():
     correlation = torch.randn(3, 5)
     choice = choose_lags(correlation, 5)
     assert choice.extremes is None
@@ -200,7 +200,7 @@ def test_the_margin_of_a_choice_in_many_places_is_the_smallest():
     torch.testing.assert_close(found, smallest_margin(rows))
 
 
-def test_a_range_that_reaches_to_zero():
+def test_margin_of_a_range_that_includes_zero():
     scores = torch.tensor([[5.0, 3.0, 4.0], [-5.0, -3.0, -4.0], [5.0, -3.0, 4.0]])
     found = smallest_margin([extremes(scores, 1, to_zero=True)])
     torch.testing.assert_close(found, torch.tensor([1 / 5, 1 / 5, 1 / 8]))

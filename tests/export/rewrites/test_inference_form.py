@@ -57,7 +57,7 @@ def test_the_form_equals_the_model(config, float64):
 
 
 @pytest.mark.parametrize("config", CONFIGS[::5], ids=NAMES[::5])
-def test_the_model_is_not_touched(config):
+def test_model_is_unchanged(config):
     model = randomised(config)
     before = copy.deepcopy(model.state_dict())
     modules = [type(module) for module in model.modules()]

@@ -30,7 +30,7 @@ def with_halved(name: str) -> Forecaster:
 
 
 @pytest.mark.parametrize("name", ["patchtst", "transformer"])
-def test_a_subclass_stays_as_it_is(name, float64, equal):
+def test_subclass_is_not_rewritten(name, float64, equal):
     model = with_halved(name)
     form = inference_form(model)
     given = inputs(model.config)
@@ -43,7 +43,7 @@ def test_a_subclass_stays_as_it_is(name, float64, equal):
     assert ("InstanceNorm" if name == "patchtst" else "SeriesEmbedding") in rewritten
 
 
-def test_parts_of_an_architecture_without_a_form_have_theirs(float64, equal):
+def test_parts_of_an_architecture_without_a_form_are_rewritten(float64, equal):
     layers = ["autocorrelation", "residual-softmax", "softmax"]
     sizes = {**SMALL, "encoder_layers": 2, "attention": layers}
     config = ARCHITECTURES.read({"architecture": "transformer", "calendar": HOURLY, **sizes})
@@ -62,14 +62,14 @@ def test_parts_of_an_architecture_without_a_form_have_theirs(float64, equal):
     assert {"EncoderLayer", "DecoderLayer", "FeedForward"} <= set(plain)
 
 
-def test_all_that_is_of_torch_is_left_out():
+def test_modules_of_torch_have_no_form():
     model = randomised(CONFIGS["patchtst"])
     form = inference_form(model)
     assert composition(model, form)[1] == ("EncoderLayer", "FeedForward")
     assert composition(model, model)[0] == ()
 
 
-def test_exact_types():
+def test_form_is_looked_up_by_exact_type():
     layer, other = nn.Module(), nn.Module()
     layer.attention, other.attention = multi_head(4, 2), multi_head(4, 2)
     other.attention.__class__ = Halved
@@ -85,7 +85,7 @@ def test_a_second_form_of_a_type_is_refused():
         def again(plain: nn.Module, _: Call) -> None: ...
 
 
-def test_a_module_that_is_called_in_two_ways_stays_as_it_is():
+def test_module_that_is_called_in_two_ways_is_not_rewritten():
     model = randomised(CONFIGS["transformer"])
     # Its decoder reads other steps than its encoder.
     model.encoder_layers[0].attention = model.decoder_layers[0].cross_attention

@@ -65,7 +65,7 @@ def test_bad_input_ends_with_2(
     assert told.format(out=tmp_path / "out") in said
 
 
-def test_interruption_names_how_to_go_on(
+def test_interruption_prints_the_command_to_resume(
     words: list[object], models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(work: Any, parts: Any, workers: int | None) -> Iterator[Any]:

@@ -122,7 +122,7 @@ def served(models: Path) -> Iterator[tuple[Client, Path]]:
         ("gaps", "mask"),
     ],
 )
-def test_forecasts_and_rejections_are_those_of_a_server(
+def test_forecasts_and_rejections_equal_those_of_a_server(
     served: tuple[Client, Path], tmp_path: Path, model: str, missing: str
 ) -> None:
     client, models = served
@@ -265,7 +265,7 @@ def test_without_times(models: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_no_window_is_run_alone(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_has_a_single_window(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """onnxruntime computes it in another way, so that a forecast would show who came with it."""
     forecaster = Forecaster(models / "repeat" / "1", ForecastOptions(), "cpu")
     sizes: list[int] = []

@@ -60,7 +60,7 @@ def forecast(
     return forecast_table(task(path, folder, bundle), execute, part_rows=100)
 
 
-def test_forecasts_are_those_of_processes(cluster: None, tmp_path: Path) -> None:
+def test_forecasts_equal_those_of_processes(cluster: None, tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec())
     given = pa.concat_tables([many(60), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
@@ -77,7 +77,7 @@ def test_forecasts_are_those_of_processes(cluster: None, tmp_path: Path) -> None
         forecast(path, bundle, tmp_path / "again")
 
 
-def test_part_that_ends_its_process_again_and_again_ends_the_run(
+def test_part_that_kills_its_process_repeatedly_ends_the_run(
     cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = tmp_path / "begun"
@@ -106,7 +106,7 @@ def test_part_that_ends_its_process_again_and_again_ends_the_run(
     assert forecast(path, tmp_path / "repeat" / "1", tmp_path).counts == (40, 0)
 
 
-def test_cluster_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_cluster_is_an_error(tmp_path: Path) -> None:
     bundle, path = write_bundle(tmp_path, Spec()), tmp_path / "given.parquet"
     parquet.write_table(many(3), path)
     with pytest.raises(BatchError, match="Ray: "):

@@ -149,7 +149,7 @@ def test_table_in_order_of_time_is_refused_with_few_names_held(tmp_path: Path) -
         divide(table, 100, 1, 1)
 
 
-def test_little_of_a_long_series_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_series_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_CELLS", 20)
     write(tmp_path, ["a"] * 1000, 1000, 1000, text=False)
     table = table_in(tmp_path)

@@ -23,7 +23,7 @@ from tests.foretell.batch.tables import forecasts, here, many, rejected, run, ta
 from tests.support.bundles import Spec, write_bundle
 
 
-def test_run_goes_on_where_it_was_interrupted(models: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes(models: Path, tmp_path: Path) -> None:
     given = pa.concat_tables([many(100), table({"t0": wave(0, 3), "z": wave(1, 8)})])
     given_path = tmp_path / "given.parquet"
     parquet.write_table(given, given_path, row_group_size=64)
@@ -91,7 +91,7 @@ def test_part_that_fails_leaves_nothing(
         ({"changed": True}, "is of model"),
     ],
 )
-def test_run_of_something_else_is_refused(
+def test_run_with_other_options_is_refused(
     tmp_path: Path, change: dict[str, Any], told: str
 ) -> None:
     for version in ("1", "2"):
@@ -107,7 +107,7 @@ def test_run_of_something_else_is_refused(
         run(asked.pop("given"), bundle, tmp_path, **asked)
 
 
-def test_folders_of_others_are_left_alone(models: Path, tmp_path: Path) -> None:
+def test_foreign_folder_is_refused(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
@@ -119,7 +119,7 @@ def test_folders_of_others_are_left_alone(models: Path, tmp_path: Path) -> None:
         run(many(3), models / "repeat" / "1", tmp_path)
 
 
-def test_two_runs_at_a_time_write_the_same(models: Path, tmp_path: Path) -> None:
+def test_two_concurrent_runs_write_the_same(models: Path, tmp_path: Path) -> None:
     bundle, path = models / "repeat" / "1", tmp_path / "given.parquet"
     parquet.write_table(many(60), path, row_group_size=64)
     asked = task(path, tmp_path, bundle)
@@ -205,7 +205,7 @@ def test_table_that_is_written_during_a_run(models: Path, tmp_path: Path) -> Non
         assert not (folder / "out" / "_SUCCESS").exists()
 
 
-def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_run_are_removed(models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out" / "forecasts"
     folder.mkdir(parents=True)
     (folder / ".part-00000.parquet.0a1b2c3d").touch()
@@ -236,7 +236,7 @@ def test_files_that_a_killed_run_has_begun_are_removed(models: Path, tmp_path: P
         ),
     ],
 )
-def test_options_and_tables_that_do_not_fit_are_refused_before_anything_is_written(
+def test_invalid_options_and_tables_are_refused_before_writing(
     models: Path, tmp_path: Path, model: str, asked: dict[str, Any], told: str
 ) -> None:
     asked = dict(asked)
@@ -287,7 +287,7 @@ def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path:
             forecast_table(asked, here)
 
 
-def test_places_are_the_same_from_other_folders(
+def test_relative_paths_resolve_from_other_folders(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -302,7 +302,7 @@ def test_places_are_the_same_from_other_folders(
     forecast_table(asked, elsewhere)
 
 
-def test_parts_that_are_not_there_are_named(models: Path, tmp_path: Path) -> None:
+def test_missing_parts_are_named(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(30), tmp_path / "given.parquet", row_group_size=64)
     asked = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
 
@@ -360,7 +360,7 @@ def test_csv_files_zipped_or_not(models: Path, tmp_path: Path) -> None:
     assert text["unique_id"].to_pylist()[::4] == [f"{number:04d}" for number in range(40)]
 
 
-def test_names_that_are_numbers(models: Path, tmp_path: Path) -> None:
+def test_numeric_names_of_series(models: Path, tmp_path: Path) -> None:
     given = many(9).set_column(0, "unique_id", pa.array(np.repeat(np.arange(9), 8)))
     run(given, models / "repeat" / "1", tmp_path)
     found = forecasts(tmp_path)["unique_id"]
@@ -382,7 +382,7 @@ def test_ill_conditioned_series_are_marked(tmp_path: Path) -> None:
     assert forecasts(tmp_path)["ill_conditioned"].to_pylist() == [True] * 4 + [False] * 4
 
 
-def test_worker_that_is_not_to_go_on_stops(models: Path, tmp_path: Path) -> None:
+def test_worker_stops_at_a_signal(models: Path, tmp_path: Path) -> None:
     def stopped(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         worker = Worker(work)
         try:

@@ -81,7 +81,7 @@ def test_text_in_place_of_a_number_is_of_one_series(
 
 
 @pytest.mark.usefixtures("small")
-def test_rows_that_the_model_does_not_read_may_be_anything(models: Path, tmp_path: Path) -> None:
+def test_cells_before_the_context_may_be_texts(models: Path, tmp_path: Path) -> None:
     path = written(tmp_path, with_cell(text_of(many(6, 20)), 45, 2, "closed"))
     assert run(path, models / "repeat" / "1", tmp_path).counts == (6, 0)
     assert values(tmp_path)["s0002"][0][1] == np.float32(wave(2, 20)[-1])
@@ -114,7 +114,7 @@ def test_numbers_next_to_texts_are_read_as_without_them(models: Path, tmp_path: 
         (["soon", "", "20240101"], pa.string()),
     ],
 )
-def test_type_of_times_is_that_of_most(times: list[str], kind: pa.DataType) -> None:
+def test_type_of_times_is_that_of_the_majority(times: list[str], kind: pa.DataType) -> None:
     assert texts.kind_of_times(pa.array(times)) == kind
 
 
@@ -141,7 +141,7 @@ def test_table_that_cannot_be_read_is_refused(
 
 
 @pytest.mark.usefixtures("small")
-def test_line_that_is_no_row_is_named(models: Path, tmp_path: Path) -> None:
+def test_malformed_line_is_named(models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "table"
     folder.mkdir()
     written(folder, text_of(many(10)), "0.csv")
@@ -167,7 +167,7 @@ HEAD, BELOW = "unique_id,ds,load\n", text_of(many(6)).split("\n", 1)[1]
         (HEAD + BELOW + "# the end\n", "got 1: # the end"),
     ],
 )
-def test_comments_are_refused_with_a_remedy_that_works(
+def test_comments_are_refused_with_a_remedy(
     models: Path, tmp_path: Path, name: str, content: str, told: str
 ) -> None:
     def forecast(text: str) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from tests.support.waiting import until
 PARTS = 16
 
 
-def test_killed_and_run_again_it_forecasts_every_series_once(tmp_path: Path) -> None:
+def test_run_after_a_kill_forecasts_every_series_once(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(burn=10))
     given = pa.concat_tables([many(PARTS * 32), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
@@ -68,7 +68,7 @@ def test_killed_and_run_again_it_forecasts_every_series_once(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_terminated_it_tidies_up_and_reads_no_modules_of_its_folder(tmp_path: Path) -> None:
+def test_terminated_run_cleans_up_and_imports_nothing_of_its_folder(tmp_path: Path) -> None:
     bundle, path = write_bundle(tmp_path, Spec(burn=10)), tmp_path / "given.parquet"
     parquet.write_table(many(PARTS * 32), path, row_group_size=256)
     command = [Path(sys.executable).parent / "foretell", "batch", path, tmp_path / "out"]
@@ -92,7 +92,7 @@ def _parts(count: int) -> list[Part]:
     return [Part(number, ()) for number in range(count)]
 
 
-def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_killed_repeatedly_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
     def die(work: Any, parts: list[Part], count: int, gpus: list[str]) -> Iterator[Done]:
@@ -110,7 +110,7 @@ def test_processes_that_are_killed_again_and_again(monkeypatch: pytest.MonkeyPat
     assert given == [[0, 1, 2, 3]] * 3 + [[1, 2, 3]] + [[2, 3]] * 2
 
 
-def test_processes_that_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_do_not_start_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise EOFError
 
@@ -121,7 +121,9 @@ def test_processes_that_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("platform", "method"), [("linux", "forkserver"), ("darwin", "spawn")])
-def test_how_workers_begin(monkeypatch: pytest.MonkeyPatch, platform: str, method: str) -> None:
+def test_start_method_of_workers(
+    monkeypatch: pytest.MonkeyPatch, platform: str, method: str
+) -> None:
     monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "5")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.setattr(sys, "platform", platform)
@@ -145,7 +147,7 @@ def test_forked_workers_have_their_modules_but_onnxruntime() -> None:
     child.join(60)
 
 
-def test_one_process_a_gpu_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_process_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(workers, "_GPUS", tmp_path)
     (tmp_path / "0000:01").touch()
     (tmp_path / "0000:02").touch()

@@ -25,7 +25,7 @@ def walk(name: str, seed: int, rows: int = ROWS) -> pd.DataFrame:
     return pd.DataFrame({"sku": name, "at": times, "load": values})
 
 
-def test_as_the_server_says(client: Client, server: Server) -> None:
+def test_backtest_equals_the_servers_answer(client: Client, server: Server) -> None:
     frame = walk("a", 0).drop(columns="sku")
     body = {
         "model": "load",
@@ -106,6 +106,6 @@ def test_a_series_that_is_too_short(client: Client) -> None:
     assert [error.series for error in found.notes.errors] == ["short"]
 
 
-def test_a_model_has_to_be_chosen(client: Client) -> None:
+def test_several_models_need_a_choice(client: Client) -> None:
     with pytest.raises(InvalidInputError, match=r"^model: choose one .*: load, monthly, two"):
         client.backtest(walk("a", 0))

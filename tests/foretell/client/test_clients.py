@@ -38,7 +38,7 @@ def long(*names: object, rows: int = 8, **columns: Any) -> pd.DataFrame:
     )
 
 
-def test_numbers_are_those_of_json(client: Client, server: Server) -> None:
+def test_numbers_equal_those_of_json(client: Client, server: Server) -> None:
     history = np.random.default_rng(0).normal(3, 2, 8)
     body = {"model": "load", "inputs": [{"series": history.tolist()}]}
     answer = httpx.post(
@@ -90,7 +90,7 @@ def test_series_that_fail_are_named(client: Client) -> None:
     assert (answer.notes.model, answer.notes.model_version) == ("load", "1")
 
 
-def test_places_are_those_of_the_callers_frame(client: Client) -> None:
+def test_errors_have_rows_of_the_callers_frame(client: Client) -> None:
     """Whatever the parts of it are."""
     frame = long(*range(600)).rename(columns={"unique_id": "sku", "ds": "at"})
     frame = frame.sort_values("at", kind="stable", ignore_index=True)
@@ -102,7 +102,7 @@ def test_places_are_those_of_the_callers_frame(client: Client) -> None:
     assert len(found.frame) == 599 * 4
 
 
-def test_warnings_point_at_the_caller(client: Client) -> None:
+def test_warnings_have_the_line_of_the_caller(client: Client) -> None:
     frame = long("a", note=1)
     with pytest.warns(ForetellWarning, match="columns that are not read: note") as warned:
         client.forecast(frame, model="load")
@@ -170,13 +170,13 @@ def test_wrong_keys_are_refused(server: Server, key: str, message: str) -> None:
         client.forecast(frame, model="load")
 
 
-def test_no_server_there() -> None:
+def test_unreachable_server_is_an_error() -> None:
     url = f"localhost:{free_port()}"
     with Client(url, retry_for=0) as client, pytest.raises(ConnectionFailedError, match=url):
         client.models()
 
 
-def test_coroutines_answer_the_same(server: Server, client: Client) -> None:
+def test_async_client_returns_the_same(server: Server, client: Client) -> None:
     frame = pd.DataFrame(
         {"load": np.sin(np.arange(20))}, pd.date_range("2024", periods=20, freq="h")
     )
@@ -221,7 +221,7 @@ def faltering() -> httpx.MockTransport:
     return httpx.MockTransport(answer)
 
 
-def test_server_that_falters_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_request_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     with Client("server", transport=faltering()) as client:
         assert client.models() == []
 
@@ -244,7 +244,7 @@ def test_answer_of_another_form_is_an_error(content: bytes) -> None:
         client.forecast(long("a"))
 
 
-def test_request_of_ones_own(client: Client) -> None:
+def test_low_level_request(client: Client) -> None:
     body = {"model": "load", "inputs": [{"series": [*range(8)]}], "options": {"horizon": 1}}
     answer = client.request("forecast", body, TypeAdapter(dict[str, Any]))
     assert answer["outputs"][0]["content"][0]["mean_forecast"] == [7]

@@ -58,13 +58,13 @@ def test_client_honours_retry_after(status: int) -> None:
     assert [3 <= pauses[0] <= 3.6, 7 <= pauses[1] <= 8.4] == [True, True]
 
 
-def test_client_waits_longer_each_time_without_retry_after() -> None:
+def test_client_backs_off_without_retry_after() -> None:
     assert driven(GOOD) == (GOOD, [])
     _, pauses = driven(*[said(503)] * 3, GOOD)
     assert [round(pause / 1.1) for pause in pauses] == [1, 2, 4]
 
 
-def test_client_waits_no_longer_than_it_may() -> None:
+def test_client_keeps_its_retry_limit() -> None:
     with pytest.raises(OverloadedError, match="told") as raised:
         driven(said(429, retry_after="11"), retry_for=10)
     assert raised.value.retry_after == 11
@@ -74,7 +74,7 @@ def test_client_waits_no_longer_than_it_may() -> None:
 @pytest.mark.parametrize(
     "error", [httpx.ConnectError("refused"), httpx.RemoteProtocolError("gone"), httpx.ReadError("")]
 )
-def test_failed_connection_is_made_again(error: httpx.TransportError) -> None:
+def test_failed_connection_is_retried(error: httpx.TransportError) -> None:
     found, pauses = driven(error, error, error, GOOD)
     assert found is GOOD
     assert sum(pauses) < 1
@@ -105,7 +105,7 @@ def test_request_that_timed_out_is_not_repeated() -> None:
         (504, TimedOutError),
     ],
 )
-def test_status_is_a_kind_of_error(status: int, kind: type[ForetellError]) -> None:
+def test_status_decides_the_error_class(status: int, kind: type[ForetellError]) -> None:
     with pytest.raises(kind, match=r"^model: told") as raised:
         driven(said(status, x_request_id="7"))
     error = raised.value
@@ -113,7 +113,7 @@ def test_status_is_a_kind_of_error(status: int, kind: type[ForetellError]) -> No
     assert found == ("model", "some", status, "7")
 
 
-def test_without_a_key_the_error_says_where_it_goes() -> None:
+def test_error_without_a_key_names_the_variable() -> None:
     with pytest.raises(UnauthorizedError, match="FORETELL_KEY"):
         driven(said(401))
     REQUEST.headers["authorization"] = "Bearer x"

@@ -41,7 +41,7 @@ def test_maps_with_their_labels(client: Client) -> None:
     assert circulant.correlation.shape == (8,)
 
 
-def test_some_of_it(client: Client) -> None:
+def test_explain_selects_stages_and_heads(client: Client) -> None:
     frame = pl.DataFrame({"y": np.arange(8.0)})
     found = client.explain(frame, model="load", stages=["encoder.0.self"], heads=[1])
     (stage,) = found.stages
@@ -66,7 +66,7 @@ def test_the_clock_of_the_frames_zone_changes(client: Client) -> None:
     assert found.timestamps == ("2024-03-31T03:00:00+02:00",)
 
 
-def test_warnings_are_pythons(client: Client) -> None:
+def test_warnings_are_python_warnings(client: Client) -> None:
     with pytest.warns(ForetellWarning, match="^'load' is 10") as warned:
         client.explain(FRAME + 100, model="load", heads="mean")
     assert warned[0].filename == __file__
@@ -109,7 +109,7 @@ def gap(row: int) -> pd.DataFrame:
         ),
     ],
 )
-def test_what_cannot_be_explained(
+def test_explain_refuses_invalid_requests(
     client: Client, frame: pd.DataFrame, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):

@@ -126,7 +126,7 @@ def test_tables(ids: pa.DataType, values: pa.DataType) -> None:
     assert found.schema.metadata is None
 
 
-def test_whatever_arrow_reads() -> None:
+def test_any_frame_that_arrow_reads() -> None:
     class Other:
         def __arrow_c_stream__(self, schema: object = None) -> object:
             return pa.table({"load": [1.0, 2.0]}).__arrow_c_stream__(schema)
@@ -148,7 +148,7 @@ def test_whatever_arrow_reads() -> None:
         (pd.DataFrame(np.zeros((2, 2)), columns=["load", "load"]), {}, "Duplicate column"),
     ],
 )
-def test_what_cannot_be_sent(frame: Any, options: dict[str, str], message: str) -> None:
+def test_invalid_frames_are_refused(frame: Any, options: dict[str, str], message: str) -> None:
     arguments = {"id_column": None, "time_column": None} | options
     with pytest.raises(InvalidInputError, match=message):
         read(frame, **arguments)
@@ -174,7 +174,7 @@ def test_places_have_the_callers_names() -> None:
     assert alone.named("ds") == "ds"
 
 
-def test_a_channel_that_is_called_like_a_quantile_is_itself() -> None:
+def test_channel_named_like_a_quantile_is_a_channel() -> None:
     known = ["load", "load_q0.9"]
     found = [channel_of(name, known) for name in ("load", "load_q0.9", "load_q0.1", "ds")]
     assert found == ["load", "load_q0.9", "load", None]

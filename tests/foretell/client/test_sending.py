@@ -77,14 +77,12 @@ def test_series_is_never_parted() -> None:
         ([], pa.string()),
     ],
 )
-def test_tables_that_the_server_refuses_are_left_to_it(
-    ids: list[object], kind: pa.DataType
-) -> None:
+def test_invalid_tables_are_sent_unchanged(ids: list[object], kind: pa.DataType) -> None:
     given = table_of(ids, kind)
     assert [piece.table for piece in parts(told_apart(given), Limits(series=1), 1)] == [given]
 
 
-def test_dictionaries_with_more_than_is_used() -> None:
+def test_unused_values_of_dictionaries_are_not_sent() -> None:
     codes = pa.DictionaryArray.from_arrays([2, 0, 2, 0], ["a", "b", "c"])
     given = pa.table({"unique_id": codes, "load": [1.0, 2.0, 3.0, 4.0]})
     pieces = parts(told_apart(given), Limits(series=1), 1)
@@ -173,7 +171,7 @@ def notes(name: str) -> Notes:
     )
 
 
-def test_notes_of_several_parts_are_told_once() -> None:
+def test_notes_of_several_parts_are_merged() -> None:
     found = together([notes(name) for name in "abc"])
     assert [error.series for error in found.errors] == [*"abc"]
     assert [told.message for told in found.warnings] == ["of all", *"abc"]

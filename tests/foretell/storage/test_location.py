@@ -40,9 +40,7 @@ def test_paths_are_relative_to_the_prefix(bucket: str) -> None:
         ("az://container", "Account must be specified; .* AZURE_STORAGE_ACCOUNT_NAME"),
     ],
 )
-def test_url_of_no_place_is_refused(
-    url: str, message: str, environment: pytest.MonkeyPatch
-) -> None:
+def test_invalid_url_is_refused(url: str, message: str, environment: pytest.MonkeyPatch) -> None:
     with pytest.raises(StorageError, match=f"^{url}: .*{message}"):
         open_location(url)
 
@@ -63,7 +61,7 @@ def test_url_of_no_place_is_refused(
         *("http://min io", f"http://{'a' * 64}.test", "http://a..test"),
     ],
 )
-def test_endpoint_that_is_no_address_is_refused(
+def test_invalid_endpoint_is_refused(
     url: str, variable: str, given: str, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv(variable, given)

@@ -83,7 +83,7 @@ def remove(location: Location, reference: str) -> None:
     obstore.delete(location.store, f"{reference}/manifest.json")
 
 
-def test_bundle_comes_as_it_is_and_then_looks_are_listings(
+def test_bundle_is_fetched_once_and_later_refreshes_only_list(
     mirror: Mirror, bundle: Path, proxy: Proxy
 ) -> None:
     for file in manifest.read(bundle).files:
@@ -140,7 +140,7 @@ def test_versions_come_and_go(mirror: Mirror, bundle: Path) -> None:
     assert manifest.read(mirror.folder / "repeat" / "2").parameters == 77
 
 
-def test_objects_that_are_no_version_are_passed_over(mirror: Mirror, bundle: Path) -> None:
+def test_objects_outside_versions_are_skipped(mirror: Mirror, bundle: Path) -> None:
     for file in manifest.read(bundle).files:
         obstore.put(mirror.location.store, f"repeat/2/{file}", bundle / file)
     for path in ("loose.txt", ".hidden/1/manifest.json", "repeat/x/manifest.json"):
@@ -246,7 +246,7 @@ FAULTS: dict[str, tuple[str, Kind, str]] = {
 
 
 @pytest.mark.parametrize(("asked", "kind", "said"), FAULTS.values(), ids=FAULTS)
-def test_fault_of_storage_changes_nothing(
+def test_error_of_the_storage_changes_nothing(
     mirror: Mirror, bundle: Path, other: Path, proxy: Proxy, asked: str, kind: Kind, said: str
 ) -> None:
     publish(other, mirror.location, version="2")
@@ -316,9 +316,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
 
-def test_listing_that_breaks_off_between_its_pages_removes_nothing(
-    mirror: Mirror, bundle: Path, proxy: Proxy
-) -> None:
+def test_incomplete_listing_removes_nothing(mirror: Mirror, bundle: Path, proxy: Proxy) -> None:
     publish(bundle, mirror.location)
     proxy.faults |= {"list-type": "pages"}
     mirror.refresh()
@@ -335,7 +333,7 @@ def test_listing_that_breaks_off_between_its_pages_removes_nothing(
     assert here(mirror) == ["repeat/1", "repeat/2"]
 
 
-def test_storage_that_does_not_answer_is_given_up(
+def test_refresh_times_out_without_an_answer(
     mirror: Mirror, proxy: Proxy, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setitem(places._CLIENT, "read_timeout", timedelta(milliseconds=50))
@@ -348,7 +346,7 @@ def test_storage_that_does_not_answer_is_given_up(
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "no tag"])
-def test_bundle_that_was_damaged_here_is_mended(
+def test_damaged_local_file_is_fetched_again(
     mirror: Mirror, bundle: Path, proxy: Proxy, damage: str
 ) -> None:
     file = mirror.folder / "repeat" / "1" / (module._TAG if damage == "no tag" else layout.PROBES)
@@ -364,7 +362,7 @@ def test_bundle_that_was_damaged_here_is_mended(
     assert not other.failures
 
 
-def test_files_that_a_killed_server_has_left_are_used_or_removed(
+def test_partial_files_of_a_killed_server_are_used_or_removed(
     mirror: Mirror, bundle: Path, proxy: Proxy
 ) -> None:
     work, blobs = (mirror.folder / own for own in (module._WORK, module._BLOBS))
@@ -393,7 +391,7 @@ def test_servers_that_share_a_folder_take_turns(
     assert len(proxy.gets()) == len(set(proxy.gets()))
 
 
-def test_another_server_is_waited_for_as_long_as_it_gets_on(
+def test_server_waits_while_another_makes_progress(
     mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(other, mirror.location, name="sea")
@@ -437,7 +435,7 @@ def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, pro
     assert proxy.gets() == ["2/manifest.json"]
 
 
-def test_interrupt_breaks_off_what_is_fetched(
+def test_interrupt_cancels_fetches(
     bundle: Path, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("sea", "sky"):

@@ -96,7 +96,7 @@ def test_bundles_are_copied_between_repositories(bundle: Path, bucket: str, tmp_
     assert manifest.read(folder).files == stored.files
 
 
-def test_server_that_watches_takes_it(bundle: Path, tmp_path: Path) -> None:
+def test_watching_server_loads_the_published_version(bundle: Path, tmp_path: Path) -> None:
     models = write_bundle(tmp_path / "models", Spec()).parent.parent
     with Server(models, tmp_path / "log", watch_seconds=0.01) as server:
         done("publish", bundle, models)
@@ -129,7 +129,7 @@ def uploads(location: Location, s3: str) -> str:
 
 
 @pytest.mark.usefixtures("parts")
-def test_publish_that_breaks_off_is_no_version_and_can_be_repeated(
+def test_interrupted_publish_leaves_no_version_and_can_be_repeated(
     bundle: Path, bucket: str, proxy: Proxy, s3: str
 ) -> None:
     location = open_location(f"{bucket}/models")
@@ -148,7 +148,7 @@ def test_publish_that_breaks_off_is_no_version_and_can_be_repeated(
 
 
 @pytest.mark.usefixtures("parts")
-def test_file_that_changes_while_it_is_sent_is_not_stored(
+def test_file_that_changes_during_the_upload_is_not_stored(
     bundle: Path, location: Location, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(folder: Path, files: dict[str, str]) -> None:
@@ -162,7 +162,7 @@ def test_file_that_changes_while_it_is_sent_is_not_stored(
     assert "<Upload>" not in uploads(location, s3)
 
 
-def test_one_of_two_that_publish_at_once_is_told(
+def test_second_of_two_concurrent_publishes_is_refused(
     bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other, put = write_bundle(tmp_path / "other", Spec(horizon=3)), obstore.put
@@ -179,7 +179,7 @@ def test_one_of_two_that_publish_at_once_is_told(
     assert read_manifest(location, "repeat", "1").horizon == 3
 
 
-def test_lost_answer_is_no_other_publish(
+def test_repeated_publish_after_a_lost_answer_succeeds(
     bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client asks again, and is told that what it asked for is there."""
@@ -194,7 +194,7 @@ def test_lost_answer_is_no_other_publish(
     assert publish(bundle, location) == f"{location}/repeat/1"
 
 
-def test_gc_removes_what_no_version_names(
+def test_gc_removes_unreferenced_files(
     bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     publish(bundle, location)
@@ -217,7 +217,7 @@ def test_gc_removes_what_no_version_names(
     assert "new/1/manifest.json: " in result.stderr
 
 
-def test_list(bundle: Path, bucket: str, tmp_path: Path) -> None:
+def test_list_prints_versions(bundle: Path, bucket: str, tmp_path: Path) -> None:
     wide = write_bundle(
         tmp_path / "models",
         Spec(

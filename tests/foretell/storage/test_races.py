@@ -227,7 +227,9 @@ def test_no_version_loses_a_file(
     assert not storage.paths(TRASH)
 
 
-def test_publish_that_takes_days(bundles: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publish_slower_than_the_grace_period_is_complete(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage, location = installed(monkeypatch)
     publish(bundles[0], location)
     storage.delete(None, ["a/1/manifest.json"])
@@ -245,7 +247,7 @@ def test_publish_that_takes_days(bundles: list[Path], monkeypatch: pytest.Monkey
     assert storage.paths(BLOBS) == storage.named()
 
 
-def test_file_that_is_copied_back_while_it_is_read(
+def test_file_restored_from_the_trash_while_it_is_read(
     bundles: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, location = installed(monkeypatch)
@@ -265,7 +267,7 @@ def test_file_that_is_copied_back_while_it_is_read(
     read(storage, location)
 
 
-def test_file_whose_copy_is_not_whole_stays(
+def test_file_with_an_incomplete_copy_is_kept(
     bundles: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, location = installed(monkeypatch)
@@ -283,7 +285,7 @@ def test_file_whose_copy_is_not_whole_stays(
     assert storage.paths(BLOBS) == there
 
 
-def test_file_that_cannot_be_collected_keeps_no_other(
+def test_file_that_cannot_be_collected_does_not_stop_the_others(
     bundles: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, location = installed(monkeypatch)
@@ -309,7 +311,7 @@ def test_file_that_cannot_be_collected_keeps_no_other(
     assert storage.objects[f"{TRASH}/{bad}"][0]
 
 
-def test_files_without_any_version_stay(
+def test_files_without_any_version_are_kept(
     bundles: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, location = installed(monkeypatch)

@@ -32,7 +32,7 @@ def batch(size: int = 2, context: int = 24, horizon: int = 10) -> tuple[torch.Te
     return torch.randn(size, context, 3), torch.rand(size, context, 4), torch.rand(size, horizon, 4)
 
 
-def test_an_offset_goes_through_to_the_forecast() -> None:
+def test_offset_of_the_history_shifts_the_forecast() -> None:
     """The trend carries the level; the rest of the network sees what is left."""
     model, (history, *calendar) = make(), batch()
     for weight in model.encoder_embedding.parameters():
@@ -41,7 +41,7 @@ def test_an_offset_goes_through_to_the_forecast() -> None:
     torch.testing.assert_close(shifted, torch.full_like(shifted, 100), atol=1e-3, rtol=0)
 
 
-def test_every_parameter_but_the_norms_biases_learns() -> None:
+def test_all_parameters_but_norm_biases_get_gradients() -> None:
     model = make(dropout=0.0).train()
     model(*batch()).square().sum().backward()
     for name, weight in model.named_parameters():

@@ -15,7 +15,7 @@ def make(**changes: object) -> DLinear:
 
 
 @pytest.mark.parametrize("individual", [False, True])
-def test_it_forecasts_each_channel_by_itself_and_explains_nothing(individual: bool) -> None:
+def test_channels_are_independent_and_have_no_attention(individual: bool) -> None:
     model, history = make(individual=individual), torch.randn(4, 24, 3)
     forecast, attention, *_ = model.explain(history)
     assert forecast.shape == (4, 10, 3)
@@ -26,14 +26,14 @@ def test_it_forecasts_each_channel_by_itself_and_explains_nothing(individual: bo
     assert moved.tolist() == [False, True, False]
 
 
-def test_it_is_a_map_of_the_trend_and_one_of_the_rest() -> None:
+def test_forecast_is_a_map_of_trend_and_remainder() -> None:
     model, history = make(), torch.randn(2, 24, 3)
     trend = model.decomposition.average(history)
     expected = model.seasonal((history - trend).mT) + model.trend(trend.mT)
     torch.testing.assert_close(model(history), expected.mT)
 
 
-def test_individual_maps_are_those_of_their_channel() -> None:
+def test_individual_maps_belong_to_their_channel() -> None:
     shared, own = make(), make(individual=True)
     for parts in (own.seasonal, own.trend):
         for part in parts:
@@ -43,7 +43,7 @@ def test_individual_maps_are_those_of_their_channel() -> None:
     torch.testing.assert_close(own(history), shared(history))
 
 
-def test_it_starts_at_the_mean_of_the_context() -> None:
+def test_initial_forecast_is_the_mean_of_the_context() -> None:
     model, history = make(), torch.randn(1, 24, 3)
     level = model(history + 7) - model(history)
     torch.testing.assert_close(level, torch.full_like(level, 7))

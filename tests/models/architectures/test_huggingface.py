@@ -37,7 +37,7 @@ def make(kind: str, **changes: object) -> Forecaster:
 
 
 @pytest.mark.parametrize("classed", [False, True])
-def test_stages_say_where_patches_and_channels_are(classed: bool) -> None:
+def test_stages_describe_patches_and_channels(classed: bool) -> None:
     model = make("patchtst", class_token=classed, channel_attention=True)
     names = [stage.name for stage in model.stages]
     assert names == [f"encoder.{i}.{kind}" for i in (0, 1) for kind in ("self", "channels")]
@@ -106,7 +106,7 @@ def test_distributions_follow_a_window(head: str, norm: str | None) -> None:
         ("time-series-transformer", {"value_lags": (1,), "samples": 4}),
     ],
 )
-def test_all_of_it_learns(kind: str, changes: dict[str, Any]) -> None:
+def test_all_parameters_get_gradients(kind: str, changes: dict[str, Any]) -> None:
     model = make(kind, **changes).train()
     calendars = torch.rand(4, 27, 4), torch.rand(4, 5, 4)
     inputs = Inputs(torch.randn(4, 27, 3), *(calendars if model.config.calendar else ()))
@@ -120,7 +120,7 @@ def test_all_of_it_learns(kind: str, changes: dict[str, Any]) -> None:
             assert weight.grad.any(), name
 
 
-def test_it_learns_through_its_own_forecasts() -> None:
+def test_gradients_flow_through_own_forecasts() -> None:
     model = make("time-series-transformer", value_lags=(1,))
     inputs = Inputs(torch.randn(2, 27, 3))
     forecast, _ = model.forecast_to_learn(inputs, torch.zeros(2, 5, 3), 0.0)
@@ -128,7 +128,7 @@ def test_it_learns_through_its_own_forecasts() -> None:
     assert model.decoder_embedding.value.weight.grad[:, :3].any()
 
 
-def test_lags_are_read_of_text() -> None:
+def test_lags_are_parsed_from_text() -> None:
     model = make("time-series-transformer", value_lags="1, 9,2")
     assert model.config.value_lags == (1, 9, 2)
 

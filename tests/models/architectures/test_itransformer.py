@@ -47,7 +47,7 @@ def test_channels_attend_to_channels_and_to_the_calendar(calendar: Calendar | No
     torch.testing.assert_close(model(history, times if calendar else None), explained.forecast)
 
 
-def test_the_calendar_counts() -> None:
+def test_calendar_changes_the_forecast() -> None:
     model, (history, times) = make(), batch()
     assert not torch.allclose(model(history, times), model(history, times + 1))
 
@@ -57,7 +57,7 @@ def test_yearly_data_has_no_calendar() -> None:
     assert ITransformerConfig.calendar_for(Frequency.parse("YS"), {}) is None
 
 
-def test_what_is_between_steps_is_refused() -> None:
+def test_mechanism_between_steps_is_refused() -> None:
     with pytest.raises(ValidationError, match="autocorrelation is between steps alone"):
         make(attention="autocorrelation")
 

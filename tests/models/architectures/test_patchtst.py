@@ -86,7 +86,7 @@ def test_decomposition_adds_two_networks() -> None:
         ({"attention_dropout": 0.1, "head_dropout": 0.2}, 0.1, 0.2),
     ],
 )
-def test_dropout_of_weights_and_forecasts_is_that_of_dropout_unless_given(
+def test_other_dropouts_default_to_dropout(
     given: dict[str, float], attention: float, head: float
 ) -> None:
     model = make(dropout=0.3, **given)

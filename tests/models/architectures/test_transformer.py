@@ -84,7 +84,7 @@ def test_the_cache_changes_nothing(chunk: int) -> None:
     torch.testing.assert_close(model(*batch()), explained.forecast)
 
 
-def test_a_chunk_reads_those_before_it_alone() -> None:
+def test_chunk_reads_only_earlier_chunks() -> None:
     model, target = make(**CHUNKED), torch.randn(2, 10, 3)
     for end in (4, 8):
         changed = target.clone()
@@ -94,7 +94,7 @@ def test_a_chunk_reads_those_before_it_alone() -> None:
         assert not torch.isclose(before[:, end:], after[:, end:]).all(dim=-1).any()
 
 
-def test_what_a_chunk_of_a_model_looked_at_is_in_its_rows() -> None:
+def test_evidence_of_chunks_has_rows_of_all_steps() -> None:
     model = make(**CHUNKED)
     found = model.explain(*batch()).attention
     assert [stage.name for stage in model.stages] == list(found)
@@ -105,7 +105,7 @@ def test_what_a_chunk_of_a_model_looked_at_is_in_its_rows() -> None:
     assert found["decoder.0.self"].weights.triu(1).count_nonzero() == 0
 
 
-def test_a_schedule_goes_from_the_truth_to_what_the_model_says() -> None:
+def test_scheduled_feeding_moves_from_truth_to_forecasts() -> None:
     taught, scheduled = make(**CHUNKED), make(**CHUNKED, feeding="scheduled")
     target = torch.randn(2, 10, 3)
     by_truth = learn(taught, target)
@@ -117,7 +117,7 @@ def test_a_schedule_goes_from_the_truth_to_what_the_model_says() -> None:
     assert not torch.allclose(half, by_truth)
 
 
-def test_free_running_never_sees_the_truth() -> None:
+def test_free_running_does_not_read_the_target() -> None:
     model = make(**CHUNKED, feeding="free")
     torch.testing.assert_close(learn(model, torch.randn(2, 10, 3)), model(*batch()))
 
@@ -145,7 +145,7 @@ def test_a_decoder_layer_may_read_the_encoder_at_its_height() -> None:
     torch.testing.assert_close(last(*inputs), same(*inputs))
 
 
-def test_above_the_encoder_its_last_layer_is_read() -> None:
+def test_one_encoder_layer_makes_memory_last_and_same_equal() -> None:
     last, same = (make(memory=memory, encoder_layers=1) for memory in ("last", "same"))
     same.load_state_dict(last.state_dict())
     torch.testing.assert_close(last(*batch()), same(*batch()))
@@ -189,7 +189,7 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
         ({**CHUNKED, "causal": False}, "causal: autoregressive decoding is always causal"),
     ],
 )
-def test_decoding_that_cannot_be(
+def test_invalid_decoding_is_refused(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], message: str
 ) -> None:
     class NoCache(MechanismConfig):

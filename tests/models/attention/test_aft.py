@@ -53,7 +53,9 @@ def near_in(settings: dict[str, Any], ahead: int = 0) -> Callable[[int, int], bo
         (5, 9, False),
     ],
 )
-def test_it_is_the_formula(settings: dict[str, Any], length: int, keys: int, causal: bool) -> None:
+def test_aft_equals_its_formula(
+    settings: dict[str, Any], length: int, keys: int, causal: bool
+) -> None:
     """Equation 2, one query, feature and key at a time, and the mean weights of heads."""
     layer = build(settings, length, causal=causal, key=Axis(length=keys, start=-keys))
     tokens, source = 3 * torch.randn(1, length, D_MODEL), torch.randn(1, keys, D_MODEL)
@@ -78,7 +80,7 @@ def test_it_is_the_formula(settings: dict[str, Any], length: int, keys: int, cau
 @pytest.mark.parametrize("offset", [1e4, -1e4])
 @pytest.mark.parametrize("causal", [False, True])
 @EACH
-def test_large_keys_overflow_nothing(settings, causal, offset) -> None:
+def test_large_keys_do_not_overflow(settings, causal, offset) -> None:
     layer = build(settings, 40, causal=causal)
     tokens = torch.randn(1, 40, D_MODEL)
     before = layer(tokens, tokens, explain=True)
@@ -108,7 +110,7 @@ def test_keys_that_differ_much(settings) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("settings", [FULL, LOCAL], ids=lambda one: one["mechanism"])
-def test_large_biases_overflow_nothing(settings, causal) -> None:
+def test_large_biases_do_not_overflow(settings, causal) -> None:
     layer = build(settings, 12, causal=causal)
     layer.bias.data[:] = 1e4
     tokens = torch.randn(1, 12, D_MODEL)
@@ -119,7 +121,7 @@ def test_large_biases_overflow_nothing(settings, causal) -> None:
 
 
 @pytest.mark.parametrize("settings", [FULL, LOCAL], ids=lambda one: one["mechanism"])
-def test_biases_learn_where_they_are_read(settings) -> None:
+def test_only_biases_in_use_get_gradients(settings) -> None:
     layer = build(settings, 9, causal=True).train()
     tokens = torch.randn(2, 9, D_MODEL)
     layer(tokens, tokens).output.square().sum().backward()

@@ -37,7 +37,7 @@ def test_correlation_is_the_sum_over_time(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_even_lags_are_those_of_an_inverse_fft_without_a_length(length: int) -> None:
+def test_even_lags_equal_an_inverse_fft_of_default_length(length: int) -> None:
     query, key = torch.randn(2, length, 6), torch.randn(2, length, 6)
     found = make(length, lags="even").correlate(query, key)
     spectrum = torch.fft.rfft(query, dim=1) * torch.fft.rfft(key, dim=1).conj()
@@ -106,9 +106,7 @@ def test_zeros_are_appended_after_the_projection() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "compared"), [(12, 5, 7), (12, 9, 3), (9, 12, 9), (9, 9, 9)]
 )
-def test_of_a_longer_query_the_first_steps_are_compared(
-    query: int, key: int, compared: int
-) -> None:
+def test_longer_query_is_cut_to_its_first_steps(query: int, key: int, compared: int) -> None:
     layer = make(longer_query="cut")
     tokens, source = torch.randn(1, query, 6), torch.randn(1, key, 6)
     # Not even a bias stands for the others.

@@ -71,7 +71,7 @@ def reformer_map(query: Array, rotations: Array, chunk: int, *, causal: bool) ->
     # Chunks that do and do not fit, one that holds all, and one of 1.
     [(24, 4, 1, 4), (24, 4, 3, 6), (23, 5, 2, 4), (9, 32, 2, 4), (10, 1, 2, 4)],
 )
-def test_reformer_is_its_formula(
+def test_reformer_equals_its_formula(
     length: int, chunk: int, rounds: int, buckets: int, causal: bool
 ) -> None:
     module, tokens = reformer(chunk, rounds, buckets, causal=causal), random(1, length, 8)
@@ -119,7 +119,7 @@ def routing_map(query: Array, key: Array, centres: Array, taken: int) -> Array:
 
 # Clusters that divide the length, that do not, one of all, and as many as tokens.
 @pytest.mark.parametrize(("length", "clusters"), [(24, 4), (23, 5), (7, 1), (5, 5)])
-def test_routing_is_its_formula(length: int, clusters: int) -> None:
+def test_routing_equals_its_formula(length: int, clusters: int) -> None:
     module, tokens = routing(clusters), random(2, length, 8)
 
     def weights(query: Array, key: Array, head: int) -> Array:
@@ -223,7 +223,7 @@ def sorted_blocks(module: Sinkhorn, head: int, parts: Array, block: int) -> tupl
 @CAUSAL_OR_NOT
 # Blocks that divide the length, that do not, one of all, and one of each step.
 @pytest.mark.parametrize(("length", "block"), [(24, 4), (23, 5), (7, 7), (5, 1)])
-def test_sinkhorn_is_its_formula(length: int, block: int, causal: bool) -> None:
+def test_sinkhorn_equals_its_formula(length: int, block: int, causal: bool) -> None:
     module, tokens = sinkhorn(length, block, causal=causal), random(1, length, 8)
     heads = np.stack(projected(module, tokens, tokens))[:, 0].swapaxes(0, 1)
     found = [sorted_blocks(module, head, parts, block) for head, parts in enumerate(heads)]

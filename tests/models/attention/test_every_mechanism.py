@@ -52,12 +52,12 @@ def flat(name: str, evidence: Evidence | None) -> dict[str, Evidence | None]:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_an_encoder_may_have_it(name: str) -> None:
+def test_mechanism_is_allowed_in_an_encoder(name: str) -> None:
     assert allowed(name, PLACES["encoder"])
 
 
 @EVERYWHERE
-def test_what_it_shows_is_as_described(name: str, place: str) -> None:
+def test_evidence_matches_the_description(name: str, place: str) -> None:
     site, module = PLACES[place], build(name, place)
     tokens, source = inputs(place)
     attended = module(tokens, source, explain=True)
@@ -75,7 +75,7 @@ def test_what_it_shows_is_as_described(name: str, place: str) -> None:
 
 
 @EVERYWHERE
-def test_a_forecast_does_not_depend_on_who_asks_why(name: str, place: str) -> None:
+def test_explaining_does_not_change_the_output(name: str, place: str) -> None:
     module = build(name, place)
     asked, plain = (module(*inputs(place), explain=explain) for explain in (True, False))
     assert plain.evidence is None
@@ -83,7 +83,7 @@ def test_a_forecast_does_not_depend_on_who_asks_why(name: str, place: str) -> No
 
 
 @EVERYWHERE
-def test_neighbours_in_a_batch_change_nothing(name: str, place: str) -> None:
+def test_output_does_not_depend_on_the_batch(name: str, place: str) -> None:
     module = build(name, place)
     tokens, source = inputs(place, batch=5)
     together = module(tokens, source).output
@@ -93,14 +93,14 @@ def test_neighbours_in_a_batch_change_nothing(name: str, place: str) -> None:
 
 
 @EVERYWHERE
-def test_whoever_reads_the_checkpoint_gets_the_same(name: str, place: str) -> None:
+def test_loaded_state_gives_the_same_output(name: str, place: str) -> None:
     trained, other = build(name, place), build(name, place, seed=3)
     other.load_state_dict(trained.state_dict())
     assert torch.equal(trained(*inputs(place)).output, other(*inputs(place)).output)
 
 
 @EVERYWHERE
-def test_gradients_are_those_of_its_numbers(name: str, place: str) -> None:
+def test_gradients_equal_finite_differences(name: str, place: str) -> None:
     module = build(name, place).double()
     tokens, source = (part[:1].double() for part in inputs(place))
     direction = torch.randn_like(tokens)
@@ -124,7 +124,7 @@ def _summed(module: nn.Module, tokens: Tensor, source: Tensor | None) -> Tensor:
 
 
 @EVERYWHERE
-def test_it_trains(name: str, place: str) -> None:
+def test_all_parameters_get_gradients(name: str, place: str) -> None:
     module = build(name, place).train()
     tokens, source = inputs(place)
     # What has no parameters still hands gradients back.
@@ -159,7 +159,7 @@ def test_dropout_in_training_only(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "place"), [each for each in placed() if each[1] in ("encoder", "decoder")]
 )
-def test_large_numbers(name: str, place: str) -> None:
+def test_large_inputs_stay_finite(name: str, place: str) -> None:
     module, (tokens, _) = build(name, place), inputs(place)
     tokens = (1e4 * tokens).requires_grad_()
     output = module(tokens, tokens).output
@@ -175,7 +175,9 @@ CAUSAL = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
 # Within a chunk of what is read in chunks, and between two of them.
 @pytest.mark.parametrize(("length", "changed"), [(14, 9), (97, 31), (97, 40), (97, 96)])
 @pytest.mark.parametrize("name", CAUSAL)
-def test_no_later_step_leaks(name: str, length: int, changed: int, explain: bool) -> None:
+def test_causal_mechanism_does_not_read_later_steps(
+    name: str, length: int, changed: int, explain: bool
+) -> None:
     module = build(name, site_of(length, causal=True, chained=False))
     tokens = torch.randn(1, length, D_MODEL)
     later = tokens.clone()
@@ -255,7 +257,9 @@ UNION = {"mechanism": "union", **OTHERS["union"]}
         ("sinkhorn", CROSS, "attention: sinkhorn has the same blocks for queries"),
     ],
 )
-def test_where_it_cannot_be(settings: str | dict[str, Any], site: Site, message: str) -> None:
+def test_mechanism_is_refused_at_unsupported_sites(
+    settings: str | dict[str, Any], site: Site, message: str
+) -> None:
     config = default(settings) if isinstance(settings, str) else MECHANISMS.read(settings)
     with pytest.raises(ValueError, match=message):
         config.check(site)
@@ -271,7 +275,7 @@ def test_where_it_cannot_be(settings: str | dict[str, Any], site: Site, message:
         ({"mechanism": "fourier"}, STEPS._replace(width=D_MODEL)),
     ],
 )
-def test_where_it_can_be(settings: dict[str, Any], site: Site) -> None:
+def test_mechanism_is_accepted_at_supported_sites(settings: dict[str, Any], site: Site) -> None:
     MECHANISMS.read(settings).check(site)
 
 
@@ -322,7 +326,7 @@ def chosen(length: int, rows: int, taken: int, of: int) -> tuple[str, list[tuple
         ),
     ],
 )
-def test_how_much_it_shows(
+def test_described_outputs_have_these_shapes(
     settings: dict[str, Any], length: int | None, shown: tuple[str, list[tuple[int, ...]]]
 ) -> None:
     """Of so many steps that read themselves, or of a decoder that reads an encoder."""
@@ -341,7 +345,7 @@ class Handed(HeadedAttention):
         return Attended(scores.softmax(dim=-1) @ value, scores=scores)
 
 
-def test_scores_of_a_layer_are_handed_to_the_next() -> None:
+def test_scores_are_passed_to_the_next_layer() -> None:
     torch.manual_seed(0)
     layer, tokens = Handed(site_of(5)), torch.randn(1, 5, 8)
     first = layer(tokens, tokens)

@@ -65,7 +65,9 @@ def features(layer: FeatureAttention, name: str, part: Array, head: int) -> Arra
         ("random-features", {"features": 500}),
     ],
 )
-def test_papers(name: str, settings: dict[str, Any], steps: int, keys: int, causal: bool) -> None:
+def test_feature_maps_equal_their_papers(
+    name: str, settings: dict[str, Any], steps: int, keys: int, causal: bool
+) -> None:
     layer = build(name, causal=causal, **settings)
     size = {"linear": 2, "performer": 4}.get(name, 1)
     tokens = size * random(2, steps, 12)
@@ -93,7 +95,7 @@ def test_papers(name: str, settings: dict[str, Any], steps: int, keys: int, caus
 
 
 @pytest.mark.parametrize("keys", [7, 11])
-def test_efficient_is_its_formula(keys: int) -> None:
+def test_efficient_attention_equals_its_formula(keys: int) -> None:
     layer = made({"mechanism": "efficient"}, site_of(d_model=12, heads=3))
     tokens, source = 2 * random(2, 7, 12), random(2, keys, 12)
     maps = assert_map(layer, tokens, source, lambda query, key, _: softmax(query) @ softmax(key.T))
@@ -133,7 +135,7 @@ def test_large_queries_and_keys(name: str, size: float, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_keys_of_which_none_is_more_than_another(causal: bool) -> None:
+def test_large_negative_keys_give_the_mean(causal: bool) -> None:
     layer, value = build("linear", causal=causal).float(), torch.randn(1, 3, 70, 4)
     query, key = (-1e4 * (1 + torch.rand(1, 3, 70, 4)) for _ in range(2))
     mixed = layer.mix(query, key, value, Call()).output
@@ -142,7 +144,7 @@ def test_keys_of_which_none_is_more_than_another(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_quotient_has_full_precision(causal: bool) -> None:
+def test_quotient_has_full_precision(causal: bool) -> None:
     layer = build("linear", causal=causal).float()
     parts = [torch.randn(1, 3, 70, 4).bfloat16() for _ in range(3)]
     expected = layer.mix(*(part.float() for part in parts), Call())
@@ -178,7 +180,7 @@ def test_directions_are_orthogonal_and_as_long_as_normal_ones() -> None:
     assert lengths.var() == pytest.approx(16, rel=0.15)
 
 
-def test_directions_are_drawn_anew_in_training_alone() -> None:
+def test_directions_are_redrawn_only_in_training() -> None:
     layer = build("performer", redraw=2)
     tokens, first = random(1, 5, 12), layer.projection.clone()
     for _ in range(3):
@@ -200,7 +202,7 @@ def test_directions_are_drawn_anew_in_training_alone() -> None:
         *(("random-features", width, n) for width, n in [(4, 32), (40, 40)]),
     ],
 )
-def test_how_many_directions_there_are(name: str, width: int, count: int) -> None:
+def test_number_of_directions(name: str, width: int, count: int) -> None:
     assert build(name, d_model=width, heads=1).projection.shape[-2:] == (width, count)
     assert build(name, d_model=width, heads=1, features=3).projection.shape[-2:] == (width, 3)
 
@@ -209,6 +211,6 @@ def test_how_many_directions_there_are(name: str, width: int, count: int) -> Non
     ("name", "field"),
     [("performer", "features"), ("performer", "redraw"), ("random-features", "features")],
 )
-def test_what_is_less_than_one_is_refused(name: str, field: str) -> None:
+def test_field_below_one_is_refused(name: str, field: str) -> None:
     with pytest.raises(ValidationError, match=rf"{field}\n.*greater than or equal to 1"):
         MECHANISMS.read({"mechanism": name, field: 0})

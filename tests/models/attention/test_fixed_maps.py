@@ -85,7 +85,7 @@ def test_scores_begin_alike_at_any_rank(rank: int | None) -> None:
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("features", [1, 6, 7])
 @pytest.mark.parametrize("length", [1, 2, 12, 24, 42, 97, 105])
-def test_it_is_the_real_part_of_the_transform(length: int, features: int) -> None:
+def test_fourier_mixing_is_the_real_part_of_the_transform(length: int, features: int) -> None:
     tokens = np.random.default_rng(0).normal(size=(3, length, features))
     given = torch.from_numpy(tokens)
     # Equation 3 of arXiv:2105.03824.

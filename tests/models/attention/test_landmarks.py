@@ -84,7 +84,7 @@ def test_compressed_reads_another_source() -> None:
     assert_gives(module, tokens, source, *by_formula(module, tokens, source, 3))
 
 
-def test_the_convolution_is_that_of_torch() -> None:
+def test_convolution_equals_torch() -> None:
     """On what fills blocks, and what does not."""
     module = compressed(3, 11)
     (rows,) = series(11)

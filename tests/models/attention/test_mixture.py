@@ -17,7 +17,7 @@ def mixture(**groups: int) -> dict[str, object]:
     }
 
 
-def test_groups_of_one_mechanism_are_that_mechanism() -> None:
+def test_groups_of_one_mechanism_equal_that_mechanism() -> None:
     """Heads are independent: a layer of four is the sum of one and three of its heads."""
     torch.manual_seed(0)
     whole = multi_head(8, 4).eval()
@@ -54,13 +54,13 @@ def test_each_group_is_a_stage() -> None:
         (mixture(softmax=2, autocorrelation=2), "no causal form.* .at decoder.0.self"),
     ],
 )
-def test_what_cannot_be_mixed(attention: object, message: str) -> None:
+def test_invalid_mixtures_are_refused(attention: object, message: str) -> None:
     sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4}
     with pytest.raises(ValidationError, match=message):
         ARCHITECTURES.read({"architecture": "transformer", "attention": attention, **sizes})
 
 
-def test_a_model_shows_what_each_group_looked_at() -> None:
+def test_explanation_has_a_map_for_each_group() -> None:
     attention = [mixture(softmax=1, autocorrelation=3), "softmax", "softmax"]
     sizes = {"channels": 2, "context": 24, "horizon": 4, "heads": 4}
     model = ARCHITECTURES.read({"architecture": "transformer", "attention": attention, **sizes})
@@ -113,7 +113,7 @@ JOINED = [{"heads": 2, "attention": union("a", "b")}, {"heads": 1, "attention": 
         ("a+b+c;d", [union("a", "b", "c"), {"mechanism": "d"}]),
     ],
 )
-def test_as_people_write_them(text: str, layers: list[object]) -> None:
+def test_notation_of_mixtures_is_parsed(text: str, layers: list[object]) -> None:
     assert read_notation(text) == layers
 
 

@@ -136,7 +136,7 @@ def as_map(evidence: Evidence | None, length: int) -> Array:
 
 @BOTH
 @EACH
-def test_it_is_a_softmax_over_the_allowed_keys(
+def test_pattern_is_a_softmax_over_the_allowed_keys(
     length: int, fields: dict[str, Any], causal: bool
 ) -> None:
     module, tokens = make(fields, length, causal), inputs(length)
@@ -148,7 +148,7 @@ def test_it_is_a_softmax_over_the_allowed_keys(
 
 
 @BOTH
-def test_few_keys_are_shown_as_few(causal: bool) -> None:
+def test_evidence_of_few_keys_is_sparse(causal: bool) -> None:
     """As many as the query has that reads most; those of the others that are none come last."""
     tokens = inputs(70)
     module = make(union(local(4), stride(7)), 70, causal)
@@ -160,7 +160,7 @@ def test_few_keys_are_shown_as_few(causal: bool) -> None:
     np.testing.assert_array_equal(evidence.keys[1, 1], expected)
 
 
-def test_added_tokens_are_what_a_row_lacks() -> None:
+def test_union_adds_only_missing_tokens() -> None:
     tokens = inputs(24)
     evidence = make(some(2, 3), 24, False)(tokens, tokens, explain=True).evidence
     assert isinstance(evidence, Dense)
@@ -170,7 +170,7 @@ def test_added_tokens_are_what_a_row_lacks() -> None:
 
 @pytest.mark.parametrize("fields", [local(16), some(4, 2), union(local(16), some(4))])
 @BOTH
-def test_it_takes_what_the_length_takes(fields: dict[str, Any], causal: bool) -> None:
+def test_tables_grow_linearly_with_the_length(fields: dict[str, Any], causal: bool) -> None:
     config = MECHANISMS.read(fields)
     assert isinstance(config, PatternConfig)
     sizes = [
@@ -191,7 +191,7 @@ def test_it_takes_what_the_length_takes(fields: dict[str, Any], causal: bool) ->
         (local(2), 200, False, (200, 34)),
     ],
 )
-def test_an_area_takes_little(
+def test_area_has_a_small_table(
     fields: dict[str, Any], length: int, causal: bool, shape: tuple[int, int]
 ) -> None:
     config = MECHANISMS.read(fields)
@@ -200,7 +200,7 @@ def test_an_area_takes_little(
     assert mask.shape == shape
 
 
-def test_what_others_have_is_left_out() -> None:
+def test_overlapping_areas_are_counted_once() -> None:
     """Of global tokens beside local attention, the query itself is there already."""
     config = MECHANISMS.read(union(local(2), some(2)))
     assert isinstance(config, PatternConfig)
@@ -215,6 +215,6 @@ def test_what_others_have_is_left_out() -> None:
         (["local"], "at least 2 items"),
     ],
 )
-def test_what_cannot_be_joined(patterns: list[str], message: str) -> None:
+def test_invalid_unions_are_refused(patterns: list[str], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         MECHANISMS.read({"mechanism": "union", "patterns": patterns})

@@ -20,7 +20,7 @@ def build(site: Site, factor: float = 5) -> nn.Module:
 
 @pytest.mark.parametrize("place", ["encoder", "cross", "group"])
 @pytest.mark.parametrize("factor", [0.5, 1.5, 5, 100])
-def test_it_is_the_formula(place: str, factor: float) -> None:
+def test_probsparse_equals_its_formula(place: str, factor: float) -> None:
     site = PLACES[place]
     module = build(site, factor)
     random = np.random.default_rng(1)
@@ -48,7 +48,7 @@ def test_it_is_the_formula(place: str, factor: float) -> None:
     assert np.take_along_axis(known, evidence.chosen.numpy(), axis=-1).all()
 
 
-def test_a_token_alone_reads_itself() -> None:
+def test_single_token_attends_to_itself() -> None:
     module, token = build(site_of(1)), torch.randn(1, 1, D_MODEL, dtype=torch.float64)
     assert module(token, token, explain=True).evidence.weights.tolist() == [[[[1.0]], [[1.0]]]]
 

@@ -151,7 +151,7 @@ CASES: dict[str, Callable[[], Pair]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_the_packages(name: str) -> None:
+def test_layer_equals_the_published_package(name: str) -> None:
     torch.manual_seed(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -72,7 +72,7 @@ def test_residual_attention_adds_inherited_scores() -> None:
     torch.testing.assert_close(second.evidence.weights, (first.scores + inherited).softmax(-1))
 
 
-def test_plain_attention_hands_on_no_scores(layer: MultiHeadAttention) -> None:
+def test_plain_attention_passes_on_no_scores(layer: MultiHeadAttention) -> None:
     tokens = torch.randn(1, 4, 12)
     assert layer(tokens, tokens, explain=True).scores is None
 
@@ -97,7 +97,7 @@ def test_biases_may_be_left_out(name: str, without: str) -> None:
     torch.testing.assert_close(found, with_all(tokens, tokens).output)
 
 
-def test_what_a_residual_layer_hands_on_is_for_another_one() -> None:
+def test_plain_layer_ignores_inherited_scores() -> None:
     torch.manual_seed(0)
     plain, tokens = multi_head(8, 2).eval(), torch.randn(1, 4, 8)
     inherited = torch.randn(1, 2, 4, 4)

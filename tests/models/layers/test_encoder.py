@@ -57,7 +57,7 @@ def learned(
         (4, {"architecture": "autoformer", "calendar": None}),
     ],
 )
-def test_what_is_computed_again_is_the_same(parts: int, own: dict[str, object]) -> None:
+def test_recomputation_gives_the_same_gradients(parts: int, own: dict[str, object]) -> None:
     config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0.2, **SIZES, **own})
     assert isinstance(config, AttendingConfig)
     torch.manual_seed(0)
@@ -83,7 +83,7 @@ def test_what_is_computed_again_is_the_same(parts: int, own: dict[str, object]) 
     ],
 )
 @pytest.mark.parametrize("parts", [3, 64])
-def test_of_parts_of_a_batch_is_learned_what_of_all_of_it(
+def test_parts_of_a_batch_give_the_gradients_of_the_whole(
     own: dict[str, object], rows: int, parts: int
 ) -> None:
     config = ARCHITECTURES.read({"architecture": "patchtst", "dropout": 0, **SIZES, **own})
@@ -99,7 +99,7 @@ def test_of_parts_of_a_batch_is_learned_what_of_all_of_it(
         torch.testing.assert_close(same[name], each, msg=name)
 
 
-def test_a_part_draws_the_same_when_it_is_computed_again() -> None:
+def test_recomputed_part_draws_the_same_dropout() -> None:
     model = PatchTSTConfig(**SIZES, dropout=0.5).build().train()
     seen: dict[int, list[Tensor]] = {}
     # A layer is computed again only as far as something of it is needed.
@@ -112,7 +112,7 @@ def test_a_part_draws_the_same_when_it_is_computed_again() -> None:
         assert torch.equal(*pair)
 
 
-def test_nothing_is_kept_of_the_inside_of_a_layer() -> None:
+def test_recomputation_keeps_no_activations_of_a_layer() -> None:
     sizes = {**SIZES, "d_model": 64, "d_ff": 256, "encoder_layers": 3}
     model = PatchTSTConfig(**sizes, attention="residual-softmax").build().train()
 
@@ -132,7 +132,7 @@ def test_nothing_is_kept_of_the_inside_of_a_layer() -> None:
     assert kept(recomputes=True) < 0.3 * kept(recomputes=False)
 
 
-def test_the_inside_of_one_part_is_there_at_a_time() -> None:
+def test_activations_of_one_part_exist_at_a_time() -> None:
     sizes = {**SIZES, "d_model": 16, "encoder_layers": 2, "patch": 2, "stride": 2}
     model = PatchTSTConfig(**sizes, dropout=0.1).build().train()
     encoder = encoder_of(model)
@@ -154,7 +154,7 @@ def test_the_inside_of_one_part_is_there_at_a_time() -> None:
     assert most(8) < 0.5 * whole
 
 
-def test_what_needs_no_gradients_runs_once() -> None:
+def test_inference_is_not_recomputed() -> None:
     model = PatchTSTConfig(**SIZES).build().eval()
     encoder, calls = encoder_of(model), []
     encoder.recomputes = True

@@ -48,7 +48,7 @@ def test_a_series_is_decomposed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.3, 0.9])
-def test_a_share_is_dropped_and_the_mean_stays(probability: float) -> None:
+def test_dropout_drops_a_share_and_keeps_the_mean(probability: float) -> None:
     torch.manual_seed(0)
     values = torch.full((100, 1003), 2.0, requires_grad=True)
     found = drop(values, probability, training=True)
@@ -61,7 +61,7 @@ def test_a_share_is_dropped_and_the_mean_stays(probability: float) -> None:
     torch.testing.assert_close(values.grad * 2, found.detach())
 
 
-def test_what_is_dropped_is_drawn_by_the_seed() -> None:
+def test_dropout_depends_on_the_seed() -> None:
     draws = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -70,7 +70,7 @@ def test_what_is_dropped_is_drawn_by_the_seed() -> None:
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_nothing_and_all() -> None:
+def test_dropout_of_zero_and_one() -> None:
     values, layer = torch.randn(3, 5), Dropout(0.5)
     assert torch.equal(layer.eval()(values), values)
     assert torch.equal(drop(values, 0.0, training=True), values)
@@ -78,7 +78,7 @@ def test_nothing_and_all() -> None:
     assert not torch.equal(layer.train()(values), values)
 
 
-def test_half_precision_stays() -> None:
+def test_dropout_keeps_half_precision() -> None:
     assert drop(torch.ones(9, dtype=torch.bfloat16), 0.5, training=True).dtype == torch.bfloat16
 
 
@@ -189,7 +189,7 @@ def test_batch_norm_of_each_feature() -> None:
     torch.testing.assert_close(normed.var((0, 1), correction=0), torch.ones(3), atol=1e-4, rtol=0)
 
 
-def test_batch_norm_in_evaluation_uses_what_it_saw() -> None:
+def test_batch_norm_in_evaluation_uses_running_statistics() -> None:
     layer = TokenBatchNorm(2).eval()
     layer.norm.running_mean = torch.tensor([1.0, 2.0])
     layer.norm.running_var = torch.tensor([4.0, 9.0])

@@ -17,7 +17,7 @@ def test_each_step_has_each_level_once() -> None:
 
 @pytest.mark.parametrize("count", [8, 100])
 @pytest.mark.parametrize("family", ["normal", "student-t"])
-def test_what_is_drawn_is_the_quantile_of_a_level(family, count: int) -> None:
+def test_drawn_values_are_quantiles_of_levels(family, count: int) -> None:
     stats = pytest.importorskip("scipy.stats", reason="what it is compared with")
     random = np.random.default_rng(0)
     df = np.concatenate([[2.0001, 3, 1e6], 2 + random.exponential(5, 7)])

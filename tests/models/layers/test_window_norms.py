@@ -23,7 +23,7 @@ def normed(name: str, *values: float) -> tuple[list[float], float, float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_undone(name: str) -> None:
+def test_norm_is_inverted(name: str) -> None:
     torch.manual_seed(0)
     layer = build_window_norm(name, 3, affine=takes_affine(name))
     if takes_affine(name):
@@ -52,7 +52,7 @@ def test_each_window_and_channel_is_by_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["standard", "robust", "minmax", "invariant"])
-def test_nan_stays_nan(name: str) -> None:
+def test_norm_of_nan_is_nan(name: str) -> None:
     found, _, spread = normed(name, *[float("nan")] * 4)
     assert np.isnan([*found, spread]).all()
 
@@ -73,7 +73,7 @@ def test_local_scalers_add_nothing_to_a_spread() -> None:
 
 
 @pytest.mark.parametrize("name", ["standard", "robust", "robust-iqr", "minmax"])
-def test_local_scalers_are_those_of_the_library(name: str) -> None:
+def test_local_scalers_equal_the_library(name: str) -> None:
     core = pytest.importorskip("neuralforecast.core")
     from coreforecast.grouped_array import GroupedArray
 
@@ -120,7 +120,7 @@ def test_norms_by_hand(
         assert own == pytest.approx(list(found), rel=1e-5, abs=1e-6)
 
 
-def test_trained_parameters_of_decoupled_are_for_the_way_out_alone() -> None:
+def test_decoupled_norm_applies_parameters_only_to_outputs() -> None:
     layer = build_window_norm("decoupled", 2, affine=False)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([2.0, -1.0]))  # type: ignore[operator]
@@ -161,7 +161,7 @@ def test_distributions_are_shifted_and_scaled_as_values_are(name: str) -> None:
     )
 
 
-def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_scales() -> None:
+def test_nested_norms_of_distributions() -> None:
     torch.manual_seed(4)
     history, outputs = torch.randn(2, 12, 1), torch.randn(2, 5, 1)
     inner = build_window_norm("last", 1, affine=False)
@@ -173,7 +173,7 @@ def test_of_distributions_the_inner_norm_is_undone_and_the_outer_one_scales() ->
         assert outer.out(kept_statistics) == (None if name == "identity" else statistics[0])
 
 
-def test_the_outer_one_is_the_first() -> None:
+def test_first_name_is_the_outer_norm() -> None:
     torch.manual_seed(2)
     history = torch.randn(2, 12, 1)
     scaled, _ = build_window_norm("robust", 1, affine=False)(history)
@@ -192,7 +192,7 @@ def test_instance_norm_by_hand() -> None:
     torch.testing.assert_close(last[0, :, 0], torch.tensor([-4.0, -2.0, 0.0]) / spread)
 
 
-def test_a_zero_weight_is_undone_without_a_division_by_zero() -> None:
+def test_zero_weight_is_inverted_without_division_by_zero() -> None:
     layer = InstanceNorm(1, affine=True)
     assert layer.weight is not None
     torch.nn.init.zeros_(layer.weight)
@@ -210,7 +210,7 @@ def lacking() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", OBSERVED_NORMS)
-def test_what_is_missing_is_a_zero_and_measures_nothing(name: str | None) -> None:
+def test_missing_values_become_zero_and_do_not_count(name: str | None) -> None:
     history = lacking()
     norm = OBSERVED_NORMS[name](3, False)
     found, statistics = norm(history)

@@ -78,7 +78,7 @@ SEE = "; see POST /forecast, GET /models, /docs"
         ),
     ],
 )
-def test_routes_that_do_not_exist(
+def test_unknown_routes_are_not_found(
     client: Client, method: str, path: str, status: int, message: str
 ) -> None:
     answer = client.request(method, path)
@@ -109,7 +109,7 @@ def test_long_path_is_not_repeated(client: Client) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_compressed_body_that_does_not_say_so(
+def test_undeclared_compression_is_suggested(
     client: Client, path: str, media: str, size: int
 ) -> None:
     noise = np.random.default_rng(0).bytes(size)
@@ -145,7 +145,7 @@ def test_large_answers_are_compressed(
     assert answer.headers.get("content-encoding") == encoding
 
 
-def test_answer_that_tritonclient_cannot_unfold_is_not_compressed(tmp_path: Path) -> None:
+def test_answers_that_tritonclient_cannot_decompress_are_plain(tmp_path: Path) -> None:
     """Its client for asyncio offers gzip, and unfolds answers to inferences alone."""
     channels = tuple(f"channel-{number}" for number in range(30))
     stages = tuple(softmax_stage(name=f"encoder.{number}.self") for number in range(30))
@@ -158,7 +158,7 @@ def test_answer_that_tritonclient_cannot_unfold_is_not_compressed(tmp_path: Path
             assert "content-encoding" not in answer.headers
 
 
-def test_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_queue_sets_retry_after(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise QueueFullError("2048 windows are waiting", retry_after=7)
 
@@ -180,7 +180,7 @@ def test_full_queue_says_when_to_retry(client: Client, monkeypatch: pytest.Monke
         ("content_encoding", "br", "accept-encoding", "gzip, deflate, zstd"),
     ],
 )
-def test_media_that_are_not_read(
+def test_unsupported_media_types_are_refused(
     client: Client, header: str, value: str, header_sent: str, accepted: str
 ) -> None:
     answer = client.send(b"{}", **{header: value})
@@ -188,7 +188,7 @@ def test_media_that_are_not_read(
     assert answer.headers[header_sent] == accepted
 
 
-def test_body_that_comes_too_slowly(client: Client) -> None:
+def test_slow_body_is_refused(client: Client) -> None:
     async def slowly() -> Any:
         yield b"{"
         await asyncio.Event().wait()
@@ -200,7 +200,7 @@ def test_body_that_comes_too_slowly(client: Client) -> None:
     assert answer.headers["connection"] == "close"
 
 
-def test_bodies_over_the_limit(models: Path) -> None:
+def test_bodies_over_the_limit_are_refused(models: Path) -> None:
     with Client(models, max_body_bytes=100) as client:
         assert client.send(b" " * 100).status_code == 400
         answer = client.send(b" " * 101)
@@ -265,7 +265,7 @@ def test_small_requests_that_wait_for_a_thread_are_counted_too(
 
 
 @pytest.mark.parametrize("large", [{"metadata": {"a": "x" * 400_000}}, {"name": "x" * 400_000}])
-def test_what_is_echoed_counts_until_it_is_answered(
+def test_memory_of_echoed_fields_counts_until_the_answer(
     models: Path, large: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request: dict[str, Any] = {**BODY, "inputs": [{"series": [1] * 8}]}
@@ -292,7 +292,7 @@ def test_what_is_echoed_counts_until_it_is_answered(
         all_of_it.reserve(5 * 10**6)
 
 
-def test_numbers_of_a_tensor_take_no_more_memory(models: Path) -> None:
+def test_tensors_take_no_memory_beside_their_body(models: Path) -> None:
     values = np.zeros((1000, 8, 1), np.float32).tobytes() * 30
     head = (
         b'{"inputs": [{"name": "history", "shape": [30000, 8, 1], "datatype": "FP32", '
@@ -338,7 +338,7 @@ def test_large_bodies_are_read_and_written_off_the_loop(
         assert threads == [name not in off_the_loop for name in ("parse", "decode", "encode")]
 
 
-def test_what_reads_tables_is_loaded_off_the_loop(
+def test_table_libraries_are_imported_off_the_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []

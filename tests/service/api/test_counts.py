@@ -162,7 +162,7 @@ def refusal(client: Client, limit: Limit, count: int) -> str:
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=repr)
-def test_as_many_as_may_be_are_not_too_many_and_one_more_is(client: Client, limit: Limit) -> None:
+def test_limit_is_accepted_and_one_more_is_refused(client: Client, limit: Limit) -> None:
     assert refusal(client, limit, limit.most) == ""
     count = limit.most + 1
     assert str(limit.most) in refusal(client, limit, count)

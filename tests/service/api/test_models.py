@@ -58,7 +58,7 @@ def served(repository: Path) -> Iterator[Client]:
         (Distribution.of("normal"), (19,), (0.05, 0.95)),
     ],
 )
-def test_levels_that_quantiles_can_have(
+def test_quantile_levels_of_a_card(
     described: Distribution | None,
     windows: tuple[int, ...] | None,
     levels: tuple[float, float] | None,
@@ -75,7 +75,7 @@ def test_levels_that_quantiles_can_have(
         intervals.check(levels, 4, "options.quantiles")
 
 
-def test_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
+def test_card_has_the_levels_of_the_first_pass(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec("bare"))
     path = write_bundle(tmp_path, Spec("quant", calibrated=2)) / layout.MANIFEST
     written = json.loads(path.read_text())
@@ -88,7 +88,7 @@ def test_card_tells_the_levels_of_the_first_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS[:3], ids=lambda spec: spec.name)
-def test_example_is_a_request_and_what_followed(served: Client, spec: Spec) -> None:
+def test_example_is_a_request_and_actual_values(served: Client, spec: Spec) -> None:
     answer = served.get(f"/models/{spec.name}/example")
     assert answer.headers["content-type"] == "application/json"
     found: dict[str, Any] = answer.json()
@@ -126,7 +126,7 @@ def test_answers_are_written_and_compressed_off_the_loop(
             assert plain.json() == answer.json()
 
 
-def test_cards_say_which_models_have_an_example(served: Client) -> None:
+def test_cards_have_the_flag_example(served: Client) -> None:
     cards = {card["name"]: card["example"] for card in served.get("/models").json()}
     assert cards == {"one": True, "some": True, "monthly": True, "bare": False}
     assert served.get("/models/one@1").json()["example"]
@@ -137,7 +137,7 @@ def test_cards_say_which_models_have_an_example(served: Client) -> None:
     assert served.get("/models/nope/example").json()["error"]["type"] == "unknown_model"
 
 
-def test_damaged_example_is_refused_and_a_later_change_is_not_read(
+def test_damaged_example_is_refused_and_later_changes_are_not_read(
     served: Client, repository: Path
 ) -> None:
     before = served.get("/models/one/example").json()
@@ -156,7 +156,7 @@ def test_damaged_example_is_refused_and_a_later_change_is_not_read(
         pass
 
 
-def test_verdict_of_a_model_and_why_it_has_no_quantiles(tmp_path: Path) -> None:
+def test_card_has_verdict_and_reason_of_missing_quantiles(tmp_path: Path) -> None:
     test = TestResult(windows=9, model=Accuracy(mse=1, mae=0.5), last_value=Accuracy(mse=1, mae=1))
     reason = "its validation split holds 4 windows, a calibration needs at least 20"
     write_bundle(tmp_path, Spec(changes={"test": test, "calibration_missing": reason}))

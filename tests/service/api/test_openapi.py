@@ -68,7 +68,7 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         yield from ((path, operation) for operation in methods.values())
 
 
-def test_every_example_is_what_its_schema_says(document: dict[str, Any]) -> None:
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
     found = list(shown(document))
     assert len(found) > 100
     for schema, example in found:
@@ -76,7 +76,7 @@ def test_every_example_is_what_its_schema_says(document: dict[str, Any]) -> None
         jsonschema_rs.validate(whole, example)
 
 
-def test_statistics_say_what_is_always_sent(document: dict[str, Any]) -> None:
+def test_statistics_list_their_required_fields(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     stages = ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output"]
     assert schemas["InferenceStatistics"]["required"] == stages
@@ -116,7 +116,7 @@ def test_document_is_there_without_examples_too(
     assert "/forecast" in answer.json()["paths"]
 
 
-def test_document_is_written_beside_the_event_loop(
+def test_document_is_written_off_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first time takes half a second, and whoever forecasts would wait."""
@@ -133,7 +133,7 @@ def test_document_is_written_beside_the_event_loop(
     assert threading.main_thread() not in threads
 
 
-def test_window_that_is_shown_can_be_asked_for(document: dict[str, Any]) -> None:
+def test_example_of_the_document_is_a_valid_request(document: dict[str, Any]) -> None:
     answer = document["paths"]["/models/{model}/example"]["get"]["responses"]["200"]
     example = answer["content"][JSON]["example"]
     (series,) = ForecastRequest.model_validate(example["request"]).inputs
@@ -146,7 +146,7 @@ def test_series_are_numbers_or_rows_of_numbers(document: dict[str, Any]) -> None
     assert [shape["items"]["type"] for shape in series["anyOf"]] == [["number", "null"], "array"]
 
 
-def test_keys_are_named_where_they_are_asked_for(document: dict[str, Any], models: Path) -> None:
+def test_document_lists_keys_where_required(document: dict[str, Any], models: Path) -> None:
     assert "security" not in document
     with Client(models, api_keys="one") as client:
         guarded = client.get("/openapi.json").json()
@@ -156,7 +156,7 @@ def test_keys_are_named_where_they_are_asked_for(document: dict[str, Any], model
         is_open = operation.get("security") == []
         assert is_open == (path in OPEN)
         assert is_open != ("401" in operation["responses"])
-    test_every_example_is_what_its_schema_says(guarded)
+    test_every_example_fits_its_schema(guarded)
 
 
 EXAMPLES = openapi.examples()
@@ -182,13 +182,13 @@ EXAMPLES = openapi.examples()
         (TableOptions, [EXAMPLES["parameters"]]),
     ],
 )
-def test_examples_are_of_their_kind(kind: type[BaseModel], found: Iterable[Any]) -> None:
+def test_examples_are_valid(kind: type[BaseModel], found: Iterable[Any]) -> None:
     assert found
     for example in found:
         kind.model_validate(example)
 
 
-def test_examples_of_errors_are_the_services() -> None:
+def test_examples_of_errors_are_real_errors() -> None:
     statuses = {name: kind.status for name, kind in errors.ServiceError._types.items()}
     for status, error in EXAMPLES["errors"].items():
         assert statuses[error["type"]] == int(status)

@@ -53,9 +53,7 @@ def test_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.forecast(body).status_code == 200
 
 
-def test_only_clients_with_a_key_get_reasons(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reasons_need_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_bundle(tmp_path, Spec(name="good"))
     (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
     damage = "bad/1/weights.bin: sha256 differs"
@@ -82,7 +80,7 @@ def test_only_clients_with_a_key_get_reasons(
     assert f"refused bad@1: {tmp_path}/{damage}" in caplog.text
 
 
-def test_port_for_operators_tells_reasons_and_its_own_paths(tmp_path: Path) -> None:
+def test_operations_port_shows_reasons_and_its_own_paths(tmp_path: Path) -> None:
     (write_bundle(tmp_path, Spec(name="bad")) / layout.WEIGHTS).write_bytes(b"x")
     write_bundle(tmp_path, Spec(name="good"))
     with Client(tmp_path, api_keys="one") as client:
@@ -99,17 +97,17 @@ def test_port_for_operators_tells_reasons_and_its_own_paths(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/models"])
-def test_head_may_be_asked_for_alone(client: Client, path: str) -> None:
+def test_head_is_answered(client: Client, path: str) -> None:
     assert client.request("HEAD", path).status_code == 200
 
 
-def test_index_links_to_what_exists(client: Client) -> None:
+def test_index_links_to_existing_paths(client: Client) -> None:
     links = client.get("/").json()["links"]
     paths = set(client.app.openapi()["paths"]) | {"/docs", "/openapi.json"}
     assert set(links.values()) <= paths
 
 
-def test_metrics_are_of_models_and_reasons_that_exist(client: Client) -> None:
+def test_metrics_have_existing_models_and_reasons(client: Client) -> None:
     rejected = REJECTED, "unknown_model"
     before = client.metrics.counts.count(*rejected)
     client.forecast({"model": "nope", "inputs": [1]})

@@ -1,6 +1,6 @@
-"""A GPU that computes on the CPU: CUDA's runtime and onnxruntime's provider, as far as we use them.
+"""A GPU that computes on the CPU: the parts of CUDA's runtime and of onnxruntime that are used.
 
-Addresses are real and the copies are made, so that what comes out of a run has gone the whole way.
+Addresses and copies are real, so that outputs of a run have passed every buffer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class FakeLibrary:
     """See `foretell.service.cuda.device.Library`.
 
     Attributes:
-        calls: What was called, in order: the name and what it was about.
-        held: Memory and streams that were not given back.
-        fails: Code by name of the call.
+        calls: Calls in order: the name and its argument.
+        held: Memory and streams that were not freed.
+        fails: Error code by name of the call.
     """
 
     def __init__(self) -> None:
@@ -132,11 +132,11 @@ class FakeGraph:
     """A session that forecasts twice the last row of the history, 3 steps.
 
     Attributes:
-        captured: By id of the CUDA graph: the thread that captured it, and the binding it reads.
+        captured: By id of the CUDA graph: the thread of the capture, and its binding.
         replayed: Ids of runs with buffers.
         plain: Sizes of the batches that ran without buffers.
-        reserved: Bytes that its allocators were asked for.
-        breaks: Raised by runs with buffers, if set; by captures alone if `breaks_captures`.
+        reserved: Bytes that its allocators reserved.
+        breaks: Raised by runs with buffers, if set; only by captures if `breaks_captures`.
     """
 
     def __init__(self, provider: str = CUDA, nodes: Any = ()) -> None:
@@ -205,12 +205,12 @@ class FakeModule(SimpleNamespace):
 
     Attributes:
         available: Providers that are compiled in.
-        works: Those whose libraries exist; of the others nothing is said.
-        broken: What GPUs answer that do not work, by number.
-        nodes: Where the nodes of graphs are.
+        works: Providers whose libraries exist; others are skipped without an error.
+        broken: Errors of broken GPUs by number.
+        nodes: Devices of the graphs' nodes.
         created: Arguments of every session.
-        calls: What else was asked for.
-        severity: Least severity of what its own log takes.
+        calls: Other calls.
+        severity: Lowest severity of its own log.
     """
 
     RunOptions = SessionOptions = FakeOptions

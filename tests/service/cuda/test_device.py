@@ -1,4 +1,4 @@
-"""CUDA's runtime and driver, the devices that they find, and the lock of captures."""
+"""CUDA's runtime and driver, their devices, and the lock of captures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NODE = "Non-zero status code returned while running Sub node. Name:'node_sub' St
         "CUDA failure 721: tensor memory not completely freed",
     ],
 )
-def test_a_lost_device_is_told_by_number_or_name(
+def test_errors_of_a_lost_device_by_number_or_name(
     message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpu = device(3)
@@ -44,7 +44,7 @@ def test_a_lost_device_is_told_by_number_or_name(
 
 
 @pytest.mark.parametrize("code", [1, 2, 701, 713, 720, 900, 901, 906])
-def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
+def test_other_errors_do_not_mark_the_device_lost(code: int) -> None:
     gpu = device()
     for error in (
         RuntimeError(f"CUDA failure {code}: …"),
@@ -63,12 +63,12 @@ def test_other_errors_pass_on_a_device_that_works(code: int) -> None:
         (_NO_MEMORY, {"allocate": 2}, False),
         (_NO_MEMORY, {}, False),
         (_NO_MEMORY, {"allocate": 901}, False),
-        # What is seen first of a lost device may be a consequence.
+        # The first error of a lost device may be a consequence.
         ("CUDA failure 1: invalid argument", {"allocate": 700}, True),
         ("CUBLAS failure 14", {"allocate": 700}, True),
     ],
 )
-def test_device_is_lost_if_it_refuses_everything_after_an_error(
+def test_device_that_fails_every_call_after_an_error_is_lost(
     text: str, fails: dict[str, int], lost: bool
 ) -> None:
     library = FakeLibrary()
@@ -81,12 +81,12 @@ def test_device_is_lost_if_it_refuses_everything_after_an_error(
     assert not library.held
 
 
-def test_lost_device_stays_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_device_keeps_its_first_reason(caplog: pytest.LogCaptureFixture) -> None:
     gpu = device()
     gpu.failure(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
     for code in (2, 719):
         assert isinstance(gpu.failure(RuntimeError(f"CUDA failure {code}")), DeviceLostError)
-    # Where in onnxruntime it was is left out.
+    # The place in onnxruntime is left out.
     assert gpu.lost == "GPU 0 is lost: CUDA failure 700: illegal"
     assert len(caplog.messages) == 1
 
@@ -103,7 +103,7 @@ def test_errors_without_a_text_of_onnxruntime() -> None:
 
 
 class Holder:
-    """A thread that enters, tells so, and leaves when told to."""
+    """A thread that enters, sets `inside`, and leaves when `leave` is set."""
 
     def __init__(self, enter: Callable[[], AbstractContextManager[None]]) -> None:
         self._enter = enter
@@ -144,7 +144,7 @@ def test_calls_do_not_wait_for_each_other(lock: CaptureLock) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("capture", "capture"), ("capture", "call"), ("call", "capture")]
 )
-def test_a_capture_is_alone(lock: CaptureLock, first: str, second: str) -> None:
+def test_capture_excludes_calls_and_captures(lock: CaptureLock, first: str, second: str) -> None:
     with holding(getattr(lock, first)) as (inside,):
         assert inside.inside.wait(60)
         with holding(getattr(lock, second)) as (outside,):
@@ -153,7 +153,7 @@ def test_a_capture_is_alone(lock: CaptureLock, first: str, second: str) -> None:
             assert outside.inside.wait(60)
 
 
-def test_a_capture_that_waits_comes_before_later_calls(lock: CaptureLock) -> None:
+def test_waiting_capture_precedes_later_calls(lock: CaptureLock) -> None:
     with holding(lock.call) as (early,):
         assert early.inside.wait(60)
         with holding(lock.capture) as (capture,):
@@ -168,7 +168,7 @@ def test_a_capture_that_waits_comes_before_later_calls(lock: CaptureLock) -> Non
 
 
 @pytest.mark.parametrize("enter", ["capture", "call"])
-def test_an_error_inside_leaves_the_way_free(lock: CaptureLock, enter: str) -> None:
+def test_lock_is_released_after_an_error(lock: CaptureLock, enter: str) -> None:
     with pytest.raises(ValueError, match="inside"), getattr(lock, enter)():
         raise ValueError("inside")
     with lock.capture():
@@ -195,7 +195,7 @@ def test_gpus_are_counted_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 LINKED = ("libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10")
-# Beyond 32 bits, as addresses are.
+# More than 32 bits, like addresses.
 MADE, STREAM, HOST = 0x7F00_1234_5678, 0x7F00_0000_1000, 0x7F00_0000_2000
 
 
@@ -203,9 +203,9 @@ class Runtime(SimpleNamespace):
     """CUDA's runtime, called through ctypes as the real one is.
 
     Attributes:
-        calls: Names and arguments, in order.
-        code: What every call answers.
-        name: The name of that code.
+        calls: Names and arguments in order.
+        code: Result of every call.
+        name: Name of that code.
     """
 
     def __init__(self) -> None:
@@ -289,11 +289,11 @@ def test_calls_of_the_library(
     ) as e:
         getattr(library, method)(*arguments)
     assert e.value.code == 700
-    # Where CUDA keeps it for the next who asks, it is gone.
+    # CUDA's last error is cleared.
     assert runtime.calls[2:] == [("cudaGetLastError",)]
 
 
-def test_a_thread_that_uses_a_device_breaks_no_capture(runtime: Runtime) -> None:
+def test_switching_devices_does_not_break_a_capture(runtime: Runtime) -> None:
     Library("13").use(3)
     assert runtime.calls == [("cudaSetDevice", 3), ("cudaThreadExchangeStreamCaptureMode", 1)]
     del runtime.cudaThreadExchangeStreamCaptureMode, runtime.calls[:]
@@ -304,7 +304,7 @@ def test_a_thread_that_uses_a_device_breaks_no_capture(runtime: Runtime) -> None
         Library("13").use(3)
 
 
-def test_a_thread_uses_again_what_it_used_before(runtime: Runtime) -> None:
+def test_thread_returns_to_its_earlier_device(runtime: Runtime) -> None:
     library = Library("13")
 
     def fail() -> None:
@@ -318,7 +318,7 @@ def test_a_thread_uses_again_what_it_used_before(runtime: Runtime) -> None:
     assert runtime.calls[-2] == ("cudaSetDevice", 5)
 
 
-def test_libraries_come_from_their_wheels_or_the_system(
+def test_libraries_load_from_wheels_or_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("foretell.service.cuda.device.find_spec", lambda name: None)

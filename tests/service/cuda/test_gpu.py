@@ -30,7 +30,7 @@ REFUSED = BundleError("not all nodes are on CUDA")
 
 
 class Opener:
-    """Opens the graphs it was given, one after the other.
+    """Opens the given graphs one after the other.
 
     Attributes:
         opened: Whether each one may be captured.
@@ -56,7 +56,7 @@ def make(
     return Gpu(MODULE, on or device(), Opener(*graphs), max_batch=max_batch)
 
 
-def test_warming_captures_every_size_the_largest_first() -> None:
+def test_warm_captures_every_size_from_the_largest() -> None:
     graph = FakeGraph()
     gpu = make(graph)
     gpu.warm()
@@ -67,7 +67,7 @@ def test_warming_captures_every_size_the_largest_first() -> None:
     assert gpu.captures
 
 
-def test_a_graph_that_takes_any_number_of_channels_takes_one() -> None:
+def test_graph_of_any_number_of_channels_is_warmed_with_one() -> None:
     graph = FakeGraph()
     graph.get_inputs = lambda: [SimpleNamespace(name="history", shape=["batch", 4, "channels"])]
     gpu = make(graph)
@@ -77,7 +77,7 @@ def test_a_graph_that_takes_any_number_of_channels_takes_one() -> None:
     assert graph.replayed[3:] == ["4"]
 
 
-def test_without_a_largest_batch_runs_have_any_size() -> None:
+def test_session_without_max_batch_runs_any_size_uncaptured() -> None:
     graph = FakeGraph()
     gpu = make(graph, max_batch=None)
     gpu.warm()
@@ -87,7 +87,7 @@ def test_without_a_largest_batch_runs_have_any_size() -> None:
 
 
 class Watched(FakeGraph):
-    """Records in every run what the lock of captures is held for."""
+    """Records in every run who holds the lock of captures."""
 
     def __init__(self, gpu: Device) -> None:
         super().__init__()
@@ -106,14 +106,14 @@ class Watched(FakeGraph):
         self.seen.append((self._lock._changed._lock.locked(), self._lock._calls))
 
 
-# Whether a capture goes on, and how many calls that exclude one.
+# Whether there is a capture, and how many calls exclude one.
 CALL, CAPTURE, REPLAY = (False, 1), (True, 0), (False, 0)
 
 
 @pytest.mark.parametrize(
     ("before", "seen"), [((), [CALL, *[CAPTURE] * 3, REPLAY]), ((REFUSED,), [CALL] * 2)]
 )
-def test_captures_are_alone_and_replays_exclude_none(
+def test_captures_are_exclusive_and_replays_are_not(
     before: tuple[Exception, ...], seen: list[object]
 ) -> None:
     gpu = device()
@@ -124,7 +124,7 @@ def test_captures_are_alone_and_replays_exclude_none(
     assert graph.seen == seen
 
 
-def test_no_capture_goes_on_while_a_session_is_opened() -> None:
+def test_opening_a_session_excludes_captures() -> None:
     gpu = device()
     calls: list[int] = []
 
@@ -138,7 +138,7 @@ def test_no_capture_goes_on_while_a_session_is_opened() -> None:
     assert calls == [1, 1]
 
 
-def test_what_cannot_be_captured_runs_without_in_another_session(
+def test_session_that_cannot_capture_is_replaced_by_one_without_graphs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph = FakeGraph()
@@ -149,7 +149,7 @@ def test_what_cannot_be_captured_runs_without_in_another_session(
     class Later(Opener):
         def __call__(self, number: int, stream: int, captures: bool) -> FakeGraph:
             if self.opened:
-                # Its stream would still be capturing. (What it raised is its own.)
+                # Its stream would still be capturing. (The fake raises its own error.)
                 gc.collect()
                 assert failed() is None
             return super().__call__(number, stream, captures)
@@ -165,15 +165,15 @@ def test_what_cannot_be_captured_runs_without_in_another_session(
     feeds = history(3)
     np.testing.assert_array_equal(gpu.run(feeds)["forecast"], expected(feeds))
     assert second.replayed == ["-1"]
-    # The stream and the buffers of the first are gone.
+    # The stream and the buffers of the first session are freed.
     assert [what for what in library.held.values() if what == "stream"] == ["stream"]
     gpu.close()
     assert not library.held
 
 
-def test_a_size_that_cannot_be_captured_takes_those_with_it_that_were() -> None:
+def test_size_that_cannot_be_captured_disables_all_captures() -> None:
     class Small(FakeGraph):
-        """Captures batches of 4 alone."""
+        """Captures only batches of 4."""
 
         def run_with_iobinding(self, binding: FakeBinding, options: FakeOptions) -> None:
             self.breaks_captures = True
@@ -188,19 +188,19 @@ def test_a_size_that_cannot_be_captured_takes_those_with_it_that_were() -> None:
     assert (second.captured, second.replayed) == ({}, ["-1"] * 3)
 
 
-def test_a_graph_that_onnxruntime_will_not_capture_is_opened_without(
+def test_graph_that_onnxruntime_does_not_capture_is_opened_without_graphs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph = FakeGraph()
     gpu = make(REFUSED, graph)
     gpu.warm()
     gpu.run(history(1))
-    # Its buffers are fixed all the same.
+    # Its buffers are fixed nevertheless.
     assert (gpu.captures, graph.captured, graph.replayed, graph.reserved) == (False, {}, ["-1"], [])
     assert "runs go without CUDA graphs: not all nodes are on CUDA" in caplog.text
 
 
-def test_a_session_that_cannot_be_opened_again_is_told() -> None:
+def test_failed_reopening_of_a_session_is_an_error() -> None:
     graph, library = FakeGraph(), FakeLibrary()
     graph.breaks = RuntimeError(REASON)
     gpu = make(graph, BundleError("out of memory"), on=device(library=library))
@@ -213,7 +213,7 @@ def test_a_session_that_cannot_be_opened_again_is_told() -> None:
     assert not library.held
 
 
-def test_a_run_that_fails_does_not_end_the_captures() -> None:
+def test_failed_run_keeps_the_captures() -> None:
     graph = FakeGraph()
     gpu = make(graph)
     gpu.warm()
@@ -227,7 +227,7 @@ def test_a_run_that_fails_does_not_end_the_captures() -> None:
 
 
 @pytest.mark.parametrize("call", ["copy", "wait"])
-def test_a_copy_that_fails_is_a_run_that_fails(call: str) -> None:
+def test_failed_copy_fails_the_run(call: str) -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(library=library))
     gpu.warm()
@@ -239,7 +239,7 @@ def test_a_copy_that_fails_is_a_run_that_fails(call: str) -> None:
         gpu.run(history(1))
 
 
-def test_nothing_is_tried_on_a_lost_device() -> None:
+def test_lost_device_gets_no_calls() -> None:
     library = FakeLibrary()
     lost = device(library=library)
     graph = FakeGraph()
@@ -253,15 +253,15 @@ def test_nothing_is_tried_on_a_lost_device() -> None:
     for one in (gpu, other):
         with pytest.raises(DeviceLostError, match="illegal memory access"):
             one.run(history(1))
-        # To free memory there would end the process.
+        # Freeing memory there would end the process.
         one.close()
     assert library.calls == []
 
 
-def test_a_device_that_is_lost_while_it_captures() -> None:
+def test_device_lost_during_capture() -> None:
     graph = FakeGraph()
     graph.breaks = RuntimeError("CUDA failure 719: unspecified launch failure")
-    # Not even another session is opened there.
+    # No other session is opened there.
     gpu = make(graph, FakeGraph())
     with pytest.raises(DeviceLostError, match="719"):
         gpu.warm()
@@ -281,7 +281,7 @@ def test_closed_gpu_neither_runs_nor_closes_again() -> None:
     assert not library.held
 
 
-def test_the_thread_that_opens_and_closes_keeps_its_own_gpu() -> None:
+def test_opening_and_closing_keep_the_gpu_of_the_thread() -> None:
     library = FakeLibrary()
     gpu = make(FakeGraph(), on=device(2, library))
     gpu.close()
@@ -289,7 +289,7 @@ def test_the_thread_that_opens_and_closes_keeps_its_own_gpu() -> None:
     assert used == [("use", 2), ("use before", 2)] * 2
 
 
-def test_a_device_that_is_lost_before_it_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_device_lost_before_close(caplog: pytest.LogCaptureFixture) -> None:
     library = FakeLibrary()
     graph = FakeGraph()
     gpu, session = make(graph, on=device(library=library)), weakref.ref(graph)
@@ -299,11 +299,11 @@ def test_a_device_that_is_lost_before_it_is_closed(caplog: pytest.LogCaptureFixt
     assert "GPU 0 is lost" in caplog.text
     del gpu, graph
     gc.collect()
-    # Its end would be that of the process.
+    # Closing the session would end the process.
     assert session() is not None
 
 
-def test_an_error_does_not_keep_the_session() -> None:
+def test_error_does_not_keep_the_session_alive() -> None:
     graph = FakeGraph()
     gpu, session = make(graph, max_batch=None), weakref.ref(graph)
     gpu.stop()
@@ -346,7 +346,7 @@ def test_session_describes_its_graph() -> None:
     assert (session.graph, session.provider, session.captures) == (Path("g"), CUDA, True)
 
 
-def test_session_captures_if_all_gpus_do() -> None:
+def test_session_reports_captures_if_all_gpus_capture() -> None:
     session = session_of(FakeGraph(), FakeGraph())
     session._gpus[1].captures = False
     assert not session.captures

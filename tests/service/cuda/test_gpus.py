@@ -81,7 +81,7 @@ def test_gpus_that_do_not_work_are_left_out(
 
 
 @pytest.mark.parametrize("how", ["none", "broken", "driver", "library"])
-def test_no_usable_gpu_is_a_start_error(
+def test_no_working_gpu_is_a_start_error(
     library: FakeLibrary,
     module: FakeModule,
     monkeypatch: pytest.MonkeyPatch,
@@ -96,7 +96,7 @@ def test_no_usable_gpu_is_a_start_error(
     elif how == "broken":
         module.broken = {0: "CUDA failure 35: CUDA driver version is insufficient"}
     elif how == "driver":
-        # Then onnxruntime takes the CPU without a word.
+        # Then onnxruntime uses the CPU without an error.
         module.works = (CPU,)
     else:
         monkeypatch.setattr(gpus, "preload", missing)
@@ -107,12 +107,12 @@ def test_no_usable_gpu_is_a_start_error(
     if how == "library":
         assert "a library of CUDA is missing: libcublas.so.13" in caplog.text
     if how == "none":
-        # No library is looked for that nobody would miss.
+        # Libraries that no graph needs are not loaded.
         assert caplog.messages == ["NVIDIA's driver is missing, or finds no GPU"]
         assert library.calls == []
 
 
-def test_arithmetic_on_shapes_on_the_cpu_is_named(
+def test_arithmetic_on_shapes_on_the_cpu_is_logged(
     library: FakeLibrary, module: FakeModule, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = [SimpleNamespace(name=f"node_{name}", op_type=name) for name in ("Shape", "Gather")]
@@ -124,9 +124,7 @@ def test_arithmetic_on_shapes_on_the_cpu_is_named(
     ]
 
 
-def test_a_graph_that_would_run_on_the_cpu_in_part_is_refused(
-    library: FakeLibrary, module: FakeModule
-) -> None:
+def test_graph_with_nodes_on_the_cpu_is_refused(library: FakeLibrary, module: FakeModule) -> None:
     node = SimpleNamespace(name="spectrum", op_type="DFT")
     module.nodes = [SimpleNamespace(ep_name=CPU, get_nodes=lambda: [node])]
     with pytest.raises(BundleError, match=r"1 of its nodes on the CPU: spectrum \(DFT\)"):
@@ -159,20 +157,20 @@ def test_graph_refused_by_one_gpu_is_closed_on_the_others(
     assert ("GPU 1 is lost" in str(error.value)) == is_lost
 
 
-def test_any_exception_of_an_opening_closes_the_other_gpus(
+def test_exception_during_opening_closes_the_other_gpus(
     library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_count", lambda: 2)
     found = Gpus(module)
     recorded: Iterator[tuple[list[str], list[str]]] = iter([([], [])])
     monkeypatch.setattr(gpus, "elsewhere", lambda *_: next(recorded))
-    # As what nobody expected does, here the end of an iterator.
+    # An unexpected exception, here the end of an iterator.
     with pytest.raises(StopIteration):
         found.open(Path("g"), None)
     assert not library.held
 
 
-def test_a_graph_that_is_refused_is_gone_before_its_stream(
+def test_refused_session_is_freed_before_its_stream(
     library: FakeLibrary, module: FakeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[weakref.ref[object]] = []
@@ -193,14 +191,14 @@ def test_a_graph_that_is_refused_is_gone_before_its_stream(
     assert (len(opened), library.held) == (1, {})
 
 
-def test_a_gpu_without_a_stream(library: FakeLibrary, module: FakeModule) -> None:
+def test_failed_stream_is_a_bundle_error(library: FakeLibrary, module: FakeModule) -> None:
     found = Gpus(module)
     library.fails = {"open_stream": 2}
     with pytest.raises(BundleError, match=r"g: CUDA error cudaErrorMemoryAllocation \(2\)"):
         found.open(Path("g"), None)
 
 
-def test_the_graph_that_tries_a_gpu_is_one() -> None:
+def test_graph_for_trying_gpus_is_valid() -> None:
     session = onnxruntime.InferenceSession(gpus._IDENTITY, providers=[CPU])
     one = np.ones(1, np.float32)
     assert session.run(None, {"x": one}) == [one]
@@ -215,13 +213,13 @@ def session(*subgraphs: SimpleNamespace) -> SimpleNamespace:
     return SimpleNamespace(get_provider_graph_assignment_info=lambda: subgraphs)
 
 
-def test_arithmetic_on_shapes_may_stay_on_the_host() -> None:
+def test_arithmetic_on_shapes_may_run_on_the_cpu() -> None:
     placed = session(subgraph(CUDA, "Add", "Slice"), subgraph(CPU, "Shape", "DFT", "Concat"))
     on_shapes = ["node_Shape (Shape)", "node_Concat (Concat)"]
     assert elsewhere(placed, CUDA) == (["node_DFT (DFT)"], on_shapes)
 
 
-def test_a_real_session_tells_where_its_nodes_are(tmp_path: Path) -> None:
+def test_session_of_onnxruntime_reports_the_devices_of_nodes(tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry(*RECORD)
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH

@@ -33,7 +33,7 @@ def make(graph: FakeGraph, library: FakeLibrary, *, captures: bool = True) -> Re
 
 
 @pytest.mark.parametrize("windows", [1, 2, 3, 4])
-def test_a_batch_runs_in_its_bucket(library: FakeLibrary, windows: int) -> None:
+def test_batch_runs_in_its_bucket(library: FakeLibrary, windows: int) -> None:
     graph = FakeGraph()
     replays = make(graph, library)
     feeds = history(windows)
@@ -45,7 +45,7 @@ def test_a_batch_runs_in_its_bucket(library: FakeLibrary, windows: int) -> None:
     assert graph.replayed == [str({3: 4}.get(windows, windows))] * 2
 
 
-def test_a_batch_takes_a_copy_for_each_array_and_one_wait(library: FakeLibrary) -> None:
+def test_batch_takes_one_copy_for_each_array_and_one_wait(library: FakeLibrary) -> None:
     replays = make(FakeGraph(), library)
     library.calls.clear()
     replays.run(history(3))
@@ -60,9 +60,9 @@ def test_replays_without_captures(library: FakeLibrary) -> None:
     assert (graph.captured, graph.replayed) == ({}, ["-1"])
 
 
-def test_an_answer_is_not_overwritten_by_the_next(library: FakeLibrary) -> None:
+def test_output_is_not_overwritten_by_the_next_run(library: FakeLibrary) -> None:
     replays = make(FakeGraph(), library)
-    # Its rows need not lie together.
+    # Its rows need not be contiguous.
     feeds = {"history": history(4)["history"][::2]}
     first = replays.run(feeds)["forecast"]
     kept = expected(feeds)
@@ -70,12 +70,12 @@ def test_an_answer_is_not_overwritten_by_the_next(library: FakeLibrary) -> None:
     np.testing.assert_array_equal(first, kept)
 
 
-def test_free_lets_go_of_the_session(library: FakeLibrary) -> None:
-    """It holds more of the GPU's memory than the buffers do."""
+def test_free_releases_the_session(library: FakeLibrary) -> None:
+    """The session holds more of the GPU's memory than the buffers."""
     graph = FakeGraph()
     replays = make(graph, library)
     replays.run(history(2))
-    # Of itself, for a fake.
+    # The fake refers to itself.
     del graph._sess
     session = ref(graph)
     del graph
@@ -93,7 +93,7 @@ def test_failed_allocation_keeps_no_memory(library: FakeLibrary) -> None:
         assert list(library.held) == [1]
 
 
-def test_missing_rows_are_like_the_last(library: FakeLibrary) -> None:
+def test_missing_rows_repeat_the_last_row(library: FakeLibrary) -> None:
     graph = FakeGraph()
     replays = make(graph, library)
     replays.run(history(4))
@@ -103,11 +103,11 @@ def test_missing_rows_are_like_the_last(library: FakeLibrary) -> None:
     np.testing.assert_array_equal(binding.inputs["history"][3], history(3)["history"][2])
 
 
-def test_arrays_begin_where_kernels_like_it(library: FakeLibrary) -> None:
+def test_arrays_are_aligned_to_256_bytes(library: FakeLibrary) -> None:
     library.calls.clear()
     graph = FakeGraph()
     make(graph, library).run(history(1))
-    # 128, 96 and 64 bytes, each from a multiple of 256 on.
+    # 128, 96 and 64 bytes, each at a multiple of 256.
     assert library.calls[:2] == [("allocate", 768), ("pin", 768)]
     _, binding = graph.captured["1"]
     arrays = (binding.inputs["history"], binding.outputs["forecast"], binding.outputs["lags"])

@@ -70,14 +70,14 @@ class Observed(Quiet):
     """An observer that records its calls."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
         self.left = threading.Semaphore(0)
 
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        self.said.append(("ran", windows, limit, assembled >= 0, ran >= 0))
+        self.calls.append(("ran", windows, limit, assembled >= 0, ran >= 0))
 
     def dropped(self, reason: str) -> None:
-        self.said.append((reason,))
+        self.calls.append((reason,))
         self.left.release()
 
 
@@ -123,7 +123,7 @@ def submit(
 
 
 def occupy(queue: Queue, gate: Gate) -> Run:
-    """Keep the only worker busy, so that what follows waits."""
+    """Keep the only worker busy, so that later runs wait."""
     future = submit(queue, 0)
     assert gate.entered.acquire(timeout=30)
     return future
@@ -141,7 +141,7 @@ def error_of(future: Run) -> ServiceError:
 
 
 class Held:
-    """Keeps threads busy until it is released; all, or those with an index from `first` on."""
+    """Keeps threads busy until `release`: all, or those with an index from `first` on."""
 
     def __init__(self, scheduler: Scheduler, first: int = 0) -> None:
         self._go_on = threading.Event()
@@ -159,7 +159,7 @@ class Held:
 
 
 class Clock:
-    """A clock that the test sets, for the scheduler alone."""
+    """A clock of the scheduler, which the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -177,7 +177,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Costly:
-    """A run function that takes some seconds of the clock for a batch of a graph, 1 if not said."""
+    """A run function that takes some seconds of the clock for a batch of a graph, 1 by default."""
 
     def __init__(self, clock: Clock, order: list[str] | None = None, **seconds: float) -> None:
         self.clock = clock
@@ -216,7 +216,7 @@ def deadline() -> float:
 
 
 async def ask(worker: EngineClient, name: str = "repeat") -> dict[str, np.ndarray]:
-    """The outputs of a window that a worker has its engine run."""
+    """Outputs of a window that a worker sends to its engine."""
     return await outcome(worker.registry.find(name).submit(windows(), deadline=deadline()))
 
 
@@ -234,12 +234,12 @@ def before_reads(
 
 
 class Halves:
-    """An engine and its workers in one process, connected as processes are.
+    """An engine and its workers in one process, connected by the real socket.
 
     Attributes:
         models: The engine's repository.
-        path: Of the engine's socket.
-        server: What serves workers, within `engine`.
+        path: Path of the engine's socket.
+        server: The engine's server, within `engine`.
     """
 
     def __init__(self, models: Path, path: Path, **settings: object) -> None:
@@ -300,19 +300,19 @@ def forecast(model: Model, value: float = 0.0) -> Run:
 
 
 def explain(model: Model) -> Run:
-    """The same with the attention of `lag_stage`."""
+    """A run like that of `forecast`, with the attention of `lag_stage`."""
     feeds = {"history": np.zeros((1, 8, 1), np.float32)}
     return model.submit(feeds, attention=(LAGS,), deadline=time.monotonic() + 30)
 
 
 class HeldOpening:
-    """A runtime's `open` that is held for graphs of attention until it is released.
+    """A runtime's `open` that waits for graphs of attention until `go_on` is set.
 
     Attributes:
-        opened: The graphs that were asked for.
-        began: Set once one of attention was.
-        go_on: To be set by the test.
-        error: Raised then, if set.
+        opened: Graphs that were opened.
+        began: Set once a graph of attention is being opened.
+        go_on: Set by the test.
+        error: Raised after `go_on`, if set.
     """
 
     def __init__(self, runtime: Runtime, patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def make() -> Iterator[Callable[..., Scene]]:
 Make = Callable[..., Scene]
 
 
-def test_one_load_for_all_runs_that_wait(make: Make) -> None:
+def test_waiting_runs_share_one_load(make: Make) -> None:
     scene = make()
     scene.gate.clear()
     asked = time.monotonic()
@@ -64,7 +64,7 @@ def test_loads_follow_the_order_of_the_first_requests(make: Make) -> None:
     assert scene.began == ["one", "two", "three"]
 
 
-def test_a_model_with_work_is_evicted_after_idle_ones(make: Make) -> None:
+def test_busy_model_is_evicted_after_idle_ones(make: Make) -> None:
     scene = make(most=2)
     scene.held.add("one")
     run = scene.ask("one")
@@ -82,7 +82,7 @@ def test_a_model_with_work_is_evicted_after_idle_ones(make: Make) -> None:
     assert run.result(0)
 
 
-def test_wait_for_a_load_is_bounded_and_the_load_goes_on(make: Make) -> None:
+def test_wait_for_a_load_is_bounded_and_the_load_continues(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.gate.clear()
     run, other = scene.ask("one"), scene.ask("two")
@@ -182,7 +182,7 @@ def test_wait_before_an_eviction_counts_against_wait_seconds(make: Make) -> None
     assert [outcome for outcome, _ in scene.counted.waits] == ["loaded"]
 
 
-def test_retry_after_is_the_time_that_loads_took(make: Make) -> None:
+def test_retry_after_is_the_time_of_earlier_loads(make: Make) -> None:
     scene = make(wait_seconds=0.05)
     scene.bring("one", "two")
     for name in ("one", "two"):
@@ -202,7 +202,7 @@ def test_retry_after_is_the_time_that_loads_took(make: Make) -> None:
     assert scene.cache.retry_after(scene.entry("new")) == 26
 
 
-def test_refused_model_is_tried_again_after_doubling_pauses(make: Make) -> None:
+def test_refused_model_is_retried_with_doubling_pauses(make: Make) -> None:
     scene = make()
     scene.bad.add("one")
     entry = scene.entry("one")
@@ -283,7 +283,7 @@ def test_stop_fails_runs_and_loads_that_wait(make: Make) -> None:
     assert scene.began == ["one"]
 
 
-def test_runs_of_many_threads_end_once_while_models_come_and_go(make: Make) -> None:
+def test_concurrent_runs_end_once_during_loads_and_evictions(make: Make) -> None:
     scene = make(most=2)
     names = ("one", "two", "three", "four")
     for name in names:

@@ -72,7 +72,7 @@ async def test_client_runs_models_of_the_engine(halves: Halves) -> None:
 
 
 @on_loop
-async def test_updates_hold_only_what_has_changed(
+async def test_updates_have_only_changed_models(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(8):
@@ -123,7 +123,7 @@ async def test_updates_hold_only_what_has_changed(
 
 
 @on_loop
-async def test_client_reads_only_what_the_next_engine_serves_anew(
+async def test_client_reads_only_changed_models_of_the_next_engine(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -156,7 +156,7 @@ async def test_client_reads_only_what_the_next_engine_serves_anew(
 
 
 @on_loop
-async def test_client_that_cannot_read_an_update_connects_again(
+async def test_client_reconnects_after_an_unreadable_update(
     halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed: list[Manifest] = []
@@ -175,7 +175,7 @@ async def test_client_that_cannot_read_an_update_connects_again(
 
 
 @on_loop
-async def test_client_finds_unchanged_models_while_it_reads_an_update(
+async def test_client_serves_unchanged_models_during_an_update(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(models, Spec(name="other"))
@@ -252,7 +252,7 @@ async def test_loads_and_unloads_reach_all_clients(
 
 
 @on_loop
-async def test_client_asks_the_engine_for_unknown_models(
+async def test_client_requests_unknown_models_from_the_engine(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is published but on request.
@@ -283,7 +283,7 @@ async def test_client_asks_the_engine_for_unknown_models(
 
 
 @on_loop
-async def test_client_waits_a_moment_for_a_stuck_engine(
+async def test_client_waits_briefly_for_a_stuck_engine(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.client._REFRESH_SECONDS", 0.05)
@@ -339,7 +339,7 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_client_that_connects_again_knows_what_is_served(halves: Halves) -> None:
+async def test_reconnected_client_knows_the_served_models(halves: Halves) -> None:
     async with halves.engine(), halves.worker() as worker:
         connection = worker._connection
         assert connection is not None
@@ -351,7 +351,7 @@ async def test_client_that_connects_again_knows_what_is_served(halves: Halves) -
 
 
 @on_loop
-async def test_draining_worker_is_unready_and_still_shows_metrics_and_index(
+async def test_draining_worker_is_unready_and_still_serves_metrics_and_index(
     halves: Halves,
 ) -> None:
     gate = threading.Event()
@@ -375,7 +375,7 @@ async def test_draining_worker_is_unready_and_still_shows_metrics_and_index(
 
 
 @on_loop
-async def test_metrics_are_those_of_all_workers(halves: Halves) -> None:
+async def test_metrics_add_up_all_workers(halves: Halves) -> None:
     async def contains(worker: EngineClient, line: str) -> bool:
         return line in (await worker.render()).decode().splitlines()
 
@@ -407,7 +407,7 @@ async def test_metrics_are_those_of_all_workers(halves: Halves) -> None:
 
 
 @on_loop
-async def test_requests_in_flight_are_counted_anew_by_the_next_engine(halves: Halves) -> None:
+async def test_next_engine_recounts_requests_in_flight(halves: Halves) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with halves.engine():
             worker = await stack.enter_async_context(halves.worker())
@@ -422,7 +422,7 @@ async def test_requests_in_flight_are_counted_anew_by_the_next_engine(halves: Ha
 
 
 @on_loop
-async def test_client_gets_the_example_of_a_bundle(models: Path, tmp_path: Path) -> None:
+async def test_client_reads_the_example_of_a_bundle(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec("window", channels=("load", "wind"), targets=("wind",), example=9))
     halves = Halves(models, tmp_path / "engine")
     async with contextlib.AsyncExitStack() as stack:

@@ -57,7 +57,7 @@ def test_child_with_the_least_service_is_next(charges: dict[str, list[float]], t
     assert tree.turns(6) == turns
 
 
-def test_child_that_does_not_wait_saves_up_no_service() -> None:
+def test_idle_child_saves_no_service() -> None:
     tree = Tree("ab")
     tree.children["a"].count(1)
     tree.turns(100)
@@ -131,7 +131,7 @@ def test_removed_run_is_not_taken() -> None:
     assert taken(queue, runs) == [(2, 1, 2)]
 
 
-def test_late_run_is_removed_and_others_take_its_place() -> None:
+def test_expired_runs_are_removed_and_later_ones_move_up() -> None:
     queue, runs = queue_of(4, 3, 1, 1, 1, 1)
     for number, deadline in ((0, 5.0), (2, 6.0), (3, 7.0)):
         runs[number].deadline = deadline
@@ -141,7 +141,7 @@ def test_late_run_is_removed_and_others_take_its_place() -> None:
     assert (queue.waiting, len(queue.runs)) == (0, 0)
 
 
-def test_pace_is_that_of_the_last_measurements() -> None:
+def test_pace_follows_the_last_measurements() -> None:
     queue = GraphQueue(Node(None), 4)
     assert queue.pace == 0.0
     queue.measure(windows=4, seconds=2.0)
@@ -188,7 +188,7 @@ class Counted:
     st.integers(1, 9),
     st.lists(st.one_of(st.none(), st.integers(1, 3), st.integers(1, 40)), max_size=60),
 )
-def test_no_run_waits_for_more_than_twice_its_turn(max_batch: int, plan: list[int | None]) -> None:
+def test_run_waits_for_at_most_two_turns(max_batch: int, plan: list[int | None]) -> None:
     """Small work waits for small work alone, other work for all that was there before."""
     counted = Counted(max_batch)
     for windows in plan:

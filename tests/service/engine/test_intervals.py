@@ -50,7 +50,7 @@ def inputs(windows: int = 5, horizon: int = HORIZON, seed: int = 0) -> tuple[np.
     return history, forecast
 
 
-def test_quantiles_of_distributions_are_theirs_within_bounds() -> None:
+def test_quantiles_of_distributions_are_clipped_to_bounds() -> None:
     history, forecast = inputs()
     parameters = np.stack([forecast, np.full_like(forecast, 2)], axis=-1)
     assert NORMAL.steps == HORIZON
@@ -119,7 +119,7 @@ def test_levels_at_the_edge_are_accepted(
     intervals.check(levels, horizon, "options.quantiles")
 
 
-def test_only_counts_have_a_largest_value_to_search_for() -> None:
+def test_only_counts_have_a_largest_value() -> None:
     counts = [Distribution.of(name) for name in ("negative-binomial", "poisson")]
     assert [changed(distribution=each).most for each in counts] == [100_000, 100_000]
     others = (STUDENT, INTERVALS, QUANTILES, changed(CALIBRATION, distribution=counts[0]))
@@ -149,7 +149,7 @@ def test_quantiles_are_the_forecast_and_scaled_offsets(horizon: int) -> None:
         np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_quantiles_of_a_window_are_those_alone() -> None:
+def test_quantiles_of_a_window_do_not_depend_on_the_batch() -> None:
     history, forecast = inputs(windows=7)
     together = INTERVALS.quantiles(history, forecast, [0.2, 0.7])
     for row in range(7):
@@ -171,7 +171,7 @@ def test_quantiles_never_cross(levels: list[float], seed: int, size: float) -> N
     assert np.all(np.diff(ordered, axis=0) >= 0)
 
 
-def test_quantiles_follow_the_units() -> None:
+def test_quantiles_scale_with_the_units() -> None:
     history, forecast = inputs()
     levels = [0.05, 0.5, 0.95]
     expected = 8 * INTERVALS.quantiles(history, forecast, levels) + 16

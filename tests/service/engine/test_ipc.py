@@ -54,7 +54,7 @@ def read(*pieces: bytes) -> Came:
     bodies=st.lists(st.binary(max_size=90), max_size=6),
     cuts=st.lists(st.integers(0, 900), max_size=8),
 )
-def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_read_from_any_pieces(bodies: list[bytes], cuts: list[int]) -> None:
     sent = [np.frombuffer(body, np.uint8) for body in bodies]
     data = joined(*(encode(Answer(number, "ok"), {"a": each}) for number, each in enumerate(sent)))
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -69,7 +69,7 @@ def test_frames_come_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None
         assert arrays["a"].tobytes() == body
 
 
-def test_a_large_frame_is_read_to_where_it_stays() -> None:
+def test_large_frame_is_read_into_its_final_buffer() -> None:
     body = np.arange(100_000, dtype=np.float64)
     data = joined(encode(Cancel(1)), encode(result(2), {"a": body}))
     receiver = Receiver()
@@ -99,7 +99,7 @@ def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_more_arrays_and_longer_names_than_a_byte_counts() -> None:
+def test_more_than_255_arrays_and_characters_of_a_name() -> None:
     sent = {f"{'stage' * 60}.{number}": np.full(1, number) for number in range(300)}
     [(message, arrays)] = read(joined(encode(result(2**40), sent)))
     assert message == result(2**40)
@@ -137,7 +137,7 @@ class Transport(asyncio.WriteTransport):
 
 
 @on_loop
-async def test_the_frames_of_a_turn_are_written_together() -> None:
+async def test_frames_of_one_turn_of_the_loop_are_written_together() -> None:
     transport = Transport()
     connection = Receiver()
     connection.connection_made(transport)
@@ -154,7 +154,7 @@ async def test_the_frames_of_a_turn_are_written_together() -> None:
     assert not transport.pieces
 
 
-def test_a_connection_holds_more_than_others() -> None:
+def test_connection_has_a_larger_socket_buffer() -> None:
     async def connect() -> tuple[int, ...]:
         transport = Transport()
         option = socket.SOL_SOCKET, socket.SO_SNDBUF
@@ -169,7 +169,7 @@ def test_a_connection_holds_more_than_others() -> None:
 
 
 @on_loop
-async def test_large_arrays_are_written_from_where_they_lie() -> None:
+async def test_large_arrays_are_written_without_a_copy() -> None:
     transport = Transport()
     array = np.ones((3, 20_000), np.float32)
     connection = Receiver()

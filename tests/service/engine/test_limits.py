@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_weights_count_once_for_each_that_holds_them(folder: Path) -> None:
+def test_bundle_bytes_count_the_weights_of_each_copy(folder: Path) -> None:
     assert bundle_bytes(folder) == 10 * MIB
 
 
@@ -52,7 +52,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return held
 
 
-def test_memory_refuses_bundles_that_do_not_fit(folder: Path, held: list[int]) -> None:
+def test_bundles_over_the_memory_limit_are_refused(folder: Path, held: list[int]) -> None:
     Memory(None).check(folder)
     exact, small = Memory(110 * MIB), Memory(109 * MIB)
     exact.check(folder)
@@ -69,7 +69,7 @@ def test_memory_refuses_bundles_that_do_not_fit(folder: Path, held: list[int]) -
         small.check_alone(folder)
 
 
-def test_free_memory_is_given_back_before_a_bundle_is_refused(
+def test_free_memory_is_trimmed_before_a_bundle_is_refused(
     folder: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "return_free_memory", lambda: held.insert(0, 99 * MIB))
@@ -135,7 +135,7 @@ print(json.dumps(found))
 """
 
 
-def test_freed_memory_is_kept_for_a_while() -> None:
+def test_freed_memory_is_trimmed_after_a_pause() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
@@ -151,7 +151,7 @@ def test_freed_memory_is_kept_for_a_while() -> None:
     assert idle < late + 8 * MIB
 
 
-def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
+def test_memory_is_trimmed_off_the_loop_once_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = 100 * MIB
@@ -189,7 +189,7 @@ def test_free_memory_is_given_back_beside_the_loop_and_once_at_a_time(
         ("GLIBC_TUNABLES", "glibc.malloc.check=1", [-8, -1, -3]),
     ],
 )
-def test_malloc_settings_of_the_environment_win(
+def test_malloc_settings_of_the_environment_are_kept(
     name: str, value: str, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[object, ...]] = []
@@ -210,7 +210,7 @@ def test_malloc_settings_of_the_environment_win(
         ("cpu.max", "max 100000", None),
     ],
 )
-def test_the_limit_of_the_container_is_shared(
+def test_memory_limit_of_the_container_is_shared(
     tmp_path: Path, file: str, content: str, limit: int | None
 ) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -232,7 +232,7 @@ def test_the_limit_of_the_container_is_shared(
         ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
     ],
 )
-def test_the_cpus_of_the_container(
+def test_cpu_limit_of_the_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cpus: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))

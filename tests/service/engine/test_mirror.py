@@ -60,7 +60,7 @@ def scene_of(mirror: Mirror, watch_seconds: float | None = None) -> Scene:
     return Scene(mirror.folder, mirror=mirror, watch_seconds=watch_seconds)
 
 
-def test_the_folder_is_filled_first(tmp_path: Path) -> None:
+def test_start_fetches_bundles_first(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path, "one@1", "two@1")
     scene = scene_of(mirror)
     scene.repository.start()
@@ -95,7 +95,7 @@ _DIFFERS = "one/1/weights.bin: sha256 differs"
         (None, {("one", "1"): _DIFFERS}, None, f"(?s)repository s3://bucket: .*{_DIFFERS}"),
     ],
 )
-def test_start_with_nothing_to_serve_names_the_mirror(
+def test_start_without_bundles_names_the_mirror(
     tmp_path: Path,
     error: Exception | None,
     failures: Mapping[Version, str],
@@ -108,7 +108,7 @@ def test_start_with_nothing_to_serve_names_the_mirror(
         scene_of(mirror, watch_seconds=watch_seconds).repository.start()
 
 
-def test_the_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
+def test_time_of_the_last_read_is_known_if_watched(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path, "one@1")
     assert scene_of(mirror).repository.read_at is None
     assert scene_of(mirror, watch_seconds=3600).repository.read_at == 7.0
@@ -153,7 +153,7 @@ def test_versions_that_cannot_be_fetched_are_refused(
     }
     # `one` answers, `two` does not.
     assert not scene.repository.snapshot.ready
-    assert scene.told.events.count("refused one@2") == 1
+    assert scene.observer.events.count("refused one@2") == 1
     assert caplog.text.count("refused one@2: one/2/weights.bin: differs") == 1
     mirror.failures = {}
     del mirror.holds["two@1"]
@@ -162,7 +162,7 @@ def test_versions_that_cannot_be_fetched_are_refused(
     assert scene.repository.snapshot.ready
 
 
-def test_a_version_that_cannot_be_fetched_again_stays_in_service(tmp_path: Path) -> None:
+def test_version_that_cannot_be_fetched_again_keeps_serving(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path, "one@1")
     scene = scene_of(mirror)
     scene.repository.start()

@@ -94,7 +94,7 @@ class Watched:
         return {name: rows[self.lost :] for name, rows in outputs.items()}
 
 
-def test_counts_what_the_attention_graph_returns() -> None:
+def test_weights_of_the_attention_graph_are_counted() -> None:
     stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", channels=2))
     manifest = Manifest.model_construct(channels=("a", "b"), attention=stages)
     # How many lags there are is not said: as many as steps, at most.
@@ -151,7 +151,7 @@ def test_a_bundle_for_other_devices_is_refused(
         open_model(for_cpus)
 
 
-def test_a_bundle_of_another_onnxruntime_is_tested_again(
+def test_log_names_the_onnxruntime_of_the_export(
     open_model: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "foretell.service.engine.model")
@@ -170,7 +170,7 @@ def test_a_bundle_of_another_onnxruntime_is_tested_again(
         MemoryError(),
     ],
 )
-def test_attention_graph_that_cannot_be_opened_fails_only_runs_with_attention(
+def test_broken_attention_graph_fails_only_runs_with_attention(
     open_model: Open,
     runtime: Runtime,
     tmp_path: Path,
@@ -198,7 +198,7 @@ def test_attention_graph_that_cannot_be_opened_fails_only_runs_with_attention(
     assert LAGS in explain(model).result(30)
 
 
-def test_inference_goes_on_while_the_attention_graph_opens(
+def test_forecasts_run_while_the_attention_graph_opens(
     open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
@@ -236,7 +236,7 @@ def test_an_attention_graph_that_opens_too_late_is_closed(
     assert model._sessions == {}
 
 
-def test_attention_graphs_open_one_at_a_time_and_none_of_a_closed_model(
+def test_attention_graphs_open_one_at_a_time_and_not_after_close(
     open_model: Open, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [
@@ -274,7 +274,7 @@ def test_closing_waits_for_the_attention_graph_that_opens(
     assert model._attention.opener.done()
 
 
-def test_asking_for_attention_starts_no_thread(
+def test_attention_needs_no_new_thread(
     open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
@@ -307,7 +307,7 @@ class Breakable:
         return self._session.run(*arguments)
 
 
-def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
+def test_model_with_a_broken_session_is_unready_until_it_works(
     open_model: Open, tmp_path: Path
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec()))
@@ -327,7 +327,7 @@ def test_a_model_whose_session_breaks_is_out_of_service_until_it_works(
     forecast(model).result(30)
 
 
-def test_a_lost_device_is_no_failure_of_the_model(
+def test_lost_device_is_not_a_failure_of_the_model(
     open_model: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.selftest._FAILURES", 1)
@@ -386,7 +386,7 @@ def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_pat
     until(lambda: not any(session() for session in held))
 
 
-def test_an_attention_graph_that_does_not_replay_is_closed(
+def test_attention_graph_that_fails_its_test_is_closed(
     open_model: Open, ends: list[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))

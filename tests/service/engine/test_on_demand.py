@@ -156,7 +156,7 @@ def loaded_and_other(scene: Scene, tmp_path: Path) -> tuple[Model, Model]:
     return one, two
 
 
-def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
+def test_eviction_while_the_attention_graph_is_opened(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = loaded_and_other(scene, tmp_path)
@@ -173,7 +173,7 @@ def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
     settle = one.queue.settle
     monkeypatch.setattr(one.queue, "settle", lambda timeout: (evicting.set(), settle(timeout)))
     two.load()
-    # The model is loaded once more for it, and then its graph.
+    # The model is loaded again for it, and then its graph.
     assert LAGS in run.result(_PATIENCE)
     assert one.resident
     assert not two.resident
@@ -182,7 +182,7 @@ def test_attention_whose_model_is_evicted_while_the_graph_is_opened(
 def after_pause(
     model: Model, opening: HeldOpening, patch: pytest.MonkeyPatch, then: Callable[[], object]
 ) -> None:
-    """Have a function called, and the graph opened, once a model's eviction has begun."""
+    """Call a function, and open the graph, once a model's eviction has begun."""
     pause = model.queue.pause
 
     def paused(graph: str, ask: Callable[[], object]) -> None:
@@ -194,7 +194,7 @@ def after_pause(
     patch.setattr(model.queue, "pause", paused)
 
 
-def test_attention_that_was_accepted_is_answered_before_the_eviction(
+def test_accepted_attention_is_answered_before_the_eviction(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = loaded_and_other(scene, tmp_path)
@@ -204,13 +204,13 @@ def test_attention_that_was_accepted_is_answered_before_the_eviction(
     after_pause(one, opening, monkeypatch, lambda: None)
     two.load()
     assert LAGS in run.result(0)
-    # It was not loaded once more for it.
+    # The model was not loaded again for it.
     assert run.loading == 0
     assert two.resident
     assert not one.resident
 
 
-def test_attention_that_fails_as_its_model_is_evicted_fails_alone(
+def test_attention_that_fails_during_an_eviction_fails_only_itself(
     scene: Scene, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = loaded_and_other(scene, tmp_path)
@@ -249,7 +249,7 @@ def test_an_eviction_waits_for_an_attention_graph_within_its_time(
         run.cancel()
         assert forecast(two).result(10)
         assert not one.resident
-        # What still reads the copy closes it.
+        # The last reader of the copy closes it.
         assert (copy._content is not None) == own
     finally:
         opening.go_on.set()
@@ -280,7 +280,7 @@ def test_the_least_recently_used_is_evicted(scene: Scene, tmp_path: Path) -> Non
     for model in (one, two, one, three):
         answer(forecast(model))
     assert [model.resident for model in (one, two, three)] == [True, False, True]
-    # One that went comes again, until it is closed.
+    # An evicted model is loaded again, until it is closed.
     assert answer(forecast(two, 3.0)) == [3.0] * 4
     two.close(1)
     assert not two.resident
@@ -354,12 +354,12 @@ def test_later_loads_skip_timing_and_attention_tests(
     other.load()
     tried.clear()
     model.load()
-    # The session is another one: that it runs, and as well as before, is seen.
+    # The new session runs and returns the same.
     assert tried == [*sums, "replay"]
     assert model.max_batch == 5
     other.load()
     tried.clear()
-    # The same bytes, written again, are no others.
+    # The same bytes, written again, are not a change.
     (folder / layout.WEIGHTS).write_bytes((folder / layout.WEIGHTS).read_bytes())
     model.load()
     assert tried == [*sums, "replay"]

@@ -79,7 +79,7 @@ def test_health_monitor_reports_stuck_threads() -> None:
     assert watched.stuck
 
 
-def test_missing_models_to_keep_are_logged(
+def test_missing_models_of_keep_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_bundle(tmp_path, Spec())
@@ -134,7 +134,7 @@ def check_end(repository: Repository, release: Callable[[], None]) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_end_does_not_wait_for_a_load_by_watching(tmp_path: Path) -> None:
+def test_end_does_not_wait_for_loads_of_the_watcher(tmp_path: Path) -> None:
     scene = Scene(tmp_path, watch_seconds=0.0)
     scene.place("one@1")
     scene.repository.start()
@@ -212,7 +212,7 @@ class Trimmer:
         self.busy.append(busy)
 
 
-def test_engine_trims_memory_and_says_whether_it_runs_models(
+def test_engine_passes_the_trimmer_whether_it_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(tmp_path / "models", Spec(burn=300))
@@ -254,7 +254,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene.started(tmp_path, "one@1")
 
 
-def test_stopping_engine_waits_for_no_change(scene: Scene) -> None:
+def test_stopping_engine_does_not_wait_for_changes(scene: Scene) -> None:
     for version in range(2, 6):
         scene.place(f"one@{version}")
     scene.open.gate.clear()
@@ -289,7 +289,7 @@ def test_stopping_engine_waits_for_no_change(scene: Scene) -> None:
     assert len(scene.open.opened) == 2
 
 
-def test_loads_hold_up_no_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_do_not_delay_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bundle(tmp_path, Spec())
     write_bundle(tmp_path, Spec(version="2"))
     gate = threading.Event()
@@ -317,7 +317,7 @@ def test_loads_hold_up_no_other_requests(tmp_path: Path, monkeypatch: pytest.Mon
     assert {answer.status_code for answer in loads} == {200}
 
 
-def test_the_threads_end_with_the_application(tmp_path: Path) -> None:
+def test_threads_end_with_the_application(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec())
     before = workers()
     with Client(tmp_path, admin_keys="secret") as client:

@@ -54,7 +54,7 @@ def test_pause_holds_runs_until_resume(queue: Queue, gate: Gate) -> None:
     assert queue.usage.windows == 0
 
 
-def test_settle_waits_for_what_was_accepted_before_the_pause(queue: Queue, gate: Gate) -> None:
+def test_settle_waits_for_runs_accepted_before_the_pause(queue: Queue, gate: Gate) -> None:
     occupied = occupy(queue, gate)
     before = submit(queue, 1, 2, graph="h")
     queue.pause("h", lambda: None)
@@ -73,7 +73,7 @@ def test_settle_waits_for_what_was_accepted_before_the_pause(queue: Queue, gate:
     assert result(held) == [30]
 
 
-def test_pause_that_refuses_fails_held_and_new_runs(queue: Queue, gate: Gate) -> None:
+def test_refusal_fails_held_and_new_runs(queue: Queue, gate: Gate) -> None:
     gate.open.set()
     queue.pause("h", lambda: None)
     held = submit(queue, 1, graph="h")
@@ -90,7 +90,7 @@ def test_pause_that_refuses_fails_held_and_new_runs(queue: Queue, gate: Gate) ->
     assert result(submit(queue, 4)) == [40]
 
 
-def test_held_runs_fail_by_the_age_of_all_their_waits(scheduler: Scheduler, clock: Clock) -> None:
+def test_held_runs_fail_after_their_total_wait(scheduler: Scheduler, clock: Clock) -> None:
     queue = add(scheduler, Costly(clock))
     queue.pause("h", lambda: None)
     made = clock.now
@@ -111,7 +111,7 @@ def test_held_runs_fail_by_the_age_of_all_their_waits(scheduler: Scheduler, cloc
     assert queue.usage.bytes == 0
 
 
-def test_held_runs_of_one_graph_fail_alone(queue: Queue, gate: Gate) -> None:
+def test_failure_of_held_runs_is_by_graph(queue: Queue, gate: Gate) -> None:
     gate.open.set()
     for graph in ("g", "h"):
         queue.pause(graph, lambda: None)
@@ -257,30 +257,30 @@ def test_cancelled_run_frees_its_place_and_is_not_run(scheduler: Scheduler) -> N
     assert gone.cancel()
     assert gone.done()
     assert queue.waiting == 1
-    assert observed.said.count(("cancelled",)) == 1
+    assert observed.calls.count(("cancelled",)) == 1
     gate.open.set()
     assert result(kept) == [30]
     assert gate.batches[1:] == [("g", [3])]
     assert queue.waiting == 0
 
 
-def test_observer_hears_no_drop_of_a_run_that_runs(scheduler: Scheduler) -> None:
+def test_running_run_is_not_reported_as_dropped(scheduler: Scheduler) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
     running = occupy(queue, gate)
     # Its time was over already.
     assert submit(queue, 1, deadline=time.monotonic()).cancel()
-    assert observed.said == [("expired",)]
+    assert observed.calls == [("expired",)]
     # It runs: none of it is dropped.
     assert running.cancel()
     gate.open.set()
     queue.close(30)
     with pytest.raises(CancelledError):
         running.result(0)
-    assert not {("cancelled",), ("expired",)} & set(observed.said[1:])
+    assert not {("cancelled",), ("expired",)} & set(observed.calls[1:])
 
 
-def test_late_runs_are_not_run_and_others_take_their_place(
+def test_expired_runs_are_dropped_and_later_ones_move_up(
     scheduler: Scheduler, clock: Clock
 ) -> None:
     gate, observed = Gate(), Observed()
@@ -295,13 +295,13 @@ def test_late_runs_are_not_run_and_others_take_their_place(
         assert isinstance(error_of(future), DeadlineExceededError)
     assert gate.entered.acquire(timeout=30)
     # They were observed before the batch is done.
-    assert observed.said == [("expired",)] * 2
+    assert observed.calls == [("expired",)] * 2
     gate.open.set()
     assert result(kept) == [20]
     assert gate.batches == [("g", [2])]
 
 
-def test_full_queue_drops_late_runs_first(scheduler: Scheduler, clock: Clock) -> None:
+def test_full_queue_drops_expired_runs_first(scheduler: Scheduler, clock: Clock) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
     held = Held(scheduler)
@@ -312,7 +312,7 @@ def test_full_queue_drops_late_runs_first(scheduler: Scheduler, clock: Clock) ->
         submit(queue, *range(9))
     assert late.done()
     assert isinstance(error_of(late), DeadlineExceededError)
-    assert observed.said == [("expired",)]
+    assert observed.calls == [("expired",)]
     assert not kept.done()
     clock.now += 1
     submit(queue, *range(9))
@@ -351,7 +351,7 @@ def close_in_thread(close: Callable[[float], None], queue: Queue) -> threading.T
 
 
 @pytest.mark.parametrize("which", ["queue", "scheduler"])
-def test_close_finishes_what_was_accepted(
+def test_close_finishes_accepted_runs(
     scheduler: Scheduler, queue: Queue, gate: Gate, which: str
 ) -> None:
     futures = [occupy(queue, gate), *(submit(queue, value) for value in range(1, 8))]
@@ -367,7 +367,7 @@ def test_close_finishes_what_was_accepted(
         submit(queue, 9, admitted=True)
 
 
-def test_close_waits_for_its_own_running_batches_alone(scheduler: Scheduler) -> None:
+def test_close_waits_only_for_its_own_batches(scheduler: Scheduler) -> None:
     gate = Gate()
     idle, busy = add(scheduler, gate), add(scheduler, gate)
     running = occupy(busy, gate)
@@ -388,7 +388,7 @@ def test_close_waits_for_its_own_running_batches_alone(scheduler: Scheduler) -> 
 
 
 @pytest.mark.parametrize("which", ["queue", "scheduler"])
-def test_close_gives_up_after_its_timeout(
+def test_close_fails_runs_after_its_timeout(
     scheduler: Scheduler, queue: Queue, gate: Gate, which: str
 ) -> None:
     running = occupy(queue, gate)

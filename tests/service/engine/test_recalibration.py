@@ -29,7 +29,7 @@ def held(offsets: np.ndarray, errors: np.ndarray) -> float:
     return float(((offsets[0] <= errors) & (errors <= offsets[-1])).mean())
 
 
-def test_errors_like_the_stored_ones_change_little() -> None:
+def test_errors_like_the_stored_ones_hardly_change_offsets() -> None:
     offsets = STORED.offsets(drawn(100, 1), STRIDE, ASKED)
     stored = CALIBRATION.at(np.array(ASKED), STEPS)
     assert offsets.shape == (3, STEPS, CHANNELS)
@@ -38,7 +38,7 @@ def test_errors_like_the_stored_ones_change_little() -> None:
 
 
 @pytest.mark.parametrize(("spread", "shift"), [(3.0, 0.0), (1.0, 2.0), (0.4, 0.0)])
-def test_other_errors_are_followed(spread: float, shift: float) -> None:
+def test_offsets_follow_other_errors(spread: float, shift: float) -> None:
     coming = drawn(2000, 2, spread, shift)
     few, many = (
         STORED.offsets(drawn(count, 1, spread, shift), STRIDE, ASKED) for count in (40, 1500)
@@ -65,7 +65,7 @@ def test_bias_of_a_step_does_not_widen_intervals() -> None:
     assert np.abs(once).max() < 1
 
 
-def test_late_errors_count_more() -> None:
+def test_recent_errors_weigh_more() -> None:
     calm, wild = drawn(150, 1, 0.5), drawn(150, 2, 4.0)
     width = [
         np.ptp(STORED.offsets(np.concatenate(order), STRIDE, ASKED), axis=0).mean()
@@ -74,7 +74,7 @@ def test_late_errors_count_more() -> None:
     assert width[0] < 0.8 * width[1]
 
 
-def test_each_channel_has_its_own() -> None:
+def test_channels_are_recalibrated_separately() -> None:
     errors = drawn(500, 1)
     errors[:, :, 1] += 5
     offsets = STORED.offsets(errors, STRIDE, ASKED)
@@ -83,7 +83,7 @@ def test_each_channel_has_its_own() -> None:
     assert (offsets[1, :, 1] > alone[1, :, 1] + 2).all()
 
 
-def test_errors_that_are_not_known_count_for_nothing() -> None:
+def test_unknown_errors_do_not_count() -> None:
     errors = drawn(80, 1)
     gone = np.full((80, STEPS, CHANNELS), np.nan)
     gone[:, :, 0] = errors[:, :, 0]
@@ -94,7 +94,7 @@ def test_errors_that_are_not_known_count_for_nothing() -> None:
     np.testing.assert_allclose(offsets[..., 1], stored[..., 1], atol=0.35)
 
 
-def test_the_fewer_origins_know_a_channel_the_less_it_is_corrected() -> None:
+def test_few_known_origins_correct_a_channel_little() -> None:
     errors = drawn(400, 1) + 5
     few = np.full_like(errors, np.nan)
     few[[100, 300], 2] = errors[[100, 300], 2]
@@ -104,7 +104,7 @@ def test_the_fewer_origins_know_a_channel_the_less_it_is_corrected() -> None:
     assert off[1] > 4
 
 
-def test_a_channel_that_made_no_errors() -> None:
+def test_channel_without_errors_has_zero_offsets() -> None:
     flat = Calibration(LEVELS, CALIBRATION.offsets * np.array([1, 0], np.float32))
     errors = drawn(80, 1) * np.array([1, 0], np.float32)
     offsets = Recalibration.of(flat, STEPS).offsets(errors, STRIDE, ASKED)

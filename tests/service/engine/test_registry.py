@@ -44,7 +44,7 @@ def loaded(name: str = "one", version: str = "1", failure: str | None = None) ->
 REFUSED = VersionState(refused="sha256 differs", wanted=True)
 
 
-def test_a_failure_is_read_once_for_an_entry() -> None:
+def test_failure_of_an_entry_is_read_once() -> None:
     class Recovering(Served):
         reasons = iter(["probes differ", None, None])
 
@@ -61,7 +61,7 @@ def test_a_failure_is_read_once_for_an_entry() -> None:
     assert replace(found).report == {"one@1": "ready"}
 
 
-def test_public_reasons_quote_no_errors() -> None:
+def test_public_reasons_hide_error_texts() -> None:
     pinned = registry({"two": "3"}, one_1=loaded(), one_2=REFUSED, one_3=VersionState())
     failed = pinned.with_version("one", "4", loaded(failure="CUDA failure 719"))
     report = failed.report
@@ -86,7 +86,7 @@ def test_public_reasons_quote_no_errors() -> None:
         ("two@2", NotReadyError, "two@2 is not loaded; /readyz says why"),
     ],
 )
-def test_find_refuses_what_is_not_served(
+def test_find_refuses_unserved_models(
     reference: str | None, error: type[ServiceError], message: str
 ) -> None:
     served = registry(one_1=loaded("one"), two_1=loaded("two"), two_2=REFUSED)
@@ -117,7 +117,7 @@ def test_snapshots_do_not_change() -> None:
     assert not list(after.with_version("one", "1", None))
 
 
-def test_store_lists_bundles_alone(tmp_path: Path) -> None:
+def test_store_lists_only_bundles(tmp_path: Path) -> None:
     for name, version in (("two", "1"), ("one", "10"), ("one", "9"), (".hidden", "1")):
         place(tmp_path, name, version)
     for folder in ("one/.11-writing", "one/latest", "one/12", "empty"):
@@ -143,7 +143,7 @@ def test_store_lists_bundles_alone(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_store_refuses_names_and_versions_that_are_not_there(
+def test_store_refuses_missing_names_and_versions(
     tmp_path: Path, name: str, version: str | None, error: type[ServiceError], message: str
 ) -> None:
     place(tmp_path, "one", "9")
@@ -189,7 +189,7 @@ def test_a_bundle_that_cannot_be_read_does_not_hide_the_others(
     assert store.fingerprints() == {"one": {"1": "denied", "3": "print"}}
 
 
-def test_store_lists_nothing_of_a_folder_that_cannot_be_read(
+def test_store_lists_nothing_of_an_unreadable_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(tmp_path, "one", "1")
@@ -198,7 +198,9 @@ def test_store_lists_nothing_of_a_folder_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("folder", ["/srv/models", "models", "one"])
-def test_a_message_without_the_folder(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_has_paths_relative_to_the_folder(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir("/")
     path, full = Path(folder), Path(folder).absolute()
     said = (
@@ -208,6 +210,6 @@ def test_a_message_without_the_folder(folder: str, monkeypatch: pytest.MonkeyPat
     assert without_folder(said, path) == left
 
 
-def test_a_message_without_the_folder_it_was_started_in(tmp_path: Path) -> None:
+def test_message_has_paths_relative_to_the_working_folder(tmp_path: Path) -> None:
     said = f"one/1/a.onnx: differs; {Path.cwd()}/one/1/a.onnx is it"
     assert without_folder(said, Path()) == "one/1/a.onnx: differs; one/1/a.onnx is it"

@@ -31,14 +31,14 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def closers() -> list[str]:
-    """Threads that are to close a model."""
+    """Threads that close a model."""
     return [own.name for own in threading.enumerate() if own.name.startswith("close-one@")]
 
 
 def test_start_without_bundles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"model repository .*nowhere: no such folder"):
         Scene(tmp_path / "nowhere").repository.start()
-    # What other tests have left may be beside their folders.
+    # Other tests may have left files beside their folders.
     folder = tmp_path / "own" / "models"
     folder.mkdir(parents=True)
     with pytest.raises(StartError, match="no bundle in it; `foretell export` writes"):
@@ -48,7 +48,7 @@ def test_start_without_bundles_is_refused(tmp_path: Path) -> None:
         Scene(folder).repository.start()
 
 
-def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None:
+def test_broken_device_is_a_start_error_and_not_a_refusal(tmp_path: Path) -> None:
     place(tmp_path, "one", "1")
     fail = Mock(side_effect=StartError("device cuda: no GPU"))
     with pytest.raises(StartError, match=r"^device cuda: no GPU$"):
@@ -56,7 +56,7 @@ def test_a_device_that_does_not_work_is_no_bundles_fault(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("level", ["..", "one", "one/1", "empty"])
-def test_a_folder_one_level_off_is_hinted_at(
+def test_error_suggests_the_folder_one_level_off(
     tmp_path: Path, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = tmp_path / "own" / "models"
@@ -73,7 +73,7 @@ def test_a_folder_one_level_off_is_hinted_at(
 
 
 @pytest.mark.parametrize("unloaded", [True, False])
-def test_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: bool) -> None:
+def test_model_is_closed_when_no_request_can_use_it(tmp_path: Path, unloaded: bool) -> None:
     scene = Scene.started(tmp_path, "one@1", "one@2", request_seconds=3600)
     old = scene.find("one@1")
     if unloaded:
@@ -82,17 +82,17 @@ def test_model_is_closed_once_no_request_can_have_it(tmp_path: Path, unloaded: b
     else:
         scene.place("one@1", "better")
         scene.repository.load("one", "1")
-    # The version that is replaced was there all the time.
+    # The replaced version was served all the time.
     first = State.UNLOADING if unloaded else State.READY
     assert scene.states == {"one@1": first, "one@2": State.READY}
     assert not old.closed.wait(0.05)
-    # Or when the server stops.
+    # Or the server stops.
     scene.repository.close(5)
     assert old.closed.is_set()
     assert not closers()
 
 
-def test_an_error_of_the_disk_leaves_no_version_unloading_and_no_refusal_forgotten(
+def test_disk_error_keeps_refusals_and_finishes_unloading(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.place("one@3", "bad")
@@ -106,7 +106,7 @@ def test_an_error_of_the_disk_leaves_no_version_unloading_and_no_refusal_forgott
 
 
 @pytest.mark.parametrize("content", ["good", "bad"])
-def test_a_version_is_loaded_or_refused_while_it_is_unloading(tmp_path: Path, content: str) -> None:
+def test_unloading_version_can_be_loaded_or_refused(tmp_path: Path, content: str) -> None:
     scene = Scene.started(tmp_path, "one@1", request_seconds=0.1)
     old = scene.find("one@1")
     scene.place("one@1", content)
@@ -117,10 +117,10 @@ def test_a_version_is_loaded_or_refused_while_it_is_unloading(tmp_path: Path, co
     found = "ready" if content == "good" else "bad"
     assert scene.repository.snapshot.report == {"one@1": found}
     last = "loaded" if content == "good" else "refused"
-    assert scene.told.events == ["loaded one@1", f"{last} one@1"]
+    assert scene.observer.events == ["loaded one@1", f"{last} one@1"]
 
 
-def test_a_bundle_that_is_removed_before_it_is_opened(
+def test_bundle_removed_before_it_is_opened_is_refused(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.repository._store, "find", lambda *_: ["3"])
@@ -150,7 +150,7 @@ def test_a_bundle_that_does_not_fit_is_not_opened(tmp_path: Path) -> None:
     assert scene.open.opened == []
 
 
-def test_errors_of_loads_say_why(tmp_path: Path) -> None:
+def test_errors_of_loads_have_a_reason(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "latest", one="2")
     scene.place("two@1")
     scene.place("one@1")
@@ -186,14 +186,14 @@ def test_other_models_answer_during_a_load(scene: Scene) -> None:
     assert scene.repository.snapshot.ready
     with pytest.raises(NotReadyError):
         scene.find("one@3")
-    assert "loaded one@3" not in scene.told.events
+    assert "loaded one@3" not in scene.observer.events
     scene.open.gate.set()
     loading.join(30)
     assert scene.find("one").version == "3"
-    assert scene.told.events[-1] == "loaded one@3"
+    assert scene.observer.events[-1] == "loaded one@3"
 
 
-def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -> None:
+def test_snapshot_is_the_same_object_until_a_change(tmp_path: Path) -> None:
     scene = Scene.started(tmp_path, "one@1", "two@1")
     repository, seen = scene.repository, [scene.repository.snapshot]
 
@@ -208,7 +208,7 @@ def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -
     assert changed()
     assert seen[-1].report["one@2"] == "ready"
     scene.find("one@2").failure = "probes differ"
-    scene.told.changes += 1
+    scene.observer.changes += 1
     assert changed()
     assert (seen[-1].ready, seen[-1].report["one@2"]) == (False, "probes differ")
     assert not changed()
@@ -217,7 +217,7 @@ def test_a_snapshot_is_the_same_object_until_something_changes(tmp_path: Path) -
     assert set(seen[-1].report.values()) == {"draining", "probes differ"}
 
 
-def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
+def test_lost_gpu_makes_the_server_unready_at_once(tmp_path: Path) -> None:
     place(tmp_path, "one", "1")
     place(tmp_path, "two", "1", "bad weights")
     lost: dict[int, str] = {}
@@ -236,7 +236,7 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     assert "bad weights" in report.pop("three@1")
     assert report == {"one@1": "GPU 1 is lost", "two@1": "GPU 1 is lost"}
     assert repository.inference_threads == scheduler.threads - 1
-    # Others go on answering.
+    # Other models still answer.
     assert repository.registry.find("one").name == "one"
     lost[0] = "GPU 0 is lost"
     assert repository.dead
@@ -245,7 +245,7 @@ def test_a_lost_gpu_makes_it_unready_at_once(tmp_path: Path) -> None:
     repository.close(5)
 
 
-def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
+def test_draining_repository_accepts_no_changes(scene: Scene) -> None:
     scene.place("one@3")
     scene.open.gate.clear()
     with ThreadPoolExecutor(8) as pool:
@@ -257,7 +257,7 @@ def test_nothing_changes_while_it_is_draining(scene: Scene) -> None:
     scene.place("one@4")
     remove(scene.folder, "one", "1")
     scene.repository.poll()
-    # The one that had begun has ended well; nobody is kept waiting by those that had not.
+    # The started load has ended well; the others do not delay the end.
     assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
     assert scene.has == ["one@1", "one@2", "one@3"]
 
@@ -267,7 +267,7 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     clock, own, now = iter((100.0, 100.0, 107.0)), threading.get_ident(), time.monotonic
     monkeypatch.setattr(Served, "close", lambda _, timeout: given.append(timeout))
     with monkeypatch.context() as patch:
-        # Other repositories may be looking meanwhile.
+        # Other repositories may poll meanwhile.
         patch.setattr(
             "foretell.service.engine.versions.time.monotonic",
             lambda: next(clock) if threading.get_ident() == own else now(),
@@ -276,10 +276,10 @@ def test_models_share_the_time_to_close(scene: Scene, monkeypatch: pytest.Monkey
     assert given == [5.0, 0.0]
 
 
-def test_pruning_lists_no_folder_while_bundles_are_there(
+def test_prune_does_not_list_folders_of_existing_bundles(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be done every second, of thousands of bundles."""
+    """Prune runs every second, with thousands of bundles."""
     scene.place("one@3", "bad")
     scene.repository.poll()
     listed: list[Path] = []
@@ -344,7 +344,7 @@ def test_a_model_that_cannot_be_read_does_not_block_others(
 
 
 @pytest.mark.parametrize("back", [True, False])
-def test_a_load_that_failed_for_the_file_system_is_tried_again(
+def test_load_that_failed_in_the_file_system_is_retried(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     scene.place("one@3")
@@ -355,7 +355,7 @@ def test_a_load_that_failed_for_the_file_system_is_tried_again(
     assert scene.has == ["one@1", "one@2"]
     monkeypatch.undo()
     if not back:
-        # Gone again before anybody could load it.
+        # Removed before it could be loaded.
         remove(scene.folder, "one", "3")
     scene.repository.poll()
     assert scene.has == ["one@1", "one@2", *(["one@3"] if back else []), "two@1"]
@@ -402,7 +402,7 @@ def test_an_error_of_polls_is_logged_once(
 
 
 class OnDemand(Served):
-    """A model that is loaded when it is asked for; one whose content is `late …` is refused."""
+    """A model that is loaded on demand; content `late …` makes the load fail."""
 
     def __init__(self, folder: Path, content: str = "good") -> None:
         super().__init__(folder, content)
@@ -417,7 +417,7 @@ class OnDemand(Served):
 
 @pytest.fixture
 def lazy(tmp_path: Path) -> Scene:
-    """Versions 1 and 2 of a model that is loaded when it is asked for."""
+    """Versions 1 and 2 of a model that is loaded on demand."""
     scene = Scene(tmp_path)
     was = scene.repository.versions._open_model
 
@@ -431,10 +431,10 @@ def lazy(tmp_path: Path) -> Scene:
     return scene
 
 
-def test_models_on_demand_are_not_loaded_at_the_start(lazy: Scene) -> None:
+def test_models_on_demand_are_not_loaded_at_start(lazy: Scene) -> None:
     assert lazy.has == ["one@1", "one@2"]
     assert [lazy.find(f"one@{version}").loads for version in "12"] == [0, 0]
-    assert lazy.told.events == []
+    assert lazy.observer.events == []
     lazy.repository.load("one", "1")
     lazy.repository.load("one", "1")
     assert [lazy.find(f"one@{version}").loads for version in "12"] == [2, 0]
@@ -443,17 +443,17 @@ def test_models_on_demand_are_not_loaded_at_the_start(lazy: Scene) -> None:
 def test_a_server_is_ready_without_models_on_demand(lazy: Scene) -> None:
     model = lazy.find("one@2")
     model.failure = "weights differ"
-    lazy.told.changes += 1
+    lazy.observer.changes += 1
     assert lazy.repository.snapshot.ready
     assert lazy.states["one@2"] == State.UNAVAILABLE
     assert lazy.repository.snapshot.report["one@2"] == "weights differ"
-    # It is not another bundle: the model tries by itself.
+    # The bundle is unchanged: the model retries by itself.
     lazy.repository.load("one", "2")
     assert lazy.find("one@2") is model
     assert model.loads == 1
 
 
-def test_a_new_version_is_loaded_before_a_name_means_it(lazy: Scene) -> None:
+def test_new_version_is_loaded_before_it_is_the_default(lazy: Scene) -> None:
     lazy.place("one@3")
     lazy.place("one@4", "late and bad")
     lazy.place("two@1", "late and bad")
@@ -461,20 +461,20 @@ def test_a_new_version_is_loaded_before_a_name_means_it(lazy: Scene) -> None:
     assert lazy.find("one").version == "3"
     assert lazy.find("one").loads == 1
     assert lazy.repository.snapshot.report["one@4"] == "late and bad"
-    # Nothing answered to this name that could have been kept.
+    # No version of this name was served that could be kept.
     assert lazy.find("two").loads == 0
     for reference in ("one@3", "two@1"):
         lazy.place(reference, "late, later")
     with pytest.raises(LoadFailedError, match="one@3 was refused: late, later"):
         lazy.repository.load("one", "3")
     assert lazy.find("one@3").content == "good"
-    # What loads them has counted that.
-    assert not [event for event in lazy.told.events if "refused" in str(event)]
+    # The loader has counted that.
+    assert not [event for event in lazy.observer.events if "refused" in str(event)]
 
 
-def test_an_error_of_a_load_on_demand_is_passed_on(lazy: Scene) -> None:
+def test_error_of_a_load_on_demand_is_raised(lazy: Scene) -> None:
     lazy.find("one@2").content = "late and bad"
     with pytest.raises(LoadFailedError, match=r"^late and bad$"):
         lazy.repository.load("one", "2")
-    # The bundle is the same: the slot has nothing against it.
+    # The bundle is unchanged: the repository does not refuse it.
     assert lazy.repository.index()[1] == IndexEntry("one", "2", State.READY)

@@ -124,7 +124,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         loaded = sorted(key for key, each in self.known.items() if each.content)
         key = data.draw(st.sampled_from(loaded))
         self.scene.find("@".join(key)).failure = "lost"
-        self.scene.told.changes += 1
+        self.scene.observer.changes += 1
         self.known[key] = replace(self.known[key], failed=True)
 
     @rule(name=st.sampled_from([*NAMES, "three"]), version=st.sampled_from([None, *VERSIONS]))
@@ -196,7 +196,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         assert {model for model in self.models if not model.closed.is_set()} == {*served.values()}
         for key, model in served.items():
             assert model.content == self.known[key].content
-        assert self.scene.told.events == self.events
+        assert self.scene.observer.events == self.events
         self._check_names()
         entries = [self._entry(key) for key in sorted(self.known, key=order)]
         assert repository.registry.entries() == entries

@@ -22,7 +22,7 @@ def make() -> Run:
     return Run(cancel, "g", {"x": np.zeros(1)})
 
 
-def test_the_first_outcome_is_the_outcome() -> None:
+def test_first_outcome_wins() -> None:
     succeeded, failed, heard = make(), make(), []
     for run in (succeeded, failed):
         run.add_done_callback(heard.append)
@@ -37,7 +37,7 @@ def test_the_first_outcome_is_the_outcome() -> None:
         failed.result()
 
 
-def test_an_error_that_was_raised_leaves_no_cycle() -> None:
+def test_raised_error_leaves_no_reference_cycle() -> None:
     failing = make()
     failing.fail(NotReadyError("not now"))
     gone = weakref.ref(failing)
@@ -78,7 +78,7 @@ def test_callbacks_are_called_once_and_in_order(caplog: pytest.LogCaptureFixture
     assert heard[2:] == [3]
 
 
-def test_no_callback_is_missed_by_a_run_that_ends_meanwhile() -> None:
+def test_callbacks_added_while_a_run_ends_are_called() -> None:
     for _ in range(300):
         run = make()
         heard: list[int] = []
@@ -97,7 +97,7 @@ def _hear(heard: list[int], number: int, _: Run) -> None:
 @pytest.mark.parametrize(
     "error", [NotReadyError("not now", param="model"), QueueFullError("full", retry_after=7)]
 )
-def test_an_error_of_the_service_is_copied_with_all_its_members(error: Exception) -> None:
+def test_errors_of_the_service_are_copied_with_all_members(error: Exception) -> None:
     error.__cause__ = OSError("gone")
     own = own_error(error)
     assert own is not error
@@ -106,7 +106,7 @@ def test_an_error_of_the_service_is_copied_with_all_its_members(error: Exception
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
-def test_any_other_error_is_a_failure_of_the_model(error: BaseException) -> None:
+def test_other_errors_become_model_failed(error: BaseException) -> None:
     own = own_error(error)
     assert isinstance(own, ModelFailedError)
     assert own.__cause__ is error

@@ -31,7 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeModule:
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_cuda_when_it_works(fake: FakeModule, device: str) -> None:
+def test_working_gpu_is_used(fake: FakeModule, device: str) -> None:
     opened = Runtime(device)  # type: ignore[arg-type]
     assert (opened.on_gpu, opened.provider, opened.inference_threads(8)) == (True, CUDA, 2)
     assert opened.largest_batch == 128
@@ -50,13 +50,13 @@ def test_batches_of_any_size_go_without_cuda_graphs(fake: FakeModule) -> None:
     assert fake.cuda(-1)["enable_cuda_graph"] == "0"
 
 
-def test_onnxruntime_logs_only_why_there_is_no_gpu(fake: FakeModule) -> None:
+def test_onnxruntime_logs_only_errors_of_opening_gpus(fake: FakeModule) -> None:
     Runtime("cuda").open(Path("x.onnx"))
     assert [one["severity"] for one in fake.created] == [3, 3, 4, 4]  # of two GPUs
     assert fake.severity == 4
 
 
-def test_auto_falls_back_to_the_cpu_and_says_so(
+def test_auto_falls_back_to_the_cpu_and_logs_it(
     fake: FakeModule, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.works = (CPU,)
@@ -75,13 +75,13 @@ def test_cuda_never_falls_back(fake: FakeModule) -> None:
         Runtime("cuda")
 
 
-def test_cuda_needs_its_distribution(fake: FakeModule) -> None:
+def test_cuda_requires_the_gpu_distribution(fake: FakeModule) -> None:
     fake.available = [CPU]
     with pytest.raises(StartError, match="extra gpu instead of cpu"):
         Runtime("cuda")
 
 
-def test_cpu_takes_no_gpu(fake: FakeModule) -> None:
+def test_cpu_runtime_does_not_use_gpus(fake: FakeModule) -> None:
     assert Runtime("cpu").open(Path("g")).provider == CPU
     assert fake.calls == ["Cpu"]
     options = fake.created[-1]["options"]
@@ -109,7 +109,7 @@ def test_sessions_share_one_arena(runtime: Runtime, tmp_path: Path) -> None:
         (("onnxruntime", "onnxruntime-gpu"), "both installed"),
     ],
 )
-def test_exactly_one_distribution(
+def test_onnxruntime_must_have_exactly_one_distribution(
     monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda name: [name] if name in installed else [])
@@ -134,7 +134,7 @@ assert session.run(large)["forecast"].shape == (2_000_000, 4, 1)
 """
 
 
-def test_shrink_gives_back_the_memory_of_a_large_run(tmp_path: Path) -> None:
+def test_shrink_frees_the_memory_of_a_large_run(tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH
     command = [sys.executable, "-c", _GIVEN_BACK, str(graph)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

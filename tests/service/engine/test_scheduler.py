@@ -70,7 +70,7 @@ def run_of(*values: int) -> Run:
     return Run(Run.notify, "g", feeds)
 
 
-def test_assemble_joins_slices_and_does_not_copy_a_single_one() -> None:
+def test_assemble_joins_slices_and_does_not_copy_one() -> None:
     one = run_of(1, 2, 3)
     feeds = assemble([(one, 1, 3)])
     assert feeds["x"].tolist() == [2, 3]
@@ -80,7 +80,7 @@ def test_assemble_joins_slices_and_does_not_copy_a_single_one() -> None:
     assert feeds["z"].tolist() == [[2, -2], [3, -3], [4, -4]]
 
 
-def test_idle_threads_share_what_waits(make: Callable[..., Scheduler], gate: Gate) -> None:
+def test_idle_threads_share_waiting_windows(make: Callable[..., Scheduler], gate: Gate) -> None:
     queue = add(make(threads=2), gate)
     future = submit(queue, 1, 2, 3, 4)
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_threads_give_even_shares_of_their_time(
     assert run.order[:10] == ["g", "slow", *["g"] * 3, "slow", *["g"] * 4]
 
 
-def test_running_batches_are_charged_what_they_will_take(
+def test_running_batches_are_charged_their_expected_time(
     make: Callable[..., Scheduler], clock: Clock
 ) -> None:
     scheduler = make(threads=8)
@@ -163,7 +163,7 @@ def test_running_batches_are_charged_what_they_will_take(
         future.result(30)
 
 
-def test_split_run_keeps_only_the_attention_it_names(scheduler: Scheduler) -> None:
+def test_split_run_keeps_only_the_requested_attention(scheduler: Scheduler) -> None:
     def run(worker: int, graph: str, feeds: Arrays) -> Arrays:
         rows = feeds["x"]
         return dict.fromkeys(("forecast", "margin", "one", "two"), rows)
@@ -209,7 +209,7 @@ def test_failed_batch_fails_all_of_its_runs_and_no_others(
     assert [values for _, values in gate.batches] == [[0], [1, 2, 3, 4], [7]]
 
 
-def test_failed_run_holds_nothing_of_its_batch(queue: Queue, gate: Gate) -> None:
+def test_failed_run_keeps_no_reference_to_its_batch(queue: Queue, gate: Gate) -> None:
     gate.error = ValueError("broken")
     gate.open.set()
     feeds = {"x": np.array([1])}
@@ -258,7 +258,7 @@ def test_observer_that_fails_changes_no_outcome(
     assert "a callback of a run failed" in caplog.text
 
 
-def test_observer_hears_of_batches_that_did_not_fail(scheduler: Scheduler) -> None:
+def test_observer_gets_only_successful_batches(scheduler: Scheduler) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
     queue.resume("g", 2)
@@ -268,7 +268,7 @@ def test_observer_hears_of_batches_that_did_not_fail(scheduler: Scheduler) -> No
     gate.error = ValueError("broken")
     error_of(submit(queue, 1))
     scheduler.close(30)
-    assert observed.said == [("ran", 2, 2, True, True), ("ran", 1, 2, True, True)]
+    assert observed.calls == [("ran", 2, 2, True, True), ("ran", 1, 2, True, True)]
 
 
 def test_every_thread_makes_a_call_before_its_next_batch(
@@ -308,7 +308,7 @@ def test_call_may_fail_or_be_cancelled_before_it_is_made(
     assert made_on == [0]
 
 
-def test_calls_beside_the_inference_threads_are_made_in_order(scheduler: Scheduler) -> None:
+def test_side_calls_run_in_order(scheduler: Scheduler) -> None:
     began, go_on = threading.Event(), threading.Event()
     calls: list[int] = []
 
@@ -330,7 +330,7 @@ def test_calls_beside_the_inference_threads_are_made_in_order(scheduler: Schedul
     assert isinstance(futures[1].exception(0), ValueError)
 
 
-def test_close_cancels_calls_beside_that_have_not_begun(scheduler: Scheduler) -> None:
+def test_close_cancels_side_calls_that_have_not_started(scheduler: Scheduler) -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -350,7 +350,7 @@ def test_close_cancels_calls_beside_that_have_not_begun(scheduler: Scheduler) ->
     assert began.is_set()
 
 
-def test_thread_whose_device_is_lost_leaves_its_work_to_others(
+def test_thread_with_a_lost_device_leaves_its_runs_to_others(
     make: Callable[..., Scheduler],
 ) -> None:
     scheduler = make(threads=2)
@@ -377,7 +377,7 @@ def test_thread_whose_device_is_lost_leaves_its_work_to_others(
     call.result(30)
 
 
-def test_last_lost_device_fails_everything_that_waits(
+def test_last_lost_device_fails_all_waiting_runs(
     scheduler: Scheduler, queue: Queue, gate: Gate
 ) -> None:
     futures = [occupy(queue, gate), *(submit(queue, value) for value in range(6))]
@@ -395,7 +395,7 @@ def test_last_lost_device_fails_everything_that_waits(
     queue.close(30)
 
 
-def test_closed_scheduler_takes_nothing_and_has_no_threads(
+def test_closed_scheduler_refuses_queues_and_has_no_threads(
     scheduler: Scheduler, queue: Queue, gate: Gate
 ) -> None:
     before = threading.active_count()

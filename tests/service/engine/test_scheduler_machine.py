@@ -244,7 +244,7 @@ TestSchedulerMachine = cast("type", SchedulerMachine).TestCase
 TestSchedulerMachine.settings = settings(stateful_step_count=25)
 
 
-def test_every_run_of_many_threads_has_one_outcome() -> None:
+def test_concurrent_runs_have_one_outcome() -> None:
     """Callers that submit and cancel at once, while deadlines pass and batches fail."""
     world = World(workers=3)
     world.permits.release(100_000)

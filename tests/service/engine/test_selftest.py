@@ -87,7 +87,7 @@ def test_distributions_have_the_parameters_of_the_manifest(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("max_batch", "windows"), [(8, [3, 1]), (3, [3, 1]), (2, [2, 1, 1]), (1, [1, 1, 1, 1])]
 )
-def test_replays_all_probes_and_one_alone(
+def test_replay_runs_all_probes_and_a_single_one(
     tmp_path: Path, max_batch: int, windows: list[int]
 ) -> None:
     session = Repeats()
@@ -118,7 +118,7 @@ def test_other_forecasts_are_refused(tmp_path: Path) -> None:
         (np.zeros((1, 2, 8, 2), np.int64), r"keys is int64 \(1, 2, 8, 2\), not"),
     ],
 )
-def test_attention_that_is_not_as_the_manifest_says(
+def test_attention_that_contradicts_the_manifest_is_refused(
     tmp_path: Path, keys: np.ndarray, message: str
 ) -> None:
     class Explains(Repeats):
@@ -135,7 +135,7 @@ def test_attention_that_is_not_as_the_manifest_says(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"[1, 2]"])
-def test_probes_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_probes_are_refused(tmp_path: Path, content: bytes) -> None:
     bundle = write_bundle(tmp_path, SPEC)
     with pytest.raises(BundleError, match=r"probes\.npz"):
         SelfTest(bundle, manifest.read(bundle), content, 8)
@@ -194,7 +194,7 @@ def test_timing_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert session.shrunk == [1]
 
 
-def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
+def test_sizes_that_fail_are_not_chosen(tmp_path: Path) -> None:
     class Small(Repeats):
         def run(self, feeds: Arrays, worker: int = 0) -> Arrays:
             if len(feeds["history"]) > 4:
@@ -228,7 +228,7 @@ def test_sizes_that_do_not_run_are_not_taken(tmp_path: Path) -> None:
         ({2: [1.0], 4: [1.2]}, 2),
     ],
 )
-def test_the_usual_batch_stands_unless_another_is_clearly_faster(
+def test_default_batch_is_kept_unless_another_is_clearly_faster(
     seconds: Seconds, size: int
 ) -> None:
     assert fastest_batch(seconds, 8) == size
@@ -262,7 +262,7 @@ class ScriptedTest:
         assert not self.thread.is_alive()
 
 
-def test_histories_that_fail_do_not_take_a_model_down() -> None:
+def test_failing_histories_do_not_make_a_model_unready() -> None:
     test = ScriptedTest(None)
     health = Health("one@1", test, lambda: None, first_seconds=0)
     for _ in range(3):
@@ -271,7 +271,7 @@ def test_histories_that_fail_do_not_take_a_model_down() -> None:
     assert health.failure is None
 
 
-def test_failures_between_successes_are_no_suspicion() -> None:
+def test_failures_between_successes_start_no_test() -> None:
     test = ScriptedTest("never asked")
     health = Health("one@1", test, lambda: None)
     for _ in range(10):
@@ -281,7 +281,7 @@ def test_failures_between_successes_are_no_suspicion() -> None:
     assert test.thread is None
 
 
-def test_a_model_that_fails_its_test_is_down_until_it_passes(
+def test_model_that_fails_its_test_is_unready_until_it_passes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     test = ScriptedTest("wrong forecasts", "still wrong", None)
@@ -314,7 +314,7 @@ def test_tests_are_a_minute_apart_at_most() -> None:
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]
 
 
-def test_without_a_thread_the_next_failure_tries_again(
+def test_test_starts_at_the_next_failure_if_no_thread_starts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(thread: threading.Thread) -> None:

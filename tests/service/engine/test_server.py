@@ -118,7 +118,7 @@ async def test_call_that_fails_is_answered_with_500(
 
 
 @on_loop
-async def test_result_that_cannot_be_sent_fails_alone(
+async def test_result_that_cannot_be_sent_fails_only_its_run(
     halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with halves.engine(), halves.worker() as worker:
@@ -152,7 +152,7 @@ async def test_result_that_cannot_be_sent_fails_alone(
 
 
 @on_loop
-async def test_ending_engine_answers_its_runs(halves: Halves) -> None:
+async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
     begun, released = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:
@@ -179,7 +179,7 @@ async def test_ending_engine_answers_its_runs(halves: Halves) -> None:
 
 
 @on_loop
-async def test_engine_goes_on_while_it_writes_an_update(
+async def test_engine_answers_while_it_writes_an_update(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing, released = threading.Event(), threading.Event()
@@ -237,7 +237,7 @@ async def test_update_that_cannot_be_written_loses_no_worker(
 
 
 @on_loop
-async def test_worker_lost_during_an_update_holds_up_no_other(
+async def test_worker_lost_during_an_update_does_not_delay_others(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halves = Halves(models, tmp_path / "engine")
@@ -264,7 +264,7 @@ async def test_worker_lost_during_an_update_holds_up_no_other(
 
 
 @on_loop
-async def test_load_waits_a_moment_for_a_silent_worker(
+async def test_load_waits_briefly_for_a_silent_worker(
     halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)

@@ -59,7 +59,7 @@ def test_counts_of_batches() -> None:
     assert before * 1000 - 1 <= found.last_inference <= time.time() * 1000 + 1
 
 
-def test_every_counter_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
     read: list[str] = []
     for name in ("counters", "histograms"):

@@ -41,7 +41,7 @@ MANIFEST = Manifest.model_construct(name="m", attention=STAGES)
         ({"stages": NAMES[::-1], "layers": [1]}, ["encoder.1.self"]),
     ],
 )
-def test_selects(options: dict[str, object], chosen: list[str]) -> None:
+def test_options_select_stages(options: dict[str, object], chosen: list[str]) -> None:
     selection = select(AttentionOptions.model_validate(options), MANIFEST, "a")
     assert [stage.name for stage in selection.stages] == chosen
     # A stage whose name has no number is in layer 0.
@@ -69,7 +69,7 @@ def test_selects(options: dict[str, object], chosen: list[str]) -> None:
         ({"heads": ["x"], "layers": [1]}, "a.heads[0]", "a head by its number from 0, got"),
     ],
 )
-def test_names_what_is_not_there(options: dict[str, object], param: str, message: str) -> None:
+def test_unknown_selection_is_refused(options: dict[str, object], param: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
         select(AttentionOptions.model_validate(options), MANIFEST, "a")
     assert error.value.param == param
@@ -180,7 +180,7 @@ def test_lags_of_patches() -> None:
     ("heads", "values"),
     [("all", 18 + 64 + 36), ("mean", 9 + 64 + 18), ([1], 9 + 64 + 18), ([1, 0], 18 + 64 + 36)],
 )
-def test_counts_the_weights_of_an_answer(heads: object, values: int) -> None:
+def test_selection_counts_its_weights(heads: object, values: int) -> None:
     options = AttentionOptions.model_validate({"heads": heads})
     assert select(options, MANIFEST, "a").values(channels=2) == values
 

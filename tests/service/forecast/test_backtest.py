@@ -70,7 +70,7 @@ def one_by_one(
 
 
 @pytest.mark.parametrize("stride", [2**53, 2**53 + 1, 2**64])
-def test_strides_beyond_all_rows(client: Client, stride: int) -> None:
+def test_stride_beyond_the_rows_gives_one_origin(client: Client, stride: int) -> None:
     body = {"model": "repeat", "inputs": [series("repeat")], "options": {"stride": stride}}
     # With metadata it is read by another parser, which keeps integers of any size.
     for more in ({}, {"metadata": {"a": 1}}):
@@ -86,7 +86,7 @@ def test_strides_beyond_all_rows(client: Client, stride: int) -> None:
     ("model", "horizon", "stride"),
     [("repeat", 3, 3), ("multi", 4, 5), ("calendar", 2, 2), ("calibrated", 6, 1)],
 )
-def test_the_same_as_forecasts_one_by_one(
+def test_backtest_equals_single_forecasts(
     client: Client, model: str, horizon: int, stride: int
 ) -> None:
     entry, options = series(model), {"horizon": horizon}
@@ -146,7 +146,7 @@ def test_quantiles_and_intervals(client: Client) -> None:
     assert interval["steps"]["width"] == pytest.approx(width.mean(axis=(0, 2)), rel=1e-5)
 
 
-def test_what_intervals_held_is_counted(client: Client) -> None:
+def test_covered_values_are_counted(client: Client) -> None:
     def counted(name: str, level: str) -> float:
         return client.metrics.counts.count(name, "calibrated", "1", level)
 
@@ -176,7 +176,7 @@ def test_what_intervals_held_is_counted(client: Client) -> None:
     assert counted(BACKTESTED, "0.8") == was
 
 
-def test_what_intervals_held_is_that_of_targets(tmp_path: Path) -> None:
+def test_coverage_is_of_targets(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="m", channels=("a", "b"), targets=("b",), calibrated=1))
     rows: list[list[float | None]] = [[row % 3, row % 5] for row in range(20)]
     # Of a channel that is no target it does not matter, of a target it does.
@@ -234,7 +234,7 @@ def test_quantiles_corrected_by_the_origins_before(
         (400, {"horizon": 1, "origins": 300}, 192, 189),
     ],
 )
-def test_how_many_origins_are_corrected(
+def test_number_of_corrected_origins(
     client: Client, rows: int, changes: dict[str, Any], origins: int, corrected: int
 ) -> None:
     options = {"horizon": 6, "quantiles": [0.5], "calibration": "history"} | changes
@@ -273,7 +273,7 @@ def test_a_stride_too_short_to_correct_a_long_horizon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most", "corrected"), [(96 * 6 * 2 * 3, 3), (1, 1)])
-def test_the_work_of_correcting_is_limited(
+def test_work_of_corrections_is_limited(
     client: Client, monkeypatch: pytest.MonkeyPatch, most: int, corrected: int
 ) -> None:
     options = {"horizon": 6, "quantiles": [0.1, 0.9], "calibration": "history"}
@@ -306,7 +306,7 @@ def test_the_last_season(tmp_path: Path) -> None:
     assert told["seasonal_naive"]["mae"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
-def test_the_latest_origins(models: Path) -> None:
+def test_origins_are_the_latest(models: Path) -> None:
     body = {"model": "repeat@1", "inputs": [series("repeat")], "options": {"horizon": 2}}
     with Client(models) as client:
         whole = first(client, body)
@@ -320,7 +320,7 @@ def test_the_latest_origins(models: Path) -> None:
         assert first(client, {**body, "inputs": [late]}) == some
 
 
-def test_limits_leave_the_latest(models: Path) -> None:
+def test_limits_keep_the_latest_origins(models: Path) -> None:
     inputs = [{"series": series("repeat")["series"]}, {"series": series("repeat", 15)["series"]}]
     body = {"model": "repeat", "inputs": inputs, "options": {"stride": 1}}
     with Client(models, max_origins=9) as client:
@@ -370,7 +370,7 @@ def test_missing_values_are_filled_as_in_forecasts_and_no_error_counts(
     # The first that has a value before it, and the first whose window begins with one.
     [("interpolate", "2024-03-01T21:00:00", 19), ("ffill", "2024-03-02T04:00:00", 12)],
 )
-def test_origins_before_which_nothing_is_known_are_left_out(
+def test_origins_without_known_history_are_left_out(
     client: Client, missing: str, origin: str, origins: int
 ) -> None:
     entry = series("repeat")
@@ -385,7 +385,7 @@ def test_origins_before_which_nothing_is_known_are_left_out(
     assert refused["message"].endswith("got 40; 32 origins have nothing but gaps in a channel")
 
 
-def test_nothing_that_followed_is_known(client: Client) -> None:
+def test_unknown_future_has_no_errors(client: Client) -> None:
     entry = {"series": [*values()[:8, 0].tolist(), None]}
     body = {"model": "calibrated", "inputs": [entry]}
     body["options"] = {"horizon": 1, "missing": "ffill", "quantiles": [0.1, 0.9]}
@@ -400,7 +400,7 @@ def test_nothing_that_followed_is_known(client: Client) -> None:
     assert told["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
 
 
-def test_an_input_that_cannot_be_backtested_has_an_error_of_its_own(client: Client) -> None:
+def test_invalid_input_has_its_own_error(client: Client) -> None:
     # The second channel's forecast is twice its value, and so is not finite.
     far = {"series": [[0.0, 0.0]] * 10 + [[0.0, 3e38]] * 10}
     for model, wrong, message in (
@@ -446,7 +446,7 @@ def test_a_table(client: Client) -> None:
     assert refused.json()["error"]["param"] == "load[3]"
 
 
-def test_histories_far_from_the_training_and_filled_values(client: Client) -> None:
+def test_warnings_of_distant_histories_and_filled_values(client: Client) -> None:
     rows = [1.0] * 20
     far = [*rows, *[3000.0] * 20]
     body = {"model": "repeat", "inputs": [{"series": rows}, {"series": far}]}

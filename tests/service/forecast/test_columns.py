@@ -107,7 +107,7 @@ def python_memory(most: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", ["numbers", "texts", "a dictionary"])
 @pytest.mark.parametrize("count", [1025, 1_000_000])
-def test_too_many_series_are_refused_before_rows_take_memory(kind: str, count: int) -> None:
+def test_too_many_series_are_refused_before_reading_rows(kind: str, count: int) -> None:
     whole = table(unique_id=ids_of_many(kind, count))
     with (
         arrow_memory(20 * 2**20),
@@ -126,7 +126,7 @@ def test_rows_of_series_one_after_another_take_little_memory() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
-def test_a_value_that_a_dictionary_holds_twice_is_one_series(kind: pa.DataType) -> None:
+def test_duplicate_values_of_a_dictionary_are_one_series(kind: pa.DataType) -> None:
     # A value that is not used, the first of its kind that is not the first, and rows in between.
     values = pa.array(["a", "unused", "b", "a", "c"]).cast(kind)
     ids = pa.DictionaryArray.from_arrays(pa.array([2, 3, 4, 0, 3, 2], pa.int8()), values)
@@ -138,7 +138,7 @@ def test_a_value_that_a_dictionary_holds_twice_is_one_series(kind: pa.DataType) 
     assert [groups.of(each).tolist() for each in range(2)] == [[0, 2], [1]]
 
 
-def test_a_long_name_that_a_dictionary_holds_twice_is_not_written_out() -> None:
+def test_long_duplicate_names_of_a_dictionary_are_not_copied() -> None:
     ids = pa.DictionaryArray.from_arrays(np.arange(40_000, dtype=np.int8) % 2, ["a" * 100_000] * 2)
     with arrow_memory(2**20):
         assert len(read_groups(table(unique_id=ids), 2).ids) == 1
@@ -189,7 +189,7 @@ def test_dates_and_timestamps_of_any_unit(kind: pa.DataType) -> None:
         ),
     ],
 )
-def test_steps_are_those_of_the_wall_clock(
+def test_steps_are_in_local_time(
     moments: list[datetime], zone: str, frequency: Frequency, steps: list[datetime]
 ) -> None:
     times = read_times(table(ds=pa.array(moments, pa.timestamp("us", zone))), frequency)
@@ -240,14 +240,14 @@ def test_bad_values(columns: dict[str, Any], message: str, place: str) -> None:
     assert error.value.param == place
 
 
-def test_one_column_after_the_other_takes_memory() -> None:
+def test_columns_take_memory_one_at_a_time() -> None:
     many = [f"c{number}" for number in range(20)]
     whole = table(**dict.fromkeys(many, pa.array(np.zeros(100_000, np.int64))))
     with arrow_memory(4 * 100_000 * 8):
         assert sum(len(values) for values in read_values(whole, many)) == 2_000_000
 
 
-def test_values_that_a_dictionary_does_not_use_are_no_series() -> None:
+def test_unused_values_of_a_dictionary_are_not_series() -> None:
     codes, many = pa.array(np.zeros(5, np.int8)), pa.array([str(one) for one in range(100)])
     groups = read_groups(table(unique_id=pa.DictionaryArray.from_arrays(codes, many)), 1)
     assert groups.ids.to_pylist() == ["0"]

@@ -26,7 +26,7 @@ from tests.service.kserve import kserve_types
 from tests.support.bundles import Spec, write_bundle
 
 
-def test_forecasts(client: Client) -> None:
+def test_forecast_of_a_request(client: Client) -> None:
     answer = client.forecast(body({"name": "a", "series": EIGHT}))
     assert answer.headers["content-type"] == "application/json"
     assert client.first(body())["mean_forecast"] == [7.0] * 4
@@ -102,7 +102,7 @@ def test_calendar_features_reach_the_model(client: Client) -> None:
         *(("h", "H", 1), ("15min", "T", 15), ("MS", "M", 1)),
     ],
 )
-def test_frequencies_are_those_of_pandas(
+def test_frequencies_follow_pandas(
     tmp_path: Path, frequency: str, letter: str, multiple: int
 ) -> None:
     write_bundle(tmp_path, Spec(frequency=frequency, with_calendar=True))
@@ -136,7 +136,7 @@ def test_the_model_and_its_version(client: Client, tmp_path: Path) -> None:
         assert only.forecast(request).json()["model"] == "single"
 
 
-def test_a_forecast_is_the_same_alone_and_among_others(client: Client) -> None:
+def test_forecast_does_not_depend_on_other_inputs(client: Client) -> None:
     rng = np.random.default_rng(1)
     inputs = [{"series": rng.normal(size=(8, 2)).tolist()} for _ in range(150)]
     together = client.forecast(body(*inputs, model="multi")).json()["outputs"]
@@ -148,7 +148,7 @@ def test_a_forecast_is_the_same_alone_and_among_others(client: Client) -> None:
         np.testing.assert_allclose(output["content"][0]["mean_forecast"], expected, rtol=1e-6)
 
 
-def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
+def test_invalid_input_does_not_fail_the_others(client: Client) -> None:
     answer = client.forecast(
         body({"series": EIGHT}, {"series": [*EIGHT[:7], None]}, {"series": EIGHT, "name": "c"})
     )
@@ -162,7 +162,7 @@ def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
     assert [o["id"].rpartition("-")[2] for o in parsed["outputs"]] == ["0", "1", "2"]
 
 
-def test_a_failing_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_failing_model_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("failing")
     write_bundle(folder, Spec(name="fails", fails=True))
     with Client(folder) as client:
@@ -172,7 +172,7 @@ def test_a_failing_model(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert client.forecast({"inputs": [{"series": [0.0] * 8}]}).status_code == 200
 
 
-def test_models_are_listed_as_the_standard_has_it(client: Client) -> None:
+def test_models_are_listed_as_in_the_standard(client: Client) -> None:
     answer = client.get("/v1/timeseries/models")
     names = ["calendar", "calibrated", "monthly", "multi", "quarter-hourly", "repeat"]
     assert answer.json() == names
@@ -221,7 +221,7 @@ def post_together(client: Client, bodies: list[Any]) -> list[httpx.Response]:
     return asyncio.run(post())
 
 
-def test_everyone_gets_their_own_forecast(
+def test_concurrent_clients_get_their_own_forecasts(
     models: Path, histories: np.ndarray[Any, np.dtype[np.float32]]
 ) -> None:
     with Client(models) as client:
@@ -237,7 +237,7 @@ def test_everyone_gets_their_own_forecast(
         assert float(windows[1]) == CALLERS
 
 
-def test_attention_goes_to_who_asked(
+def test_attention_is_returned_only_on_request(
     models: Path, histories: np.ndarray[Any, np.dtype[np.float32]]
 ) -> None:
     options = [{"attention": True} if caller % 3 == 0 else {} for caller in range(CALLERS)]
@@ -291,7 +291,7 @@ def first(both: Client, path: str, body: dict[str, Any]) -> tuple[dict[str, Any]
 
 
 @pytest.mark.parametrize("calibration", ["stored", "history"])
-def test_forecasts_of_targets_are_those_of_a_model_of_all(both: Client, calibration: str) -> None:
+def test_forecasts_of_targets_equal_a_model_of_all_channels(both: Client, calibration: str) -> None:
     options = {"quantiles": LEVELS, "calibration": calibration}
     some, _ = first(both, "/forecast", asked("some", **options))
     whole, _ = first(both, "/forecast", asked("whole", **options))
@@ -359,7 +359,7 @@ def test_warnings(both: Client, channel: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/forecast", "/backtest"])
-def test_it_does_not_go_on_from_its_own_forecasts(both: Client, path: str) -> None:
+def test_model_of_targets_does_not_roll_forecasts(both: Client, path: str) -> None:
     answer = both.request("POST", path, json=asked("some", horizon=5))
     assert answer.status_code == 422
     error = answer.json()["error"]

@@ -31,7 +31,7 @@ from tests.support.bundles import Spec, write_bundle
 NAN, CONTEXT, NEEDED = np.nan, 8, 3
 
 
-def test_what_cannot_be_filled() -> None:
+def test_gaps_that_cannot_be_filled_are_refused() -> None:
     def place(row: int, column: int) -> str:
         return f"s[{row}][{column}]"
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_filled() -> None:
     st.integers(0, 5),
     st.integers(1, 3),
 )
-def test_fills_as_pandas_does(
+def test_fill_equals_pandas(
     data: st.DataObject, method: Missing, window: int, before: int, channels: int
 ) -> None:
     numbers = st.one_of(st.just(NAN), st.integers(-100, 100).map(float))
@@ -124,7 +124,7 @@ def asked(values: np.ndarray, model: str = "gaps", **options: Any) -> dict[str, 
     return {"model": model, "inputs": [{"series": series}], "options": options}
 
 
-def test_gaps_reach_the_model_and_are_counted(client: Client) -> None:
+def test_masked_gaps_reach_the_model_and_are_counted(client: Client) -> None:
     values = rows(10)
     answer = client.forecast(asked(values, missing="mask", horizon=6)).json()
     (found,) = answer["outputs"][0]["content"]
@@ -149,7 +149,7 @@ def test_columns_in_another_order(client: Client) -> None:
     assert [row[::-1] for row in found["mean_forecast"]] == plain["mean_forecast"]
 
 
-def test_intervals_are_as_wide_as_what_is_known_moves(client: Client) -> None:
+def test_width_of_intervals_follows_known_values(client: Client) -> None:
     found = client.first(asked(rows(), missing="mask", quantiles=LEVELS))
     forecast, low, high = (
         np.array(one) for one in (found["mean_forecast"], *found["quantiles"].values())
@@ -173,13 +173,13 @@ def test_a_model_that_reads_no_gaps_refuses_them(client: Client) -> None:
     assert (found["param"], found["message"]) == ("options.missing", message)
 
 
-def test_the_card_says_whether_gaps_are_read(client: Client) -> None:
+def test_card_has_the_flag_reads_gaps(client: Client) -> None:
     cards = {one["name"]: one["reads_gaps"] for one in client.get("/models").json()}
     assert cards == {"gaps": True, "whole": False, "multi": False, "repeat": False}
 
 
 @pytest.mark.parametrize("missing", ["mask", "interpolate"])
-def test_each_channel_needs_a_value_where_it_is_scaled(client: Client, missing: str) -> None:
+def test_each_channel_needs_a_value_in_the_scaled_steps(client: Client, missing: str) -> None:
     values = rows()
     values[:, 0] = values[:, 1] = NAN
     values[CONTEXT - NEEDED - 1] = 1
@@ -221,7 +221,7 @@ def long_rows() -> np.ndarray:
     return values
 
 
-def test_a_backtest_is_of_forecasts_one_by_one(client: Client) -> None:
+def test_backtest_with_gaps_equals_single_forecasts(client: Client) -> None:
     values, options = long_rows(), {"missing": "mask", "horizon": 2}
     body = asked(values, **options, stride=1, quantiles=LEVELS)
     found = backtest(client, body)
@@ -260,7 +260,7 @@ def test_errors_of_late_correct_quantiles(client: Client) -> None:
         assert not np.allclose(values, stored[level])
 
 
-def test_a_history_far_off_is_told_by_what_is_known_of_it(client: Client) -> None:
+def test_warning_of_a_distant_history_uses_known_values(client: Client) -> None:
     manifest = client.repository.registry.find("gaps").manifest
     manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0, 0), std=(1, 1.5))})
     history = np.full((2, CONTEXT, 2), 1, np.float32)

@@ -41,7 +41,7 @@ def job(client: Client, *inputs: dict[str, Any], model: str = "repeat", **rest: 
     return decode(envelope, ignored, model, client.settings)
 
 
-def test_a_request_is_not_held_while_it_is_forecast(client: Client) -> None:
+def test_request_is_freed_before_the_forecast(client: Client) -> None:
     body = json.dumps({"model": "repeat", "inputs": [{"series": EIGHT}]}).encode()
     codec = JsonCodec(FORECASTING, client.settings)
     parsed = codec.parse(body, request_of())
@@ -57,7 +57,7 @@ def only(decoded: Job) -> Series:
     return entry
 
 
-def test_a_minimal_request(client: Client) -> None:
+def test_minimal_request_has_defaults(client: Client) -> None:
     decoded = job(client, {"series": EIGHT})
     assert only(decoded) == Series("series-0", 0, True, None, None, {})
     assert decoded.options == Options(4, 1, "error", (), None)
@@ -66,7 +66,7 @@ def test_a_minimal_request(client: Client) -> None:
     assert decoded.history.dtype == np.float32
 
 
-def test_of_a_longer_history_the_tail_is_used(client: Client) -> None:
+def test_longer_history_is_cut_to_its_tail(client: Client) -> None:
     series = {"series": [9.0, *EIGHT], "start_timestamp": "2024-02-28T23:00:00"}
     decoded = job(client, series, model="calendar")
     np.testing.assert_array_equal(decoded.history[0, :, 0], EIGHT)
@@ -93,7 +93,7 @@ def test_the_calendar_reaches_to_the_end_of_the_last_pass(
     assert decoded.calendar.shape == (1, 8 + 4 * passes, 4)
 
 
-def test_bad_inputs_leave_no_row(client: Client) -> None:
+def test_invalid_inputs_have_no_window(client: Client) -> None:
     decoded = job(client, {"series": [1]}, {"series": EIGHT}, {"series": "x"}, {"series": EIGHT})
     assert [isinstance(entry, Series) for entry in decoded.entries] == [False, True, False, True]
     assert len(decoded.history) == 2
@@ -112,7 +112,7 @@ def test_channels_in_any_order(client: Client) -> None:
     assert content["mean_forecast"] == [[2.0, 1.0]]
 
 
-def test_what_was_filled_is_told_by_channel(client: Client) -> None:
+def test_filled_values_are_counted_by_channel(client: Client) -> None:
     rows = [[None, 1.0], *PAIRS[1:7], [7.0, None], [8.0, 8.0]]
     entry = {"series": rows, "channels": ["wind", "load"]}
     decoded = job(client, entry, model="multi", options={"missing": "interpolate"})
@@ -124,7 +124,7 @@ def test_what_was_filled_is_told_by_channel(client: Client) -> None:
 
 
 @pytest.mark.parametrize("field", ["start_timestamp", "timestamps"])
-def test_times_that_a_zone_cannot_have(client: Client, field: str) -> None:
+def test_times_outside_years_1_to_9999_are_refused(client: Client, field: str) -> None:
     hours = [f"0001-01-01T{hour:02}:00Z" for hour in range(8)]
     times = {field: hours[0] if field == "start_timestamp" else hours}
     with pytest.raises(ServiceError, match="years 1 to 9999") as error:
@@ -142,7 +142,7 @@ def outputs(*windows: list[float]) -> dict[str, np.ndarray[Any, Any]]:
     return {"forecast": np.array(windows, np.float32)[:, :, None]}
 
 
-def test_numbers_are_the_shortest_that_mean_the_same_float32(client: Client) -> None:
+def test_numbers_are_the_shortest_of_their_float32(client: Client) -> None:
     answer = encode(job(client, {"series": EIGHT}), outputs([0.1, 1 / 3, 1e-20, 16777216]))
     assert b'"mean_forecast":[0.1,0.33333334,1e-20,16777216.0]' in answer
 
@@ -191,7 +191,7 @@ def test_a_forecast_that_is_not_finite_is_an_error_of_its_series(client: Client)
         encode(job(client, {"series": EIGHT}), outputs([np.inf, 2, 3, 4]))
 
 
-def test_the_work_of_an_answer(client: Client) -> None:
+def test_work_of_an_answer_counts_values_and_attention(client: Client) -> None:
     inputs = [{"series": PAIRS}] * 2
     values = outputs([1, 2, 3, 4], [1, 2, 3, 4])
     least = 32 + 2 * (4096 + len("series-0"))
@@ -200,7 +200,7 @@ def test_the_work_of_an_answer(client: Client) -> None:
     assert encoding_work(explained, values) == least + 4 * 2 * (18 + 64 + 36)
 
 
-def test_times_are_work_where_their_offsets_differ(client: Client) -> None:
+def test_times_with_varying_offsets_count_as_work(client: Client) -> None:
     work = []
     for zone in (None, "Europe/Berlin"):
         entry = {"series": EIGHT, "start_timestamp": "2024-01-01T00:00:00", "time_zone": zone}
@@ -216,7 +216,7 @@ def test_a_backtest_is_never_written_on_the_event_loop(client: Client) -> None:
     assert codec.encoding_work(backtest, outputs([1, 2, 3, 4])) == ALWAYS
 
 
-def test_answers_are_what_the_document_says(client: Client) -> None:
+def test_answers_fit_the_document(client: Client) -> None:
     body = {
         "model": "multi",
         "inputs": [
@@ -342,7 +342,7 @@ def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
 
 @pytest.mark.parametrize("calendar", [True, False])
 @pytest.mark.parametrize("horizon", [1, 3, 4, 6, 11])
-def test_equals_what_a_caller_would_get_by_hand(horizon: int, calendar: bool) -> None:
+def test_rolled_passes_equal_single_passes(horizon: int, calendar: bool) -> None:
     model = Model()
     rolled = job_of(model, horizon, calendar=calendar)
     outputs = outputs_of(rolled)
@@ -357,7 +357,7 @@ class Selected:
     outputs = ("weights",)
 
 
-def test_only_the_first_pass_is_explained_and_has_to_be_admitted() -> None:
+def test_only_the_first_pass_has_attention_and_waits_for_admission() -> None:
     model = Model()
     rolled = job_of(model, 8)
     explained = Options(8, 3, "error", (), attention=Selected())  # type: ignore[arg-type]
@@ -373,7 +373,7 @@ def test_only_the_first_pass_is_explained_and_has_to_be_admitted() -> None:
 
 
 @pytest.mark.parametrize("far", [[1], [0, 1, 2, 3]])
-def test_a_forecast_that_is_not_finite_is_not_read_again(far: list[int]) -> None:
+def test_nonfinite_forecast_is_not_rolled(far: list[int]) -> None:
     model = Model()
     rolled = job_of(model, 7)
     rolled.history[far] = 3e38
@@ -388,7 +388,7 @@ def test_a_forecast_that_is_not_finite_is_not_read_again(far: list[int]) -> None
     assert (len(model.submitted) == 1) == (not others)
 
 
-def test_whatever_ends_the_wait_ends_the_passes() -> None:
+def test_failed_wait_ends_the_passes() -> None:
     model = Model()
     passes = 0
 
@@ -405,7 +405,7 @@ def test_whatever_ends_the_wait_ends_the_passes() -> None:
 
 
 @pytest.mark.parametrize("name", ["multi", "calendar", "monthly", "calibrated"])
-def test_a_long_horizon_is_what_a_caller_gets_by_hand(client: Client, name: str) -> None:
+def test_long_horizon_equals_repeated_requests(client: Client, name: str) -> None:
     model = client.repository.registry.find(name)
     own, channels = model.manifest.horizon, len(model.manifest.channels)
     values = np.random.default_rng(3).normal(size=(11, channels)).astype(np.float32)
@@ -424,7 +424,7 @@ def test_a_long_horizon_is_what_a_caller_gets_by_hand(client: Client, name: str)
     assert rolled["timestamps"] == times[: 3 * own - 1]
 
 
-def test_a_deadline_holds_over_all_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_deadline_covers_all_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("slow")
     write_bundle(folder, Spec(name="slow", burn=8))
     with Client(folder, max_horizon_multiple=100_000) as client:

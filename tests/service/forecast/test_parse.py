@@ -66,7 +66,7 @@ def outcome(client: Client, body: bytes, read: Any) -> Any:
 
 
 @given(st.data())
-def test_the_fast_way_reads_what_the_slow_one_does(client: Client, data: st.DataObject) -> None:
+def test_fast_parser_equals_the_slow_one(client: Client, data: st.DataObject) -> None:
     body = json.dumps(changed(data.draw(st.sampled_from(FORECASTS)), data)).encode()
     assert outcome(client, body, parse) == outcome(client, body, slowly)
 
@@ -94,7 +94,7 @@ EIGHT, ROWS = list(range(8)), [[float(step), -step] for step in range(8)]
 )
 @pytest.mark.parametrize("missing", ["error", "interpolate"])
 @pytest.mark.parametrize("name", ["a", "[,]", "Z\u00fcrich", 'a "quote"'])
-def test_the_fast_way_reads_odd_series_as_the_slow_one_does(
+def test_fast_parser_reads_odd_series_like_the_slow_one(
     client: Client, model: str, series: Any, missing: str, name: str
 ) -> None:
     inputs = [{"name": name, "series": series}, {"series": ROWS if model == "multi" else EIGHT}]
@@ -108,7 +108,7 @@ def test_the_fast_way_reads_odd_series_as_the_slow_one_does(
     ["-0", "-0.0", "0e5", "1E2", "1e-400", "5e-324", "340282346638528859811704183484516925440"]
 )
 @example([str(2**64), str(-(2**63) - 1), str(2**53 + 1), str(10**400), "3.4028236e38", "1", "0"])
-def test_any_number_is_read_as_the_slow_way_reads_it(client: Client, numbers: list[str]) -> None:
+def test_fast_parser_reads_numbers_like_the_slow_one(client: Client, numbers: list[str]) -> None:
     series = ",".join([*numbers, "1"])
     body = b'{"model":"repeat","inputs":[{"series":[%s]}]}' % series.encode()
     assert outcome(client, body, parse) == outcome(client, body, slowly)
@@ -131,7 +131,7 @@ def peak(client: Client, body: bytes) -> int:
 @pytest.mark.parametrize(
     "value", [b"0", b"0.5", b"0.123456789", b"[0]", b'"ab"', b'{"a":0}', b"{}", b"[]", b"null"]
 )
-def test_what_is_counted_is_what_it_takes(client: Client, value: bytes) -> None:
+def test_counted_memory_covers_the_real_one(client: Client, value: bytes) -> None:
     values = b",".join([value] * (SIZE // (len(value) + 1) + 1))
     body = b'{"model":"repeat","inputs":[{"series":[%s]}]}' % values
     counted = parsing_bytes(body)
@@ -140,7 +140,7 @@ def test_what_is_counted_is_what_it_takes(client: Client, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "\\u00e9", "é", "😀"])
-def test_texts_are_counted_too(client: Client, text: str) -> None:
+def test_counted_memory_covers_texts(client: Client, text: str) -> None:
     body = ('{"metadata": {"a": "%s"}, "inputs": [{"series": [1]}]}' % (text * SIZE)).encode()
     assert peak(client, body) <= parsing_bytes(body) + RESERVED * len(body)
 
@@ -149,7 +149,7 @@ def test_texts_are_counted_too(client: Client, text: str) -> None:
     ("mark", "cost"),
     [(b",", 64), (b"[", 88), (b"{", 64), (b":", 104), (b'"', 24), (b"\xff", 8), (b"]", 0)],
 )
-def test_marks_are_counted_in_every_part_of_a_body(mark: bytes, cost: int) -> None:
+def test_marks_anywhere_in_a_body_are_counted(mark: bytes, cost: int) -> None:
     blank = b" " * 3_000_000
     assert parsing_bytes(blank) == 5 * len(blank)
     for at in (0, 1_500_000, 2_999_999):
@@ -158,7 +158,7 @@ def test_marks_are_counted_in_every_part_of_a_body(mark: bytes, cost: int) -> No
     assert parsing_bytes(mark * 1000) == 1000 * (cost + 5)
 
 
-def test_brackets_are_work_besides_their_bytes() -> None:
+def test_brackets_count_as_work() -> None:
     numbers, lists = b"[" + b"1," * 60_000 + b"1]", b"[" + b"[]," * 40_000 + b"[]]"
     assert len(numbers) <= reading_work(numbers, len(numbers)) < LARGE
     assert len(lists) < LARGE <= reading_work(lists, len(lists))
@@ -169,13 +169,13 @@ def test_brackets_are_work_besides_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("value", ["[1]", "1", "-1", '"a"', "true", "false", "null", "NaN"])
-def test_what_is_no_object_is_told_so_however_long(value: str) -> None:
+def test_body_other_than_an_object_is_refused(value: str) -> None:
     for blanks in (0, 70_000):
         with pytest.raises(InvalidInputError, match="expected an object"):
             parse(value.encode() + b" " * blanks)
 
 
-def test_of_a_key_that_comes_twice_the_last_counts() -> None:
+def test_last_of_duplicate_keys_counts() -> None:
     body = b'{"model":"a","inputs":[1],"model":"b","metadata":{"k":1,"k":2}}'
     envelope, _ = parse(body)
     assert (envelope.model, envelope.metadata) == ("b", b'{"k":1,"k":2}')
@@ -190,7 +190,7 @@ def test_metadata_is_read_digit_by_digit(number: float) -> None:
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_what_json_has_no_number_for_is_left_to_be_refused_in_its_place(literal: str) -> None:
+def test_nonfinite_literals_are_parsed_and_refused_later(literal: str) -> None:
     (entry,) = parse(b'{"inputs":[{"series":[%s]}]}' % literal.encode())[0].inputs
     assert not np.isfinite(entry["series"][0])
 
@@ -219,13 +219,13 @@ def test_what_json_has_no_number_for_is_left_to_be_refused_in_its_place(literal:
         ),
     ],
 )
-def test_bodies_that_are_no_json(body: bytes, message: str) -> None:
+def test_bodies_other_than_json_are_refused(body: bytes, message: str) -> None:
     with pytest.raises(UnreadableError, match=message):
         parse(body)
 
 
 @pytest.mark.parametrize("blank", [b" ", b"\n", b"\t", b"\r"])
-def test_blanks_and_depth_that_are_read(blank: bytes) -> None:
+def test_blanks_and_nesting_are_accepted(blank: bytes) -> None:
     assert parse(blank * 60_000 + b'{"inputs": [1]}' + b" " * 10_000)[0].inputs == [1]
     assert parse(nested(900) % b"ignored")[0].inputs == [1]
     assert parse(nested(100) % b"metadata")[0].metadata is not None

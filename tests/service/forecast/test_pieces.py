@@ -66,7 +66,9 @@ def without_objects(value: object) -> Any:
 
 @settings(max_examples=300)
 @given(st.lists(DATA, max_size=8), st.sampled_from([None, 1, "\t"]), st.booleans())
-def test_data_are_read_whole(data: list[Any], indent: str | int | None, is_ascii: bool) -> None:
+def test_data_are_read_completely(
+    data: list[Any], indent: str | int | None, is_ascii: bool
+) -> None:
     request = {"inputs": [{"rows": data}], "model": "m"}
     found = read(json.dumps(request, indent=indent, ensure_ascii=is_ascii))
     assert found["model"] == "m"
@@ -75,7 +77,7 @@ def test_data_are_read_whole(data: list[Any], indent: str | int | None, is_ascii
 
 @pytest.mark.parametrize("wrong", [[1, [2]], {"a": {}}, [], [[]]])
 @pytest.mark.parametrize("path", ["inputs[].times", "options.levels", "model"])
-def test_of_lists_and_objects_among_texts_the_first_stands_for_all(wrong: Any, path: str) -> None:
+def test_lists_and_objects_among_texts_are_kept_once(wrong: Any, path: str) -> None:
     items = ["text", 1, wrong, None, *[[3], {"b": 4}] * 40, "text"]
     request: Any = items
     for name in reversed(path.split(".")):
@@ -115,9 +117,7 @@ def test_a_long_text_takes_no_more_than_a_few_times_its_size(
 
 
 @pytest.mark.parametrize("mark", ["[", "]", "{", "}", "[]", "[{"])
-def test_brackets_without_end_are_not_read_to_their_end(
-    mark: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_brackets_are_refused_early(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_PIECE", 1024)
     body = (mark * 2_000_000).encode()
     tracemalloc.start()
@@ -131,7 +131,7 @@ def test_brackets_without_end_are_not_read_to_their_end(
 
 @settings(max_examples=500)
 @given(DATA, st.data())
-def test_what_is_no_json_is_refused(value: object, data: st.DataObject) -> None:
+def test_invalid_json_is_refused(value: object, data: st.DataObject) -> None:
     text = json.dumps({"inputs": [{"times": value}], "unknown": value, "options": {"a": value}})
     at = data.draw(st.integers(0, len(text)))
     marks = data.draw(st.text(',[]{}":\\1 ', max_size=2))
@@ -177,7 +177,7 @@ def test_numbers_become_arrays(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("values", [[1, None, 2.5] * 20, [[1, None], [2, 3]] * 20, [None] * 30])
-def test_missing_values_are_told_from_nan(values: list[Any]) -> None:
+def test_null_and_nan_differ(values: list[Any]) -> None:
     found = read(json.dumps({"inputs": [{"values": values}]}))["inputs"][0]["values"]
     is_null = np.array([[value is None for value in np.ravel(row)] for row in values])
     assert np.array_equal(np.isnan(found).reshape(is_null.shape), is_null)
@@ -192,7 +192,7 @@ def test_missing_values_are_told_from_nan(values: list[Any]) -> None:
 )
 @pytest.mark.parametrize("usual", [1.5, [1, 2]])
 @pytest.mark.parametrize("at", [0, 17, 39])
-def test_series_of_other_things_are_lists_up_to_them(odd: object, usual: object, at: int) -> None:
+def test_series_of_other_values_are_lists_up_to_them(odd: object, usual: object, at: int) -> None:
     values = [usual] * 40
     values[at] = odd
     found = read(json.dumps({"inputs": [{"values": values}]}))["inputs"][0]["values"]
@@ -201,7 +201,7 @@ def test_series_of_other_things_are_lists_up_to_them(odd: object, usual: object,
     assert without_objects(found[at]) == without_objects(odd)
 
 
-def test_of_unknown_names_the_first_are_kept_without_values() -> None:
+def test_first_unknown_names_are_kept_without_values() -> None:
     text = json.dumps({f"z{index}": [index, "a"] for index in range(300)} | {"model": "m"})
     found = read(text)
     assert found.pop("model") == "m"
@@ -209,12 +209,12 @@ def test_of_unknown_names_the_first_are_kept_without_values() -> None:
     assert set(map(str, found.values())) == {"None"}
 
 
-def test_of_a_name_that_comes_twice_the_last_counts() -> None:
+def test_last_of_duplicate_names_counts() -> None:
     text = '{"options":{"a":[1,2,3,4,5,6]},"model":"b","options":{"a":[9,8,7,6,5]},"model":"c"}'
     assert read(text) == {"options": {"a": [9, 8, 7, 6, 5]}, "model": "c"}
 
 
-def test_a_long_list_of_objects_has_its_length() -> None:
+def test_long_list_of_objects_keeps_its_length() -> None:
     text = json.dumps({"inputs": [{"name": str(index), "a": index} for index in range(500)]})
     found = read(text, most=10)["inputs"]
     assert len(found) == 500
@@ -222,7 +222,7 @@ def test_a_long_list_of_objects_has_its_length() -> None:
     assert len({*map(id, found)}) < 30
 
 
-def test_metadata_are_kept_as_they_came() -> None:
+def test_metadata_are_kept_as_sent() -> None:
     inner = '{ "a":[1,2.50,1e2,1234567890123456789012],"é" :{"b":"\\u0041,]}"}, "c":[[],{}] }'
     for text in (
         '{"metadata":%s,"model":"m"}',
@@ -238,7 +238,7 @@ def test_metadata_are_kept_as_they_came() -> None:
 @pytest.mark.parametrize(
     "inner", ['{"a":[1,2,3,[%s,4],5,6]}', '{"a":%s}', '{"b":1,"c":2,"d":3,"e":{"a":%s,"b":1}}']
 )
-def test_metadata_with_numbers_that_json_has_not_are_refused(number: str, inner: str) -> None:
+def test_metadata_with_nonfinite_numbers_are_refused(number: str, inner: str) -> None:
     text = '{"model":"m","metadata":%s,"inputs":[1]}' % inner.replace("%s", number)  # noqa: UP031 - braces
     with pytest.raises(InvalidInputError, match="NaN and Infinity") as error:
         # What one piece holds is refused as in small requests.
@@ -253,6 +253,6 @@ def test_metadata_with_numbers_that_json_has_not_are_refused(number: str, inner:
 @example("\\")
 @example('\\\\"')
 @given(st.text('\\",a', max_size=60))
-def test_quotes_that_are_escaped_end_no_string(text: str) -> None:
+def test_escaped_quotes_do_not_end_a_string(text: str) -> None:
     request = {"inputs": [{"times": [text, 1, text + "x", [text]]}]}
     assert read(orjson.dumps(request)) == request

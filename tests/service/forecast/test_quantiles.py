@@ -59,7 +59,7 @@ def expected(client: Client, rows: list[float]) -> dict[str, Any]:
     return {"origins": len(origins), "quantiles": levels}
 
 
-def test_the_same_as_by_requests_of_its_own(client: Client) -> None:
+def test_corrected_quantiles_equal_a_separate_backtest(client: Client) -> None:
     rows = drift()
     found = client.first(body({"series": rows}, model="calibrated", **HISTORY))
     stored = client.first(body({"series": rows}, model="calibrated", **OPTIONS))
@@ -73,7 +73,7 @@ def test_the_same_as_by_requests_of_its_own(client: Client) -> None:
     assert found["quantiles"]["0.5"][-1] > stored["quantiles"]["0.5"][-1] + 1
 
 
-def test_in_a_table(client: Client) -> None:
+def test_corrected_quantiles_of_a_table(client: Client) -> None:
     rows = drift()
     columns = {"unique_id": ["a"] * ROWS + ["b"] * 20, "load": rows + rows[:20]}
     answer = client.send_table(
@@ -90,7 +90,7 @@ def test_in_a_table(client: Client) -> None:
         assert table[f"load_q{level}"].to_pylist() == pytest.approx(np.concatenate(whole), rel=1e-5)
 
 
-def test_in_a_table_one_that_is_too_short_leaves_nothing(client: Client) -> None:
+def test_short_series_of_a_table_has_no_corrected_quantiles(client: Client) -> None:
     rows = drift()
     gap = [*rows[:12], np.nan, *rows[13:18]]
     columns = {"unique_id": ["a"] * 18 + ["b"] * ROWS, "load": gap + rows}
@@ -103,7 +103,7 @@ def test_in_a_table_one_that_is_too_short_leaves_nothing(client: Client) -> None
     assert table["load"].to_pylist() == pytest.approx([rows[-1]] * 6)
 
 
-def test_one_that_is_too_short_does_not_sink_the_others(client: Client) -> None:
+def test_short_series_does_not_fail_the_others(client: Client) -> None:
     # 8 to read, 6 that follow, and 2 origins more.
     inputs = [{"series": drift()[:19]}, {"series": drift()[:20]}]
     answer = client.forecast(body(*inputs, model="calibrated", **HISTORY)).json()
@@ -140,7 +140,7 @@ def test_missing_values_make_no_errors(client: Client, missing: str) -> None:
     assert np.all(np.less(low, median) & np.less(median, high))
 
 
-def test_with_attention_a_calendar_and_further_passes(tmp_path: Path) -> None:
+def test_corrected_quantiles_with_attention_calendar_and_passes(tmp_path: Path) -> None:
     spec = Spec(
         channels=("load", "wind"),
         with_calendar=True,
@@ -163,7 +163,7 @@ def test_with_attention_a_calendar_and_further_passes(tmp_path: Path) -> None:
         assert np.array(others["quantiles"][level])[:, ::-1].tolist() == values
 
 
-def test_times_that_no_calendar_has(tmp_path: Path) -> None:
+def test_times_outside_years_1_to_9999_are_refused(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(with_calendar=True, calibrated=1))
     entry = {"series": drift(), "start_timestamp": "0001-01-01T00:00:00Z"}
     with Client(tmp_path) as client:
@@ -178,7 +178,7 @@ def test_times_that_no_calendar_has(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_what_fails_gives_up_the_other(client: Client) -> None:
+async def test_failure_cancels_the_other_run(client: Client) -> None:
     envelope, ignored = parse(json.dumps(body({"series": drift()}, **HISTORY)).encode())
     model = client.repository.registry.find("calibrated")
     job = decode(envelope, ignored, model, client.settings)
@@ -257,7 +257,7 @@ def test_quantiles(client: Client, horizon: int) -> None:
         ),
     ],
 )
-def test_quantiles_that_cannot_be_told(
+def test_unsupported_quantiles_are_refused(
     client: Client, model: str, options: dict[str, Any], param: str, message: str
 ) -> None:
     error = client.error(body({"series": EIGHT}, model=model, **options))

@@ -51,7 +51,7 @@ def plain(value: object) -> object:
         *((each, False) for each in ({"a": [1]}, "12", None, 5)),
     ],
 )
-def test_numbers_become_arrays_and_other_series_stay(series: Any, becomes_array: bool) -> None:
+def test_numbers_become_arrays_and_other_series_are_kept(series: Any, becomes_array: bool) -> None:
     found = series_of(series)
     assert plain(found) == series
     assert isinstance(found, np.ndarray) == becomes_array
@@ -82,7 +82,7 @@ def test_all_members_are_read() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["a", "[]", "[,]"])
-def test_lists_among_the_numbers_are_not_overlooked(series: object, name: str) -> None:
+def test_lists_among_numbers_are_left_to_the_other_parsers(series: object, name: str) -> None:
     assert simd.read(body_of({"name": name, "series": series})) is None
     assert simd.read(body_of({"series": series}, {name: 0, "series": [[1, 2], [3, 4]]})) is None
     # Nor do rows of one table make up for those of another.
@@ -140,7 +140,7 @@ def test_texts_with_brackets_and_numbers(text: str) -> None:
         b'{"inputs":[{%s}]}' % b",".join(b'"%d":1' % key for key in range(40)),
     ],
 )
-def test_anything_unusual_is_left_to_others(body: bytes) -> None:
+def test_unusual_bodies_are_left_to_the_other_parsers(body: bytes) -> None:
     assert simd.read(body) is None
     assert simd.read(bytearray(body)) is None
     # Nothing of it is in the way of the next one.
@@ -168,7 +168,7 @@ def test_large_bodies() -> None:
         '{"inputs":[{"series":[1,2]},{"series":["x",%s]}]}',
     ],
 )
-def test_much_besides_numbers_is_left_to_others(value: str, place: str) -> None:
+def test_bodies_with_few_numbers_are_left_to_the_other_parsers(value: str, place: str) -> None:
     def body(count: int) -> bytes:
         return (place % f"[{','.join([value] * count)}]").encode()
 
@@ -176,7 +176,7 @@ def test_much_besides_numbers_is_left_to_others(value: str, place: str) -> None:
     assert plain(simd.read(body(1000))) == json.loads(body(1000))
 
 
-def test_very_large_bodies_are_left_to_others() -> None:
+def test_very_large_bodies_are_left_to_the_other_parsers() -> None:
     assert simd.read(b'{"inputs":[]}' + b" " * 2**22) is None
 
 
@@ -187,7 +187,7 @@ def test_very_large_bodies_are_left_to_others() -> None:
 @example([1, [2]], "]", False)
 @example([2**53 + 1], None, False)
 @example([[1], 2], {"x": "[]"}, True)
-def test_what_it_reads_is_what_is_there(series: object, other: object, twice: bool) -> None:
+def test_simd_parser_reads_the_same_values(series: object, other: object, twice: bool) -> None:
     others = [{"name": other}] * twice
     found = simd.read(body_of({"series": series}, *others, options=other))
     if found is None:

@@ -56,7 +56,7 @@ def two_series() -> pa.Table:
     )
 
 
-def test_the_same_forecasts_as_json(client: Client) -> None:
+def test_table_forecasts_equal_those_of_json(client: Client) -> None:
     table = two_series()
     rows = np.stack([table["load"].to_numpy(), table["wind"].to_numpy()], axis=1)
     inputs = [
@@ -159,7 +159,7 @@ SECONDS = [int(moment.replace(tzinfo=UTC).timestamp()) for moment in HOURS]
         ("load", [True] * 8),
     ],
 )
-def test_a_column_of_another_type_is_told_what_makes_it_right(
+def test_error_of_a_column_type_suggests_a_conversion(
     client: Client, make: Callable[[dict[str, Any]], Frame], name: str, values: list[Any]
 ) -> None:
     if make is pl.DataFrame and isinstance(values, pd.PeriodIndex):
@@ -175,7 +175,7 @@ def test_a_column_of_another_type_is_told_what_makes_it_right(
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
-def test_one_series_is_told_that_it_needs_a_name(
+def test_error_without_a_series_name_suggests_a_column(
     client: Client, make: Callable[[dict[str, Any]], Frame]
 ) -> None:
     frame = followed(client, make({"load": [1.0] * 8}), "the same value in every row: ")
@@ -191,13 +191,13 @@ def test_missing_values(client: Client) -> None:
     assert found["load"].to_pylist() == [7.0] * 4
 
 
-def test_a_body_that_is_no_table(client: Client) -> None:
+def test_body_other_than_a_table_is_refused(client: Client) -> None:
     answer = post(client, b"{}", "?model=repeat")
     assert answer.status_code == 400
     assert "Arrow stream" in answer.json()["error"]["message"]
 
 
-def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
+def test_invalid_series_does_not_fail_the_others(client: Client) -> None:
     table = pa.table({"unique_id": [1] * 8 + [2] * 7, "y": np.arange(15.0)})
     found = forecast(client, table, "?model=repeat")
     assert found["unique_id"].to_pylist() == [1] * 4
@@ -209,7 +209,7 @@ def test_one_bad_series_does_not_sink_the_others(client: Client) -> None:
 
 
 @pytest.mark.parametrize("unit", [None, "us", "ns"])
-def test_a_table_is_not_held_while_it_is_forecast(client: Client, unit: str | None) -> None:
+def test_table_is_freed_before_the_forecast(client: Client, unit: str | None) -> None:
     table = pa.table({"unique_id": ["x"] * 8, "y": np.arange(8.0)})
     if unit is not None:
         hours = np.arange("2024-01-01T00", "2024-01-01T08", dtype="M8[h]").astype(f"M8[{unit}]")

@@ -147,7 +147,7 @@ JANUARY, SPRING, AUTUMN = "2024-01-01", "2024-03-31", "2024-10-27"
         ),
     ],
 )
-def test_a_list_that_is_not_regular(
+def test_irregular_list_is_refused(
     listed: list[str], zone: str | None, place: str, message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
@@ -155,7 +155,7 @@ def test_a_list_that_is_not_regular(
     assert error.value.param == f"inputs[0].timestamps{place}"
 
 
-def test_a_list_of_another_length_or_moment() -> None:
+def test_list_of_wrong_length_or_ambiguous_time_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="one for every row of series, got 2") as error:
         read_timeline(None, ["2024-01-01"] * 2, None, Frequency.parse("h"), 3, "inputs[0]")
     assert error.value.param == "inputs[0].timestamps"
@@ -186,7 +186,7 @@ def test_a_list_of_another_length_or_moment() -> None:
         ),
     ],
 )
-def test_what_follows_a_list(
+def test_steps_after_a_list_of_times(
     listed: list[str], frequency: str, zone: str | None, following: list[str]
 ) -> None:
     assert future(listed, frequency, zone) == following
@@ -198,7 +198,7 @@ def test_what_follows_a_list(
 @given(MOMENTS, st.sampled_from(ZONES), st.sampled_from(["15min", "h", "6h"]))
 @example(pd.Timestamp("2024-03-28"), BERLIN, "h")
 @example(pd.Timestamp("2024-10-25"), BERLIN, "15min")
-def test_steps_in_a_zone_are_those_of_pandas(start: object, zone: str, frequency: str) -> None:
+def test_steps_in_a_zone_equal_pandas(start: object, zone: str, frequency: str) -> None:
     """Whatever way the times of a zone are written, the zone tells the same ones to follow."""
     index = pd.date_range(pd.Timestamp(start, tz="UTC"), periods=200, freq=frequency)
     local = index.tz_convert(zone)
@@ -236,7 +236,7 @@ def test_days_of_a_zone_follow_its_clock() -> None:
         ("noon", "h", BERLIN, "expected an ISO 8601 timestamp"),
     ],
 )
-def test_a_start_that_is_no_step(
+def test_start_between_steps_is_refused(
     start: str, frequency: str, zone: str | None, message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
@@ -244,7 +244,7 @@ def test_a_start_that_is_no_step(
     assert error.value.param == "inputs[0].start_timestamp"
 
 
-def test_the_ends_of_time_in_a_zone() -> None:
+def test_times_outside_years_1_to_9999_in_a_zone_are_refused() -> None:
     with pytest.raises(TimestampError, match="years 1 to 9999"):
         of("9999-12-31T23:00Z", zone=BERLIN).read(-3, 3)
     for start, listed in (("0001-01-01T00:00Z", None), (None, ["0001-01-01T00:00Z"])):
@@ -272,14 +272,14 @@ def test_the_ends_of_time_in_a_zone() -> None:
         ("LWOM-SUN", "2024-06-01", "last Sun of each month, here 2024-06-30"),
     ],
 )
-def test_the_other_end_of_a_period_is_told_which_day_to_send(
+def test_other_end_of_a_period_is_refused_with_the_right_day(
     frequency: str, step: str, remedy: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"; send the {remedy}T00:00:00$"):
         check_first(np.datetime64(step, "us"), FixedClock(None), Frequency.parse(frequency), "ds")
 
 
-def test_the_last_offset_of_a_list_goes_on() -> None:
+def test_last_offset_of_a_list_continues() -> None:
     hours = np.datetime64("2024-03-31T00:00", "us") + np.arange(4) * AN_HOUR
     offsets = np.array([timedelta(hours=1), timedelta(hours=2)], "m8[us]")
     for in_utc, first, expected in ((True, 0, [1, 2, 2, 2]), (False, -2, [1, 1, 1, 2])):
@@ -293,7 +293,7 @@ def test_the_last_offset_of_a_list_goes_on() -> None:
 
 
 @given(st.datetimes(), st.sampled_from(ENDS), st.sampled_from(["s", "15min", "h", "D"]))
-def test_labels_are_written_as_they_are(start: object, end: str, frequency: str) -> None:
+def test_written_labels_equal_the_labels(start: object, end: str, frequency: str) -> None:
     timeline = timeline_from(f"{start}{end}", None, Frequency.parse(frequency), 3, "s")
     try:
         labels = timeline.labels(0, 5)
@@ -303,7 +303,7 @@ def test_labels_are_written_as_they_are(start: object, end: str, frequency: str)
     assert json.loads(write_labels(timeline, 1)) == labels[:1]
 
 
-def test_labels_whose_offsets_differ_and_those_of_the_last_day() -> None:
+def test_labels_with_varying_offsets_and_of_the_last_day() -> None:
     timelines = [of("2024-03-30T23:00Z", zone=BERLIN, rows=1)]
     timelines += [of(f"9999-12-31T20:00{end}", rows=1) for end in ENDS]
     for timeline in timelines:

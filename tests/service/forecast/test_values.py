@@ -77,7 +77,9 @@ def test_one_channel_and_many(given: list[Any], channels: Sequence[str], expecte
         ([1], [f"c{n}" for n in range(32)], "s[0]", "c18, c19 and 12 more"),
     ],
 )
-def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, message: str) -> None:
+def test_error_names_the_wrong_value(
+    rows: list[Any], channels: list[str], place: str, message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message) as error:
         read_values(rows, channels, "s", gaps=channels is GAPS)
     assert error.value.param == place
@@ -88,7 +90,7 @@ def test_names_the_culprit(rows: list[Any], channels: list[str], place: str, mes
     [(1, "1"), (2.0**63, "9223372036854775808"), (2**64, "1.8446744073709552e.19")],
 )
 @pytest.mark.parametrize("kind", [list, np.array])
-def test_shows_whole_numbers_as_they_were_sent(kind: Any, value: float, text: str) -> None:
+def test_error_shows_integers_as_sent(kind: Any, value: float, text: str) -> None:
     with pytest.raises(InvalidInputError, match=f"got {text}$"):
         read_values(kind([float(value)] * 2), TWO, "s")
     with pytest.raises(InvalidInputError, match=f"got {text}$"):
@@ -121,7 +123,7 @@ def test_long_lists() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 1.5])
-def test_numbers_take_no_memory_but_their_own(value: float) -> None:
+def test_reading_numbers_takes_little_memory(value: float) -> None:
     numbers: list[Any] = [value] * 1_000_000
     tracemalloc.start()
     try:
@@ -152,7 +154,7 @@ def test_numbers_take_no_memory_but_their_own(value: float) -> None:
     ),
     st.booleans(),
 )
-def test_reads_numbers_and_nothing_else(rows: list[Any], gaps: bool) -> None:
+def test_only_numbers_are_read(rows: list[Any], gaps: bool) -> None:
     """Value by value, what the fast way does in bulk."""
 
     def number(value: Any) -> float | None:
@@ -200,7 +202,7 @@ def test_rows_are_joined(dtype: type) -> None:
         *((value, False) for value in (np.inf, -np.inf, np.nan, -np.nan)),
     ],
 )
-def test_values_that_need_not_be_looked_at(value: float, expected: bool) -> None:
+def test_ordinary_values_need_no_check(value: float, expected: bool) -> None:
     values = VALUES.copy()
     values[100, 3] = value
     assert ordinary(values) == expected
@@ -218,7 +220,7 @@ def test_values_that_need_not_be_looked_at(value: float, expected: bool) -> None
     ],
     ids=["assign", "joined", "ordinary"],
 )
-def test_the_lock_is_kept(function: Callable[[], object]) -> None:
+def test_parsing_of_numbers_keeps_the_gil(function: Callable[[], object]) -> None:
     awake = threading.Lock()
     awake.acquire()
     ran: list[bool] = []

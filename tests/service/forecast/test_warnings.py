@@ -30,7 +30,7 @@ def manifest_of(client: Client, channels: tuple[str, ...], scaler: Scaler) -> Ma
 ONE = np.ones((1, 1, 1), np.float32)
 
 
-def test_steps_of_later_passes_and_values_filled_in(client: Client) -> None:
+def test_warnings_of_rolled_steps_and_filled_values(client: Client) -> None:
     gap = {"series": [*EIGHT[:6], None, 0.7]}
     options = {"horizon": 9, "missing": "ffill"}
     rolled, filled = warned(client, asked(gap, options=options))
@@ -42,7 +42,7 @@ def test_steps_of_later_passes_and_values_filled_in(client: Client) -> None:
     assert warned(client, asked({"series": EIGHT}, options={"missing": "ffill"})) == []
 
 
-def test_a_history_in_another_unit(client: Client) -> None:
+def test_warning_of_a_history_in_another_unit(client: Client) -> None:
     far = [[value, 1000.0] for value in EIGHT]
     near = [[value, 1.0] for value in EIGHT]
     found = warned(client, asked({"series": near}, {"series": far}, model="multi"))
@@ -66,7 +66,7 @@ def test_a_history_in_another_unit(client: Client) -> None:
     assert [notice["param"] for notice in notes_of(sent)["warnings"]] == ["unique_id=b"] * 2
 
 
-def test_the_place_is_that_of_the_input_however_many_are_wrong(client: Client) -> None:
+def test_warning_has_the_place_of_its_input(client: Client) -> None:
     inputs = [{"series": "x"}, {"series": [100.0] * 8}]
     found = warned(client, asked(*inputs))
     assert {notice["param"] for notice in found} == {"inputs[1].series"}
@@ -80,7 +80,7 @@ def test_the_place_is_that_of_the_input_however_many_are_wrong(client: Client) -
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3.4e38])
-def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) -> None:
+def test_nonfinite_forecasts_raise_no_numpy_warning(client: Client, value: float) -> None:
     manifest = client.repository.registry.find("repeat").manifest
     history = np.full((2, 8, 1), 3.4e38, np.float32)
     forecast = np.zeros((2, 4, 1), np.float32)
@@ -104,7 +104,7 @@ def test_what_is_no_number_is_no_warning_of_numpy(client: Client, value: float) 
         ((1e6, 0.001), 1e6, 1e6, None),
     ],
 )
-def test_scalers_that_tell_next_to_nothing(
+def test_extreme_scalers(
     client: Client,
     scaler: tuple[float, float],
     history: float,
@@ -134,7 +134,7 @@ def ett(name: str) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 
 @pytest.mark.parametrize("name", ["ETTh1", "ETTh2"])
-def test_what_drifts_is_not_outside_and_another_unit_is(client: Client, name: str) -> None:
+def test_drift_is_not_outside_and_another_unit_is(client: Client, name: str) -> None:
     names, values = ett(name)
     training = values[TRAIN]
     mean, std = training.mean(axis=0), training.std(axis=0)

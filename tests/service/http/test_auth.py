@@ -72,7 +72,9 @@ _OFF, _NOT_ADMIN, _NO_KEY = "FORETELL_ADMIN_KEYS", "expected an admin key", "exp
         (Keys(api=["one"]), {}, _NO_KEY, _OFF),
     ],
 )
-def test_what_a_key_is_for(keys: Keys, headers: dict[str, str], asks: str, controls: str) -> None:
+def test_keys_allow_requests_and_control(
+    keys: Keys, headers: dict[str, str], asks: str, controls: str
+) -> None:
     for check, refused in ((keys.require, asks), (keys.require_admin, controls)):
         error = ForbiddenError if refused in (_OFF, _NOT_ADMIN) else UnauthorizedError
         with pytest.raises(error, match=refused) if refused else nullcontext():
@@ -129,7 +131,7 @@ def test_key_files_are_read_again_when_they_change(
 
 
 @pytest.mark.parametrize("content", [None, "", "two words\n"])
-def test_broken_key_file_leaves_the_keys_as_they_are(
+def test_broken_key_file_keeps_the_old_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     keys, api, admin = rotating(tmp_path)
@@ -149,7 +151,7 @@ def test_broken_key_file_leaves_the_keys_as_they_are(
     assert (passes(keys, "one"), passes(keys, "three"), passes(keys, "chef")) == (False, True, True)
 
 
-def test_keys_are_followed_while_the_server_runs(
+def test_changed_keys_apply_while_the_server_runs(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.http.auth._POLL_SECONDS", 0.001)
@@ -172,7 +174,7 @@ def test_keys_are_followed_while_the_server_runs(
     asyncio.run(asyncio.wait_for(Keys.read(Settings(models="m", api_keys="one")).follow(), 30))
 
 
-def test_log_tells_keys_apart_and_helps_nobody_to_guess_them() -> None:
+def test_logged_names_of_keys_differ_and_reveal_nothing() -> None:
     def named() -> set[str | None]:
         keys = Keys(api=["one", "two"])
         return {keys.require(bearer(key)) for key in ("one", "two")}
@@ -200,7 +202,9 @@ def test_log_tells_keys_apart_and_helps_nobody_to_guess_them() -> None:
         (b"\xff\n", "cannot be read"),
     ],
 )
-def test_file_that_is_no_list_of_keys(tmp_path: Path, content: bytes | None, problem: str) -> None:
+def test_file_without_a_list_of_keys_is_refused(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
     file = tmp_path / "keys"
     if content is not None:
         file.write_bytes(content)
@@ -247,7 +251,7 @@ def listed(answer: httpx.Response, name: str) -> set[str]:
     return {one.strip().lower() for one in listing.split(",")}
 
 
-def test_preflight_needs_no_key_and_allows_all_that_is_read(guarded: Client) -> None:
+def test_preflight_needs_no_key_and_allows_all_headers_in_use(guarded: Client) -> None:
     answer = preflight(guarded, PAGE)
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
     assert listed(answer, "allow-methods") >= {"get", "post"}

@@ -175,7 +175,7 @@ def test_body_in_pieces_is_not_held_twice(count: int, size: int) -> None:
         tracemalloc.stop()
 
 
-def test_body_reserves_as_it_comes() -> None:
+def test_body_reserves_memory_piece_by_piece() -> None:
     budget = MemoryBudget(12)
     with Share(budget) as others, Share(budget) as share:
         others.reserve(5)
@@ -186,7 +186,7 @@ def test_body_reserves_as_it_comes() -> None:
         assert share.reserved == 7
 
 
-def test_slow_sender_is_refused_unless_the_body_came_with_its_head() -> None:
+def test_slow_sender_is_refused_unless_its_body_is_complete() -> None:
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.05)
         return part(b"01")
@@ -220,7 +220,7 @@ def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Ar
         assert not client.watchers
 
 
-def test_outcome_of_a_run_ends_the_wait() -> None:
+def test_result_of_a_run_ends_the_wait() -> None:
     done, failed = pending(), pending()
     done.succeed(NUMBERS)
     assert waited(done) is NUMBERS
@@ -275,7 +275,7 @@ def test_timeout_of_a_header(given: str, seconds: float | None) -> None:
     assert error.value.param == "X-Timeout-Ms"
 
 
-def test_requests_share_the_budget_and_give_back() -> None:
+def test_requests_share_and_release_the_budget() -> None:
     budget = MemoryBudget(10)
     with Share(budget) as one:
         one.reserve(4)
@@ -291,7 +291,7 @@ def test_requests_share_the_budget_and_give_back() -> None:
     assert budget.reserved == 0
 
 
-def test_what_a_request_keeps_replaces_what_it_had() -> None:
+def test_reservation_of_a_request_is_replaced() -> None:
     budget = MemoryBudget(10)
     with Share(budget) as one, Share(budget) as other:
         one.reserve(8)
@@ -317,9 +317,7 @@ def test_answer_larger_than_the_budget_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("more", "pieces"), [(0, 2), (1, 3)])
-def test_large_answer_goes_out_piece_by_piece_and_counts_until_it_is_taken(
-    more: int, pieces: int
-) -> None:
+def test_large_answer_is_sent_in_pieces_and_counts_until_sent(more: int, pieces: int) -> None:
     sent: list[Any] = []
     content = b"x" * (128 * 1024 + more)
     budget = MemoryBudget(2 * len(content) - 1)
@@ -349,7 +347,7 @@ def offload() -> Iterator[Offload]:
     offload.close()
 
 
-def test_offload_lets_the_loop_go_on(offload: Offload) -> None:
+def test_offload_does_not_block_the_loop(offload: Offload) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> bool:
@@ -365,7 +363,7 @@ def test_offload_lets_the_loop_go_on(offload: Offload) -> None:
     assert asyncio.run(scene())
 
 
-def test_offload_takes_nothing_once_closed(offload: Offload) -> None:
+def test_closed_offload_refuses_work(offload: Offload) -> None:
     offload.close()
     with pytest.raises(RuntimeError):
         asyncio.run(offload.run(later(), int))
@@ -376,7 +374,7 @@ class Body:
 
 
 @on_loop
-async def test_offload_drops_what_waits_at_the_deadline(offload: Offload) -> None:
+async def test_offload_drops_waiting_work_at_the_deadline(offload: Offload) -> None:
     go_on = threading.Event()
     busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
     await asyncio.sleep(0)
@@ -393,7 +391,7 @@ async def test_offload_drops_what_waits_at_the_deadline(offload: Offload) -> Non
 
 
 @on_loop
-async def test_offload_waits_for_what_has_begun_and_is_late(offload: Offload) -> None:
+async def test_offload_waits_for_started_work_past_the_deadline(offload: Offload) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -411,7 +409,7 @@ async def test_offload_waits_for_what_has_begun_and_is_late(offload: Offload) ->
 
 
 @on_loop
-async def test_offload_skips_what_was_cancelled(offload: Offload) -> None:
+async def test_offload_skips_cancelled_work(offload: Offload) -> None:
     go_on = threading.Event()
     read: list[int] = []
     busy = [asyncio.create_task(offload.run(later(), go_on.wait, 30)) for _ in "ab"]
@@ -426,7 +424,7 @@ async def test_offload_skips_what_was_cancelled(offload: Offload) -> None:
     assert read == [2]
 
 
-def test_offload_error_holds_nothing_of_what_was_worked_on(offload: Offload) -> None:
+def test_offload_error_keeps_no_reference_to_the_input(offload: Offload) -> None:
     made: list[weakref.ref[Body]] = []
 
     def fail(body: Body) -> None:

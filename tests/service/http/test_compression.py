@@ -40,9 +40,7 @@ def decompress(encoding: str, body: bytes, step: int) -> bytes:
 
 
 @given(data=st.data(), bodies=st.lists(st.binary(max_size=3000)), step=st.integers(1, 300))
-def test_every_encoding_gives_back_what_was_folded(
-    data: st.DataObject, bodies: list[bytes], step: int
-) -> None:
+def test_every_encoding_round_trips(data: st.DataObject, bodies: list[bytes], step: int) -> None:
     encoding = data.draw(st.sampled_from(sorted(FOLD)))
     if encoding == "deflate":
         # It has no further parts.
@@ -52,7 +50,7 @@ def test_every_encoding_gives_back_what_was_folded(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
-def test_bomb_unfolds_piece_by_piece(encoding: str) -> None:
+def test_bomb_is_decompressed_piece_by_piece(encoding: str) -> None:
     bomb = FOLD[encoding](bytes(64 * 2**20))
     assert len(bomb) < 100_000
     pieces = Decompressor(encoding).feed(bomb)
@@ -62,7 +60,7 @@ def test_bomb_unfolds_piece_by_piece(encoding: str) -> None:
 @pytest.mark.parametrize(
     ("encoding", "window"), [("gzip", 2**15), ("deflate", 2**15), ("zstd", 2**23), ("identity", 0)]
 )
-def test_window_is_counted_until_the_end(encoding: str, window: int) -> None:
+def test_memory_of_a_window_is_counted_until_the_end(encoding: str, window: int) -> None:
     held: list[int] = []
     for size in (1000, 20 * 2**20):
         body = FOLD[encoding](bytes(size))
@@ -83,7 +81,7 @@ def test_several_parts_share_a_window() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
-def test_damage_is_named(encoding: str) -> None:
+def test_damaged_body_is_refused(encoding: str) -> None:
     whole = FOLD[encoding](bytes(range(256)) * 10)
     with pytest.raises(UnreadableError, match="ends too early"):
         decompress(encoding, whole[:-6], 100)
@@ -108,7 +106,7 @@ def test_window_of_gigabytes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_parts_without_end_are_refused(encoding: str) -> None:
+def test_endless_parts_are_refused(encoding: str) -> None:
     with pytest.raises(UnreadableError, match="at most 1024 compressed parts"):
         decompress(encoding, FOLD[encoding](b"") * 2000, 4096)
 
@@ -128,12 +126,12 @@ def test_parts_without_end_are_refused(encoding: str) -> None:
         ("gzip;level=9", "gzip"),
     ],
 )
-def test_encoding_of_an_answer(accepted: str, chosen: str | None) -> None:
+def test_encoding_of_an_answer_is_negotiated(accepted: str, chosen: str | None) -> None:
     assert choose_encoding(accepted, ("zstd", "gzip", "deflate")) == chosen
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_body_that_is_compressed_and_does_not_say_so(encoding: str) -> None:
+def test_undeclared_compression_is_suggested(encoding: str) -> None:
     error = unreadable("no JSON", memoryview(FOLD[encoding](b"{}")), "here")
     assert error.param == "Content-Encoding"
     assert error.message.endswith(f"{encoding}: send the header Content-Encoding: {encoding}")

@@ -85,7 +85,7 @@ def takes(client: socket.socket, data: bytes) -> bool:
         (b"CONNECT x:80 HTTP/1.1\r\n", 400),
     ],
 )
-def test_client_that_is_refused_while_sending_gets_the_answer(
+def test_refusal_reaches_a_client_that_still_sends(
     server: Server, sent: bytes, status: int
 ) -> None:
     with connected(server) as client:
@@ -95,21 +95,21 @@ def test_client_that_is_refused_while_sending_gets_the_answer(
         assert is_answer(read_to_end(client), status)
 
 
-def test_headers_without_end_are_answered(server: Server) -> None:
+def test_endless_headers_are_refused(server: Server) -> None:
     with connected(server) as client:
         client.sendall(b"GET / HTTP/1.1\r\n")
         client.sendall(b"A: b\r\n" * (_LARGE // 6))
         assert is_answer(read_to_end(client), 431)
 
 
-def test_garbage_does_not_take_the_answer_before_it(server: Server) -> None:
+def test_garbage_does_not_discard_the_earlier_answer(server: Server) -> None:
     with connected(server) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nno request\r\n\r\n")
         client.sendall(bytes(_LARGE))
         assert is_answer(read_to_end(client), 200)
 
 
-def test_connections_over_the_limit(models: Path, tmp_path: Path) -> None:
+def test_connections_over_the_limit_are_refused(models: Path, tmp_path: Path) -> None:
     """Clients have hours; only what they close makes room."""
     hours = {"header_timeout_seconds": "24h", "grace_seconds": "24h"}
     with Server(models, tmp_path / "log", max_connections=1, operations_port=0, **hours) as server:
@@ -172,7 +172,7 @@ def cuts_off(server: Server, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: b"])
-def test_headers_that_never_come(impatient: Server, sent: bytes) -> None:
+def test_headers_that_never_come_time_out(impatient: Server, sent: bytes) -> None:
     cuts_off(impatient, sent)
 
 
@@ -186,7 +186,7 @@ def test_headers_that_never_come(impatient: Server, sent: bytes) -> None:
         (_UNREAD, 422, b"x"),
     ],
 )
-def test_requests_that_come_in_drops(
+def test_slow_requests_time_out(
     impatient: Server, begin: bytes, status: int | None, drop: bytes
 ) -> None:
     with connected(impatient) as slow:

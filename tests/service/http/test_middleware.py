@@ -29,7 +29,7 @@ def counted(client: Client, metric: str) -> float:
 
 
 @pytest.mark.parametrize("given", [None, "", "two words", "x" * 129, "caf\xe9"])
-def test_request_id_is_made_unless_it_is_given(client: Client, given: str | None) -> None:
+def test_request_id_is_generated_if_missing(client: Client, given: str | None) -> None:
     headers = {} if given is None else {"X-Request-Id": given.encode("latin-1")}
     made: set[str] = set()
     for _ in range(10):
@@ -61,7 +61,7 @@ def test_request_is_one_line_of_the_log(client: Client, caplog: pytest.LogCaptur
     ]
 
 
-def test_bug_is_logged_and_answered(
+def test_unexpected_error_is_logged_and_answered(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -81,7 +81,7 @@ def test_bug_is_logged_and_answered(
 
 
 @pytest.mark.parametrize("error", [NotReadyError("too late"), asyncio.CancelledError()])
-def test_answer_that_has_begun_is_followed_by_no_other(
+def test_error_after_a_started_answer_sends_no_second_one(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent: list[Message] = []
@@ -243,13 +243,15 @@ def test_root_path_may_be_removed_or_not(behind: Client, client: Client, prefix:
         ("/a/part/a/part/healthz", "/a/part/healthz"),
     ],
 )
-def test_path_that_only_looks_like_the_prefix(behind: Client, path: str, named: str) -> None:
+def test_path_that_only_resembles_the_prefix_is_not_found(
+    behind: Client, path: str, named: str
+) -> None:
     answer = behind.request("GET", path, headers={"X-API-Key": "one"})
     assert answer.status_code == 404
     assert f"GET {named};" in answer.text
 
 
-def test_own_paths_are_those_of_the_routes(client: Client) -> None:
+def test_own_paths_cover_all_routes(client: Client) -> None:
     # The nixtla client's are in no document: what they take is Nixtla's to say.
     unlisted = "/nixtla/model_params"
     assert client.get(unlisted).status_code != 404

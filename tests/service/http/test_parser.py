@@ -75,7 +75,7 @@ def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request], bool]:
 
 @settings(max_examples=300)
 @given(conversations(), st.lists(st.integers(0, 2000), max_size=12))
-def test_requests_are_what_was_sent_however_it_comes(
+def test_requests_are_parsed_from_any_pieces(
     conversation: tuple[bytes, list[Request], bool], places: list[int]
 ) -> None:
     sent, expected, has_ended = conversation
@@ -91,7 +91,7 @@ offers = pytest.mark.parametrize("offer", OFFERS[1:], ids=["http2", "websocket",
 @pytest.mark.parametrize("chunks", [0, 2])
 @offers
 @on_loop
-async def test_requests_may_be_cut_at_any_place(
+async def test_conversations_are_parsed_from_any_pieces(
     caplog: pytest.LogCaptureFixture, offer: bytes, chunks: int
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -104,7 +104,7 @@ async def test_requests_may_be_cut_at_any_place(
 
 
 @offers
-def test_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
+def test_client_gets_100_continue(offer: bytes) -> None:
     head, _, body = post(offer + b"Expect: 100-continue\r\n", b"body", 0).partition(b"body")
     seen, wire = asyncio.run(exchange([head, b"body" + body]))
     assert seen == [("POST", "/forecast", b"body")]
@@ -123,7 +123,7 @@ def test_client_that_expects_100_continue_gets_it(offer: bytes) -> None:
         b"POST /forecast HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
     ],
 )
-def test_what_is_no_request_is_refused(wrong: bytes) -> None:
+def test_malformed_request_is_refused(wrong: bytes) -> None:
     seen, wire = asyncio.run(exchange([wrong]))
     assert not seen
     head, _, body = wire.written.partition(b"\r\n\r\n")
@@ -133,7 +133,7 @@ def test_what_is_no_request_is_refused(wrong: bytes) -> None:
     assert wire.ended
 
 
-def test_a_thousand_offers_at_once() -> None:
+def test_thousand_pipelined_upgrade_offers_are_answered() -> None:
     seen, _ = asyncio.run(exchange([get(HTTP2) * 1000]))
     assert seen == [("GET", "/models", b"")] * 1000
 
@@ -141,7 +141,7 @@ def test_a_thousand_offers_at_once() -> None:
 @pytest.mark.parametrize("target", [b"there:443", b"http://there/", b"/forecast"])
 @pytest.mark.parametrize("offer", OFFERS[:2], ids=["plain", "offer"])
 @on_loop
-async def test_nothing_is_read_through_a_tunnel(
+async def test_request_after_connect_is_not_read(
     caplog: pytest.LogCaptureFixture, target: bytes, offer: bytes
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -196,7 +196,7 @@ def test_too_many_headers_are_refused_in_the_form_of_the_path(begin: bytes, kind
     ],
     ids=["head", "offer", "blank", "trailers", "trailer", "extension", "zeros"],
 )
-def test_all_that_is_no_body_is_limited(
+def test_bytes_outside_the_body_are_limited(
     begin: bytes, more: bytes, end: bytes, body: bytes, size: int
 ) -> None:
     def sent(count: int) -> list[bytes]:
@@ -227,13 +227,13 @@ def test_headers_after_a_body_with_a_length_are_limited(length: int) -> None:
     assert metrics.counts.count(*HEADERS) == 1
 
 
-def test_many_small_chunks_are_no_headers() -> None:
+def test_many_small_chunks_do_not_count_as_headers() -> None:
     sent = CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n"
     seen, _ = asyncio.run(exchange([sent]))
     assert [len(request[2]) for request in seen] == [100_000]
 
 
-def test_trailers_are_no_headers() -> None:
+def test_trailers_are_not_headers() -> None:
     seen: list[Any] = []
 
     async def keep(scope: Any, receive: Any, send: Any) -> None:

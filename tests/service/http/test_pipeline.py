@@ -165,7 +165,7 @@ def server() -> Server:
     return Server()
 
 
-def test_request_is_answered_and_noted(server: Server) -> None:
+def test_request_is_answered_and_logged(server: Server) -> None:
     codec = Codec()
     answer = server.post(codec)
     assert (answer.body, answer.headers["content-type"]) == (b"word", "text/x")
@@ -178,7 +178,7 @@ def test_request_is_answered_and_noted(server: Server) -> None:
 
 @pytest.mark.parametrize("work", [LARGE, ALWAYS])
 @pytest.mark.parametrize(("stage", "name"), [(0, "parse"), (1, "decode"), (2, "encode")])
-def test_large_work_is_done_on_a_thread(server: Server, work: int, stage: int, name: str) -> None:
+def test_large_work_runs_in_a_thread(server: Server, work: int, stage: int, name: str) -> None:
     codec = Codec()
     codec.work = [LARGE - 1] * 3
     codec.work[stage] = work
@@ -244,7 +244,7 @@ def test_model_of_the_path_is_known_before_the_body(server: Server) -> None:
     assert (server.context.model, server.context.version) == ("model", "1")
 
 
-def test_codec_is_that_of_the_media_type(server: Server) -> None:
+def test_media_type_selects_the_codec(server: Server) -> None:
     text, other = Codec(), Codec()
     other.media_type = "text/other"
     server.post(text, other)

@@ -44,7 +44,7 @@ CHUNKED = b"POST /forecast HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 HEADERS = ("foretell_connections_cut_off_total", "headers")
 
 
-def test_body_with_a_length_is_handed_on_as_it_came(
+def test_body_with_a_length_is_passed_on_uncopied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body = b"0123456789" * 20_000
@@ -147,7 +147,7 @@ async def test_connection_closes_at_once_after_a_whole_request() -> None:
     assert (await talk(no_content, [head + b"12"])).is_closing()
 
 
-def test_what_was_answered_goes_out_before_the_end() -> None:
+def test_written_answer_is_sent_before_the_close() -> None:
     wire = Wire()
     connections: list[Connection] = []
 
@@ -181,7 +181,7 @@ def test_what_was_answered_goes_out_before_the_end() -> None:
         (CHUNKED + b"0\r\n" + b"A: b\r\n" * 20_000, "headers"),
     ],
 )
-def test_refusal_is_no_answer_to_the_requests_before_it(rest: bytes, reason: str) -> None:
+def test_refusal_does_not_replace_earlier_answers(rest: bytes, reason: str) -> None:
     metrics = Metrics()
     seen: list[str] = []
 
@@ -259,7 +259,7 @@ async def test_disconnect_is_noticed_after_a_large_body() -> None:
     assert seen == [(size, True), (size, True)]
 
 
-def test_slow_reader_is_kept_and_one_that_reads_nothing_is_not() -> None:
+def test_slow_reader_is_kept_and_stuck_reader_is_dropped() -> None:
     metrics = Metrics()
     size = 64 * 1024 * 1024
 
@@ -325,7 +325,7 @@ def test_another_version_of_a_changed_library_is_refused(
         protocol.protocol(limits, metrics)
 
 
-def test_the_installation_takes_the_versions_that_the_server_is_written_for() -> None:
+def test_installed_libraries_have_the_expected_versions() -> None:
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())
     serve = required["project"]["optional-dependencies"]["serve"]
     for library, version in protocol._WRITTEN_FOR.items():
@@ -351,7 +351,7 @@ def test_connection_drops_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch
     assert asyncio.run(send()) == [False, False, True]
 
 
-def test_watchers_are_called_at_a_disconnect() -> None:
+def test_watchers_are_called_on_disconnect() -> None:
     listened: list[str] = []
     called: list[str] = []
     client = ClientConnection(lambda: listened.append("."))
@@ -375,7 +375,7 @@ def test_watchers_are_called_at_a_disconnect() -> None:
     assert called == ["first", "second"]
 
 
-def test_client_of_our_own_server_is_used() -> None:
+def test_client_of_foretells_server() -> None:
     client = ClientConnection(lambda: None)
     request = Request({"type": "http", "extensions": {EXTENSION: client}})
     assert connection_of(request) is client
@@ -413,11 +413,11 @@ def piece(data: bytes) -> Callable[[Connection], object]:
         ([b"0", b"1", b"2", b"3", b"4", b"5", b"6"], [b"01", b"23", b"45", b"6"]),
     ],
 )
-def test_pieces_go_out_in_pairs(pieces: list[bytes], sent: list[bytes]) -> None:
+def test_pieces_are_sent_in_pairs(pieces: list[bytes], sent: list[bytes]) -> None:
     assert written(*map(piece, pieces)).sent == sent
 
 
-def test_what_is_held_goes_out_before_the_end() -> None:
+def test_buffered_piece_is_sent_before_the_close() -> None:
     wire = written(piece(b"head"), Connection.close, lambda writing: writing.is_closing() or 1 / 0)
     assert wire.sent == [b"head"]
     assert wire.ended

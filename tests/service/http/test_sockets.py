@@ -24,7 +24,7 @@ def take_two(host: str, port: int) -> list[socket.socket]:
 
 
 @pytest.mark.parametrize("take", [listen, take_two])
-def test_address_that_is_taken_or_of_another_machine(
+def test_unavailable_address_is_an_error(
     take: Callable[[str, int], list[socket.socket]],
 ) -> None:
     [taken] = listen(LOOPBACK, 0)
@@ -56,7 +56,7 @@ def reserved() -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(each) for each in take_two(LOOPBACK, 0)]
 
 
-def test_reserved_address_is_for_one_server(reserved: list[socket.socket]) -> None:
+def test_reserved_address_excludes_other_servers(reserved: list[socket.socket]) -> None:
     one, other = reserved
     assert port_of(one) == port_of(other)
     one.listen()
@@ -65,7 +65,7 @@ def test_reserved_address_is_for_one_server(reserved: list[socket.socket]) -> No
             take(LOOPBACK, port_of(one))
 
 
-def test_reserved_address_connects_to_those_that_listen(reserved: list[socket.socket]) -> None:
+def test_reserved_address_connects_to_listening_sockets(reserved: list[socket.socket]) -> None:
     one, other = reserved
     with pytest.raises(ConnectionRefusedError):
         _connect(one, 1)
@@ -88,7 +88,7 @@ def test_reserved_address_connects_to_those_that_listen(reserved: list[socket.so
 CALLERS = 50
 
 
-def test_acceptor_connects_all_that_wait_at_once() -> None:
+def test_acceptor_accepts_all_waiting_connections_at_once() -> None:
     connected: list[asyncio.BaseTransport] = []
 
     class Connection(asyncio.Protocol):

@@ -43,7 +43,7 @@ def test_browsers_get_the_page_and_programs_the_index(
         assert answer.json()["service"] == "foretell"
 
 
-def test_policy_lets_in_nothing_but_the_servers_own(client: Client) -> None:
+def test_policy_allows_only_the_servers_own_files(client: Client) -> None:
     page = client.request("GET", "/", headers=BROWSER)
     [inline] = re.findall(r"<script type=\"importmap\">(.*?)</script>", page.text, re.DOTALL)
     known = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
@@ -57,7 +57,7 @@ def test_policy_lets_in_nothing_but_the_servers_own(client: Client) -> None:
     assert "script-src 'self';" in policy(b'<script type="module" src="x.js"></script>')
 
 
-def test_the_reference_needs_no_other_host(client: Client) -> None:
+def test_reference_loads_nothing_from_other_hosts(client: Client) -> None:
     answer = client.get("/docs")
     policy_sent = answer.headers["content-security-policy"]
     assert policy_sent.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
@@ -72,7 +72,7 @@ def test_the_reference_needs_no_other_host(client: Client) -> None:
     assert "validatorUrl: null" in script
 
 
-def test_what_the_page_names_is_there(client: Client) -> None:
+def test_files_of_the_page_exist(client: Client) -> None:
     html = (FOLDER / "index.html").read_text()
     named = re.findall(r'(?:href|src)="(page/[^"]+)"', html)
     [imports] = re.findall(r"importmap\">(.*?)</script>", html, re.DOTALL)
@@ -106,7 +106,7 @@ def test_type_and_headers_of_a_file(client: Client, name: str, kind: str) -> Non
     assert plain.content == answer.content
 
 
-def test_file_that_a_browser_has_is_not_sent_again(client: Client) -> None:
+def test_cached_file_is_answered_with_304(client: Client) -> None:
     first = client.get("/page/app.js")
     assert first.headers["cache-control"] == "no-cache"
     tag = first.headers["etag"]
@@ -169,7 +169,7 @@ def test_no_other_file_is_served(client: Client, path: str) -> None:
     assert answer.json()["error"]["type"] == "not_found"
 
 
-def test_libraries_are_as_they_were_published() -> None:
+def test_libraries_equal_the_published_ones() -> None:
     packages = json.loads((VENDOR / "assets.json").read_text())
     listed = {asset["file"]: asset for package in packages for asset in package["files"]}
     found = {path.relative_to(VENDOR).as_posix() for path in VENDOR.rglob("*") if path.is_file()}
@@ -182,7 +182,7 @@ def test_libraries_are_as_they_were_published() -> None:
         assert any(asset["file"].startswith("licences/") for asset in package["files"])
 
 
-def test_the_page_and_all_it_loads_are_small() -> None:
+def test_page_and_its_files_are_small() -> None:
     html = "".join(path.read_text() for path in (FOLDER / "reference").glob("*.html"))
     others = set(re.findall(r'"(page/vendor/[^"]+)"', html))
     files = {path.removeprefix("/") for path in Pages().paths if path.startswith("/page/")}

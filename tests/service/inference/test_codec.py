@@ -56,7 +56,7 @@ def binaries(job: Inference) -> dict[str, bool]:
     return {output.name: output.binary for output in job.outputs}
 
 
-def test_fields_of_a_request(client: Client) -> None:
+def test_fields_of_a_request_are_read(client: Client) -> None:
     job = read(client, request(id="mine", parameters={"timeout": 1500}))
     assert (job.id, job.windows, job.timeout) == ("mine", 1, 0.0015)
     np.testing.assert_array_equal(job.feeds["history"], HISTORY)
@@ -121,7 +121,7 @@ def test_requests_that_are_refused(client: Client, body: Any, place: str, messag
     assert type(error.value) is kind
 
 
-def test_json_ends_where_the_header_says(client: Client) -> None:
+def test_header_gives_the_length_of_the_json(client: Client) -> None:
     text, data = json.dumps(request(binary())).encode(), HISTORY.tobytes()
     job = read(client, text + data, str(len(text)))
     np.testing.assert_array_equal(job.feeds["history"], HISTORY)
@@ -136,7 +136,7 @@ def test_json_ends_where_the_header_says(client: Client) -> None:
             read(client, gzip.compress(text), shorter)
 
 
-def test_answers_that_would_be_too_large(client: Client) -> None:
+def test_too_large_answers_are_refused(client: Client) -> None:
     attention = [{"name": WEIGHTS}]
     # Two heads of three patches by three.
     assert read(client, request(outputs=attention), max_attention_values=18).attention
@@ -154,7 +154,7 @@ def test_answers_that_would_be_too_large(client: Client) -> None:
 @pytest.mark.parametrize(
     ("length", "text"), [(None, 500), ("0", 0), ("120", 120), ("900", 500), ("-1", 500), ("x", 500)]
 )
-def test_how_much_of_a_body_is_json(client: Client, length: str | None, text: int) -> None:
+def test_parsing_work_counts_the_json_part(client: Client, length: str | None, text: int) -> None:
     body = b"[" * text + b" " * (500 - text)
     assert InferenceCodec(client.settings).parsing_work(body, sent(length)) == text + 4 * text
 
@@ -190,7 +190,7 @@ def test_an_answer_in_json(client: Client) -> None:
     }
 
 
-def test_binary_follows_in_order(client: Client) -> None:
+def test_binary_outputs_follow_in_order(client: Client) -> None:
     long = np.repeat(FORECAST, 20, axis=0)
     asked = job_of(client, ("forecast", True), ("lags", False), ("more", True))
     asked = replace(asked, feeds={"history": long})
@@ -212,7 +212,7 @@ def test_binary_follows_in_order(client: Client) -> None:
     assert InferenceCodec(client.settings).encoding_work(asked, outputs) == work
 
 
-def test_nothing_but_numbers_leaves(client: Client) -> None:
+def test_nonfinite_outputs_are_an_error(client: Client) -> None:
     bad = FORECAST.copy()
     bad[1, 2, 0] = np.inf
     for is_binary in (True, False):
@@ -242,11 +242,11 @@ def test_a_body_without_json_is_answered_in_binary(client: Client) -> None:
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/octet-stream", "", "x/y; z"])
-def test_content_types_are_not_looked_at(client: Client, media: str) -> None:
+def test_content_types_are_ignored(client: Client, media: str) -> None:
     assert infer(client, request(), {"Content-Type": media}).status_code == 200
 
 
-def test_errors_are_one_text(client: Client) -> None:
+def test_errors_are_plain_texts(client: Client) -> None:
     far = np.full((1, 8, 2), 3e38, np.float32)
     for body, headers, status, message in (
         (request(tensor(shape=[8, 2])), {}, 422, "inputs[0].shape: expected [batch, 8, 2], got"),
@@ -266,9 +266,7 @@ def test_errors_are_one_text(client: Client) -> None:
     assert infer(client, request(), model="multi/versions/9").status_code == 404
 
 
-def test_requests_are_counted_for_their_model(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_requests_are_counted_by_model(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "foretell.access")
     assert refused(client, b"{no json")[0] == 400
     (record,) = caplog.records
@@ -290,7 +288,7 @@ def test_requests_are_counted_for_their_model(
 BODY = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 
 
-def test_the_caller_may_shorten_the_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_may_shorten_the_timeout(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[Future[Arrays]] = []
 
     def queue(*_: object, **__: object) -> Future[Arrays]:
@@ -310,7 +308,7 @@ def test_the_caller_may_shorten_the_time(client: Client, monkeypatch: pytest.Mon
         assert queued[-1].cancelled()
 
 
-def test_a_model_that_fails(tmp_path: Path) -> None:
+def test_failing_model_is_an_error(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="multi", channels=("a", "b"), fails=True))
     with Client(tmp_path) as client:
         assert refused(client, request()) == (503, "onnxruntime could not run the model")
@@ -323,7 +321,7 @@ class Run(Future[Arrays]):
     batch = 1
 
 
-def test_the_body_is_counted_until_it_was_run(
+def test_memory_of_the_body_counts_until_the_run_ends(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tensors are views of it."""

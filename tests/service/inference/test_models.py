@@ -31,7 +31,7 @@ def test_metadata(client: Client) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "/ready", "/config", "/stats"])
-def test_what_is_not_served(client: Client, suffix: str) -> None:
+def test_unserved_models_are_not_found(client: Client, suffix: str) -> None:
     for model, message in (
         ("nope", "model: no model 'nope'; served (GET /models): "),
         ("repeat/versions/7", "model: repeat has no version '7'; served: 1, 10"),
@@ -88,7 +88,7 @@ def test_statistics_of_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["repeat", "multi", "calendar", "quarter-hourly"])
-def test_metadata_describe_what_the_graph_reads_and_answers(client: Client, name: str) -> None:
+def test_metadata_describe_inputs_and_outputs(client: Client, name: str) -> None:
     model = client.repository.registry.find(name)
     metadata = describe(model, ["1"])
     feeds = {
@@ -130,7 +130,7 @@ def test_the_configuration(client: Client) -> None:
 
 
 @pytest.mark.parametrize("keys", [(), ("secret",)])
-def test_only_extensions_that_work_are_named(models: Path, keys: tuple[str, ...]) -> None:
+def test_only_working_extensions_are_listed(models: Path, keys: tuple[str, ...]) -> None:
     with Client(models, admin_keys=keys) as client:
         said = client.get("/v2").json()
     assert said["name"] == "foretell"
@@ -172,7 +172,7 @@ def test_the_index(controlled: Client, content: bytes) -> None:
     assert index(controlled, content) == {"repeat@1": "READY", "repeat@2": "READY"}
 
 
-def test_the_index_says_why_a_model_does_not_answer(controlled: Client) -> None:
+def test_index_has_the_reason_of_a_refused_model(controlled: Client) -> None:
     folder = write_bundle(controlled.settings.models, Spec(name="bad"))
     (folder / layout.WEIGHTS).write_bytes(b"x")
     entries = controlled.request("POST", "/v2/repository/index").json()
@@ -236,7 +236,7 @@ LOAD = "/v2/repository/models/repeat/load"
         ("/v2/repository/index", b'{"ready": 1}', 422, ""),
     ],
 )
-def test_control_that_is_refused(
+def test_invalid_control_requests_are_refused(
     controlled: Client, path: str, content: bytes, status: int, message: str
 ) -> None:
     answer = controlled.request("POST", path, headers=KEY, content=content)

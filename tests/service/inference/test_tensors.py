@@ -44,7 +44,7 @@ BYTES, EITHER = HISTORY.tobytes(), "expected either data or parameters.binary_da
 
 
 @given(st.data())
-def test_every_number_that_float32_has(data: st.DataObject) -> None:
+def test_every_float32_is_read(data: st.DataObject) -> None:
     datatype = data.draw(st.sampled_from(sorted(DATATYPES)))
     dtype = np.dtype(DATATYPES[datatype])
     elements: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def test_bfloat16_is_the_upper_half_of_float32(client: Client) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["BYTES", "BOOL", "FP8", "fp32", "", "x" * 1000])
-def test_what_is_no_number(datatype: str) -> None:
+def test_nonnumeric_datatypes_are_refused(datatype: str) -> None:
     with pytest.raises(InvalidInputError, match="expected a datatype of numbers") as error:
         check_datatype(datatype, PLACE)
     assert error.value.param == "inputs[1].datatype"
@@ -113,7 +113,7 @@ def test_what_is_no_number(datatype: str) -> None:
         *([[[1.0]] * 3, [[1.0], [1.0], 1.0]], [[]], [[], []]),
     ],
 )
-def test_lists_of_another_shape(data: list[Any]) -> None:
+def test_lists_of_another_shape_are_refused(data: list[Any]) -> None:
     expected = r"a list of 6 numbers, or lists nested as \[2, 3, 1\], got a list of \d"
     with pytest.raises(InvalidInputError, match=expected) as error:
         from_json(data, "FP32", SHAPE, PLACE)
@@ -145,7 +145,7 @@ def test_the_first_wrong_value_of_many_is_named(wrong: object, at: int) -> None:
     ],
 )
 @pytest.mark.parametrize("nested", [True, False])
-def test_values_that_are_none_of_the_datatype(
+def test_values_of_another_datatype_are_refused(
     datatype: str, value: object, shown: str, nested: bool
 ) -> None:
     flat: list[Any] = [0, 1, 1, 0, value, 1]
@@ -159,7 +159,7 @@ def test_values_that_are_none_of_the_datatype(
     ("datatype", "value"),
     [("FP32", NAN), ("FP32", -INFINITY), ("FP16", INFINITY), ("FP64", NAN), ("FP64", 1e39)],
 )
-def test_values_that_are_not_finite(datatype: str, value: float) -> None:
+def test_nonfinite_values_are_refused(datatype: str, value: float) -> None:
     values = np.array([0, 1, 2, 3, value, 5], DATATYPES[datatype]).reshape(SHAPE)
     expected = f"expected finite numbers .* got {re.escape(str(value))} at "
     for found in (
@@ -274,7 +274,7 @@ def test_inputs_have_one_batch(client: Client) -> None:
     )
 
 
-def test_a_body_without_json_is_histories(client: Client) -> None:
+def test_binary_body_is_histories(client: Client) -> None:
     history = np.arange(32, dtype=np.float32).reshape(2, 8, 2)
     np.testing.assert_array_equal(read_raw(client, history.tobytes())["history"], history)
 
@@ -288,7 +288,7 @@ def test_a_body_without_json_is_histories(client: Client) -> None:
         (bytes(32), "calendar", "history, history_calendar, future_calendar"),
     ],
 )
-def test_bodies_without_json_that_are_refused(
+def test_invalid_binary_bodies_are_refused(
     client: Client, data: bytes, model: str, message: str
 ) -> None:
     with pytest.raises(ServiceError, match=message) as error:

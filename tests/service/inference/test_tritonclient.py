@@ -111,7 +111,7 @@ def test_calendars_are_inputs(client: triton.InferenceServerClient) -> None:
     np.testing.assert_allclose(answer.as_numpy("forecast"), expected, rtol=1e-6)
 
 
-def test_attention_is_answered_where_it_is_named(client: triton.InferenceServerClient) -> None:
+def test_requested_attention_is_returned(client: triton.InferenceServerClient) -> None:
     names = ["encoder.0.self.weights", "encoder.1.self.lags", "decoder.0.cross.weights", "forecast"]
     outputs = [*wanted(*names[:2]), *wanted(*names[2:], binary=False)]
     answer = client.infer("multi", [given(HISTORY)], outputs=outputs)
@@ -123,7 +123,7 @@ def test_attention_is_answered_where_it_is_named(client: triton.InferenceServerC
     np.testing.assert_array_equal(answer.as_numpy("forecast"), FORECAST)
 
 
-def test_parameters_that_mean_nothing_here_are_taken(client: triton.InferenceServerClient) -> None:
+def test_unused_parameters_are_accepted(client: triton.InferenceServerClient) -> None:
     answer = client.infer(
         "multi",
         [given(HISTORY)],
@@ -137,7 +137,7 @@ def test_parameters_that_mean_nothing_here_are_taken(client: triton.InferenceSer
     np.testing.assert_array_equal(answer.as_numpy("forecast"), FORECAST)
 
 
-def test_errors_carry_our_message(client: triton.InferenceServerClient) -> None:
+def test_errors_have_the_servers_message(client: triton.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match=r"no model 'nope'; served \(GET") as unknown:
         client.infer("nope", [given(HISTORY)])
     assert unknown.value.status() == "404"

@@ -14,7 +14,7 @@ MULTI = Spec(name="multi", channels=("load", "wind"), frequency="W-MON")
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models of which one fits each frequency but hours; each repeats the last value."""
+    """Models that repeat the last value: one for each frequency, two for hours."""
     folder = tmp_path_factory.mktemp("nixtla")
     for spec in (AIR, HOURLY, Spec(name="other"), DAILY, MULTI):
         write_bundle(folder, spec)

@@ -1,4 +1,4 @@
-"""The nixtla client from PyPI as it is, against a real server under a prefix."""
+"""The nixtla client of PyPI against a real server under a prefix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.process import ROOT, Server
 
 nixtla = pytest.importorskip("nixtla", reason="installed without its requirements (Makefile)")
 pytestmark = [
-    # It asks for pandas 2.
+    # The client requires pandas 2.
     pytest.mark.filterwarnings("ignore:A future version of pandas"),
     pytest.mark.filterwarnings("ignore:IProgress not found"),
 ]
@@ -44,7 +44,7 @@ def passengers() -> pd.DataFrame:
 
 
 def panel() -> pd.DataFrame:
-    """Three airlines, the second one's months fewer."""
+    """Three airlines; the second one has fewer months."""
     sizes = {"a": 144, "b": 100, "c": 144}
     parts = [
         pd.DataFrame({"unique_id": name, "ds": MONTHS[-size:], "y": VALUES[-size:] * factor})
@@ -73,7 +73,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def ask(server: Server) -> Ask:
-    """The same of `/forecast`: of the first series its forecast, as the answer has it."""
+    """The forecast of the first series by `POST /forecast`."""
 
     def forecast(model: str, entry: dict[str, Any], **options: Any) -> dict[str, Any]:
         answer = httpx.post(
@@ -89,14 +89,14 @@ def ask(server: Server) -> Ask:
 
 
 def refusal(call: Callable[[], object]) -> tuple[int, str]:
-    """The status and the text of an error, as the client shows it."""
+    """Status and text of the client's error."""
     with pytest.raises(nixtla.ApiError) as caught:
         call()
     assert caught.value.body.keys() == {"detail"}
     return caught.value.status_code, caught.value.body["detail"]
 
 
-def test_a_key_and_the_models_of_one_channel(client: Any, server: Server) -> None:
+def test_key_and_models_of_one_channel(client: Any, server: Server) -> None:
     assert client.validate_api_key()
     assert client.list_models() == ["air", "daily", "hourly", "other"]
     stranger = nixtla.NixtlaClient(api_key="none", base_url=f"{server.url}/nixtla", max_retries=1)
@@ -109,7 +109,7 @@ COLUMNS: dict[str, Any] = {"time_col": "timestamp", "target_col": "value", "freq
 
 
 @pytest.mark.parametrize("h", [3, 12, 20])
-def test_a_forecast_with_levels_is_that_of_the_other_door(client: Any, ask: Ask, h: int) -> None:
+def test_forecast_with_levels_equals_post_forecast(client: Any, ask: Ask, h: int) -> None:
     found = client.forecast(
         df=passengers(), h=h, level=[80, 90.5], time_col="timestamp", target_col="value"
     )
@@ -129,7 +129,7 @@ def test_quantiles(client: Any, ask: Ask) -> None:
     asked = {"df": passengers(), "h": 2, "quantiles": [0.1, 0.5, 0.9], **COLUMNS}
     for parameters in ({}, given):
         found = client.forecast(model_parameters=parameters or None, **asked)
-        # What the client sends where levels are asked for.
+        # The client sends these quantiles for levels.
         sent = VALUES[-(3 * AIR.context + AIR.horizon) :].tolist()
         expected = ask("air", {"series": sent}, horizon=2, quantiles=[0.1, 0.9], **parameters)
         assert found.columns[2:].tolist() == ["TimeGPT-q-10", "TimeGPT-q-50", "TimeGPT-q-90"]
@@ -160,7 +160,7 @@ def test_polars(client: Any) -> None:
         assert found[name].to_list() == expected[name].tolist()
 
 
-def test_history_beside_the_forecast(client: Any) -> None:
+def test_add_history_returns_fitted_values(client: Any) -> None:
     found = client.forecast(panel(), h=1, freq="MS", level=[80], add_history=True)
     second = found[found.unique_id == "b"]
     # 100 rows, of which the first 24 are read and whole years follow.
@@ -193,12 +193,12 @@ def test_large_bodies_are_compressed(client: Any) -> None:
     values = frame.y.to_numpy(np.float32)
     assert len(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)) > 2**20
     found = client.forecast(frame, h=1, freq="h", model="hourly", add_history=True)
-    # As many as the server lets a request have (max_origins), and the forecast.
+    # The most origins of a request (max_origins), and the forecast.
     assert len(found) == 1024 * 4 + 1
     assert found.ds.iloc[-1] == hours[-1] + pd.Timedelta("1h")
 
 
-def test_calendars_follow_the_start(client: Any, ask: Ask) -> None:
+def test_calendar_features_follow_the_start(client: Any, ask: Ask) -> None:
     days = pd.date_range("2024-02-20", periods=8, freq="D")
     frame = pd.DataFrame({"ds": days, "y": np.arange(8.0)})
     found = client.forecast(frame, h=4, freq="D")
@@ -234,7 +234,7 @@ def test_gaps(client: Any) -> None:
         ({"model_parameters": {"size": 1}}, 422, "model_parameters.size: "),
     ],
 )
-def test_refusals_are_told_by_the_client(
+def test_client_raises_refusals(
     client: Any, options: dict[str, Any], status: int, text: str
 ) -> None:
     got = refusal(lambda: client.forecast(passengers(), **{"h": 1, **COLUMNS, **options}))
@@ -242,7 +242,7 @@ def test_refusals_are_told_by_the_client(
     assert got[1].startswith(text)
 
 
-def test_many_series_take_partitions(client: Any) -> None:
+def test_too_many_series_name_num_partitions(client: Any) -> None:
     frame = panel().tail(24)
     many = pd.concat([frame.assign(unique_id=str(number)) for number in range(5)])
     status, text = refusal(lambda: client.forecast(many, h=1, freq="MS"))
@@ -263,7 +263,7 @@ def test_other_methods_are_not_found(client: Any) -> None:
         assert (status, text[:9]) == (404, "Not Found")
 
 
-def test_the_page(
+def test_programs_of_the_page_run(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passengers().to_csv(tmp_path / "air_passengers.csv", index=False)

@@ -1,4 +1,4 @@
-"""The wire of the nixtla client, with what it never sends, too."""
+"""The protocol of the nixtla client, with requests that it never sends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refusal(client: Client, request: Any, task: str = FORECAST) -> str:
 
 
 @pytest.mark.parametrize("kind", [ForecastCodec, CrossValidationCodec])
-def test_the_numbers_of_a_request_are_not_held_while_it_is_forecast(
+def test_request_is_freed_before_the_forecast(
     client: Client, kind: type[ForecastCodec | CrossValidationCodec]
 ) -> None:
     sent = json.dumps(body(Y * 4, n_windows=2)).encode()
@@ -78,7 +78,7 @@ def test_answers_of_a_kibibyte_are_compressed(
     assert len(found.json()["mean"]) == 2 * count
 
 
-def test_an_answer_has_what_the_client_reads(client: Client) -> None:
+def test_answer_has_the_fields_that_the_client_reads(client: Client) -> None:
     found = answer(client, body())
     assert found == {
         "mean": [LAST, LAST],
@@ -122,7 +122,7 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
     write_bundle(tmp_path, Spec(frequency=frequency))
     with Client(tmp_path) as client:
         assert answer(client, body(freq=freq))["mean"] == [LAST, LAST]
-        # The only one that is served, whatever its frequency.
+        # The only served model, of any frequency.
         text = refusal(client, body(freq="s"))
     assert text == f"freq: expected the frequency of repeat, {frequency}, got s"
 
@@ -175,7 +175,7 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
         ({"multivariate": True}, "multivariate: series are forecast each by itself"),
     ],
 )
-def test_what_is_wrong_has_a_place(client: Client, changes: dict[str, Any], text: str) -> None:
+def test_error_names_the_place(client: Client, changes: dict[str, Any], text: str) -> None:
     request = body(**changes) if changes.get("series", 1) else {**body(), **changes}
     assert refusal(client, request).startswith(text)
 
@@ -210,13 +210,13 @@ def test_cross_validations_that_are_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"null", b" " * 70_000])
-def test_no_request(client: Client, content: bytes) -> None:
+def test_invalid_body_is_refused(client: Client, content: bytes) -> None:
     found = client.request("POST", "/nixtla/v2/forecast", content=content)
     assert found.status_code in (400, 422)
     assert isinstance(found.json()["detail"], str)
 
 
-def test_other_bodies_and_paths(client: Client) -> None:
+def test_other_media_types_methods_and_paths_are_refused(client: Client) -> None:
     headers = {"content-type": "application/vnd.apache.arrow.stream"}
     found = client.request("POST", "/nixtla/v2/forecast", content=b"", headers=headers)
     assert (found.status_code, found.headers["accept"]) == (415, "application/json")
@@ -225,13 +225,13 @@ def test_other_bodies_and_paths(client: Client) -> None:
         assert (found.status_code, list(found.json())) == (status, ["detail"])
 
 
-def test_only_paths_of_the_door_have_its_errors() -> None:
+def test_only_nixtla_paths_have_its_errors() -> None:
     error = {"message": "no", "param": "h"}
     assert error_body("/nixtla", error) == error_body("/nixtla/x", error) == {"detail": "h: no"}
     assert error_body("/nixtlas", error) == {"error": error}
 
 
-def test_warnings_and_counts(client: Client) -> None:
+def test_answer_has_warnings_and_metrics_count_it(client: Client) -> None:
     found = answer(client, body(h=13, new_option=1, clean_ex_first=False))
     kinds = [(each["type"], each["param"]) for each in found["warnings"]]
     assert kinds == [("ignored_field", "new_option"), ("rolled", "h")]
@@ -250,7 +250,7 @@ class Doubled(Spec):
 
 
 @pytest.mark.parametrize("task", ["forecast", "cross_validation"])
-def test_a_forecast_that_is_not_finite(tmp_path: Path, task: str) -> None:
+def test_nonfinite_forecast_is_an_error(tmp_path: Path, task: str) -> None:
     write_bundle(tmp_path, Doubled(name="twice", frequency="MS"))
     with Client(tmp_path) as client:
         request = body([*[1.0] * 12, *[3e38] * 12], h=4)
@@ -284,7 +284,7 @@ def test_a_gap_before_the_history_is_left_out(client: Client) -> None:
     assert found["idxs"] == [*range(60, 120)]
 
 
-def test_limits_are_told_in_the_terms_of_the_client(client: Client) -> None:
+def test_limits_are_in_the_terms_of_the_client(client: Client) -> None:
     request = body([0.0] * 65 * 25)
     request["series"]["sizes"] = [25] * 65
     text = refusal(client, request | {"full_history": True}, "cross_validation")
