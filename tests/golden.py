@@ -78,7 +78,7 @@ class Case:
 
     @property
     def request(self) -> Request:
-        """What to ask the importer for, with all arguments of the case."""
+        """Request to the importer, with all arguments of the case."""
         source = "tslib"
         if "official" in self.name:
             source = "patchtst" if self.name.startswith("patchtst") else "autoformer"
@@ -109,7 +109,7 @@ class Case:
             return dict(file)
 
     def inputs(self, name: str) -> tuple[Tensor, ...]:
-        """What the model reads of a file."""
+        """Inputs of the model in a file."""
         arrays, config = self.arrays(name), self.model.config
         history = torch.from_numpy(arrays["x_enc"])
         if config.calendar is None:
@@ -119,7 +119,7 @@ class Case:
 
     @cache  # noqa: B019
     def explain(self, name: str) -> Explained:
-        """What the model makes of a file."""
+        """Outputs of the model for a file."""
         with torch.inference_mode():
             return self.model.explain(*self.inputs(name))
 

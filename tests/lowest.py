@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("serve", "cpu", "fast", "otel", "train", "storage")
-# What the tests need besides, pinned.
+# Other packages of the tests, pinned.
 TOOLS = (
     *("flask", "flask-cors", "hypothesis", "jsonschema-rs", "moto[s3]", "narwhals", "polars"),
     *("psutil", "pytest", "pytest-timeout", "pytest-xdist", "tenacity", "tritonclient[http]"),

@@ -18,11 +18,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Folders at the top, which `foretell` has links to: they are imported as its packages alone.
 FOLDERS = ("bundle", "models", "export", "service")
-# Those within `foretell` that others use.
+# Packages within `foretell` that others use.
 INNER = ("data", "importers", "storage", "timeaxis", "training")
 PACKAGES = (*FOLDERS, *INNER, "foretell")
 
-# What each package may import of the others, and the libraries whose place is elsewhere.
+# Packages that each package may import, and libraries that it must not import.
 ARROWS: dict[str, set[str]] = {
     "timeaxis": set(),
     "bundle": {"timeaxis"},
@@ -44,7 +44,7 @@ FOREIGN: dict[str, set[str]] = {
     "importers": {*_SERVING, *_GRAPHS},
     "export": _SERVING,
 }
-# What is installed where nothing is trained: a library that is not here is not there.
+# Libraries that a server without training has.
 LIBRARIES: dict[str, set[str]] = {
     "timeaxis": {"numpy"},
     "bundle": {"numpy", "pydantic"},
@@ -56,7 +56,7 @@ LIBRARIES: dict[str, set[str]] = {
     },
     "storage": {"obstore"},
 }
-# What only the files of tables need: it takes its time and memory to load.
+# Libraries for files of tables only, which take time and memory to load.
 TABLES = {
     "service/forecast/arrow.py": {"flatbuffers", "pyarrow"},
     "service/forecast/table.py": {"pyarrow"},
@@ -115,7 +115,7 @@ def tops(names: set[str]) -> set[str]:
 
 
 def packages(names: set[str]) -> set[str]:
-    """Those of ours that these names are of."""
+    """Packages of foretell among these names."""
     parts = [name.split(".") for name in names if tops({name}) == {"foretell"}]
     known = (*FOLDERS, *INNER)
     return {next((part for part in own[1:2] if part in known), own[0]) for own in parts}
@@ -252,7 +252,7 @@ def ours(path: Path) -> set[str]:
 
 
 def test_request_formats_do_not_hold_models() -> None:
-    """All that it asks of one is in `engine/registry.py`: the model may be anywhere."""
+    """All that it needs of a model is in `engine/registry.py`: the model may be anywhere."""
     known = {"registry", "intervals", "recalibration", "engine", "limits", "run", "statistics"}
     known = {f"engine.{name}" for name in known}
     for path in modules("service"):
@@ -274,15 +274,15 @@ def test_only_one_module_of_the_service_names_onnxruntime() -> None:
     assert naming == ["service/engine/runtime.py"]
 
 
-# What is plugged in is known to its own file alone: to it, its faster forms and the importers.
-# By convention one file a plug, whose classes nobody else asks for.
+# A plug is known only to its own file, its faster forms and the importers.
+# By convention one file for each plug, whose classes no other file imports.
 PLUGS = ("foretell.models.architectures.", "foretell.models.attention.")
-# What all mechanisms have in common lies next to them.
+# Common parts of mechanisms are next to them.
 COMMON = {
     f"foretell.models.attention.{name}" for name in ("evidence", "heads", "mechanism", "notation")
 }
 
-# Where classes are imported, and so may be told apart.
+# Files that may import and test for classes.
 CLASSES_IN = (
     "models/architectures/",
     "models/attention/",

@@ -1,4 +1,4 @@
-"""What pip installs, next to a project with modules of our folders' names; and what is loaded."""
+"""Packages that pip installs, next to a project with modules of the same names; and imports."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """What a command prints, with the folder where Python looks first."""
+    """Output of a command, with the folder first in Python's path."""
     done = subprocess.run(
         command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
     )
@@ -207,7 +207,7 @@ create_app(settings, LocalEngine(repository, metrics))
 print(json.dumps(sorted(sys.modules)))
 repository.close(5)
 """
-# The same where only `pip install foretell` was run: what else is here cannot be imported.
+# A run after only `pip install foretell`: other packages cannot be imported.
 ALONE = """
 import json, sys
 others = set(json.loads(sys.argv.pop(1)))
@@ -270,7 +270,7 @@ def test_verify_needs_only_what_serving_installs(bundle: Path) -> None:
     extras = PROJECT["optional-dependencies"]
     installed = with_requirements([*PROJECT["dependencies"], *extras["cpu"], *extras["gpu"]])
     providers = metadata.packages_distributions()
-    # What an interpreter loads by itself is none of our doing.
+    # Modules that the interpreter loads by itself do not count.
     modules = imported(COMMAND, "verify", str(bundle)) - imported(BARE) - {"foretell"}
     foreign = {
         name

@@ -81,7 +81,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def ask(
     client: httpx.Client, name: str, windows: NDArray[np.int64], **options: Any
 ) -> list[dict[str, Any]]:
-    """What is answered for test windows, asked for with raw rows."""
+    """Answers for test windows, sent as raw rows."""
     table = etth1()
     starts = FIRST_TEST_ROW - CONTEXT + windows
     inputs = [

@@ -1,4 +1,4 @@
-"""What repeats something else agrees with it: versions, licences, targets of make, hooks."""
+"""Repeated facts agree: versions, licences, targets of make, hooks."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_other_errors_are_held_by_all_but_the_stored_ones(shift: float) -> None:
 
 
 class Reader(Forecaster):
-    """Repeats what step 3 had, and says that it looked at another one."""
+    """Repeats step 3, but its map shows another step."""
 
     def __init__(self, shown: int) -> None:
         super().__init__(DLinearConfig(channels=1, context=24, horizon=8))
@@ -107,7 +107,7 @@ class Reader(Forecaster):
         forecast = inputs.history[:, 3:4].expand(-1, 8, -1)
         weights = torch.zeros(len(forecast), 1, 24, 24)
         weights[..., self.shown] = 1
-        # Where nothing is said, the later steps are taken.
+        # Later steps win a tie.
         weights += 1e-6 * torch.arange(24)
         return Explained(forecast, {"encoder.0.self": Dense(weights)} if explain else {})
 

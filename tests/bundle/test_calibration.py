@@ -125,5 +125,5 @@ def test_scale_leaves_missing_values_out() -> None:
     history[0, 3:7, 1] = history[1, -1, 0] = np.nan
     found = scale(history, np.array([0.0, 0.0]))
     np.testing.assert_allclose(found[:, 0], np.nanstd(history, axis=1))
-    # What else is in a batch changes nothing.
+    # Other windows of the batch change nothing.
     np.testing.assert_array_equal(found[1, 0, 1], np.nan_to_num(history).std(axis=1)[1, 1])

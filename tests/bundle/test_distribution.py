@@ -143,7 +143,7 @@ def test_quantiles_between_levels_are_interpolated() -> None:
     assert described.quantile(rows, 0.1).tolist() == [1, 3]
     assert described.quantile(rows, 0.5).tolist() == [2, 5]
     assert described.quantile(rows, 0.6).tolist() == pytest.approx([3, 5.5])
-    # Which is less than 0.1.
+    # The sum is less than 0.1.
     assert described.quantile(rows, (1 - 0.8) / 2).tolist() == [1, 3]
     assert described.quantile(rows, (1 + 0.8) / 2).tolist() == [6, 7]
     found = described.quantile(np.array([[np.nan, 1, 2], [1, np.inf, 2]]), 0.1)

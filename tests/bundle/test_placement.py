@@ -113,7 +113,7 @@ def test_check(tmp_path: Path) -> None:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """One in a folder that says nothing of it."""
+    """A bundle in a folder with another name."""
     return write_bundle(tmp_path / "written", Spec(name="sea")).rename(tmp_path / "staging")
 
 

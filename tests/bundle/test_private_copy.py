@@ -133,7 +133,7 @@ def test_copy_without_a_folder_is_in_memory(
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory")
 def test_a_folder_in_memory_is_not_used(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is told how much memory it holds; what lies there would not count."""
+    """Files in a memory file system would not count as memory of the process."""
     monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
     maps = Path("/proc/self/maps")
     # Others of this process may lie there.

@@ -34,7 +34,7 @@ def table(
 
 
 def panel(**rows: int) -> Panel:
-    """Series of so many rows each."""
+    """Series of these numbers of rows."""
     return Panel(tuple(table(count, name) for name, count in rows.items()))
 
 
@@ -53,7 +53,7 @@ def read_text(folder: Path, content: str | bytes, **options: Any) -> Panel:
 
 
 def refusal(folder: Path, content: str | bytes, **options: Any) -> str:
-    """What is said of a file that is refused, which begins with its name."""
+    """The error of a refused file, which begins with its name."""
     with pytest.raises(DataError) as raised:
         read_text(folder, content, **options)
     message = str(raised.value)

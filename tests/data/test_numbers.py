@@ -55,7 +55,7 @@ def test_reads_columns_that_have_a_type() -> None:
         ([["1,500", "2,250"]], None),
         ([["1,500", "2,250"], ["1.000,5", "2"]], ","),
         ([["1,500", "2,250.5"]], "."),
-        # One number that is no thousand tells of the others.
+        # One number without thousands decides for the others.
         *(([[other, "7.500"]], ".") for other in ("0.125", "1234.567", "1.25", "12.3456")),
         ([["sun", "rain"]], "."),
         ([], "."),

@@ -176,7 +176,7 @@ def test_messy_table_is_read(tmp_path: Path, content: str, channels: str, note: 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("start", [0, 50])
 def test_unnamed_index_is_left_out(tmp_path: Path, name: str, order: int, start: int) -> None:
-    """Of a slice, or of rows that were sorted newest first."""
+    """Index of a slice, or of rows that were sorted newest first."""
     rows = [f"{i},{row}" for i, row in enumerate(PLAIN, start)][::order]
     panel = read_text(tmp_path, text(*rows, header=f"{name},date,a,b"))
     assert panel.channels == ("a", "b")

@@ -77,7 +77,7 @@ def test_a_series_is_cut_across_its_holes() -> None:
     tables = (table(60, "x"), table(40, "x", "2024-02-01"), table(100, "y"))
     split = Splits.by_fraction().cut(Panel(tables), context=10, horizon=5)
     assert split.train == ((0, 0, 60), (1, 0, 10), (2, 0, 70))
-    # What lies before the hole is no context of what lies behind it.
+    # Rows before the hole are not context of rows after it.
     assert split.validation == ((1, 0, 20), (2, 60, 80))
     late = Splits(ends=(55, 75, 100)).cut(Panel(tables[:2]), context=10, horizon=5)
     assert late.validation == ((0, 45, 60), (1, 0, 15))
@@ -116,7 +116,7 @@ def cut(data: Panel, date: str) -> Split:
 
 
 def periods(data: Panel, spans: Spans, skip: int = 0) -> dict[str, tuple[int, int]]:
-    """Of each series, the first and the last day of its spans."""
+    """First and last day of the spans of each series."""
     found = {}
     for place, start, end in spans:
         times = (data.tables[place].timestamps[start + skip : end] - START) // np.timedelta64(

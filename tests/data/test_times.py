@@ -138,7 +138,7 @@ def test_local_time_over_a_change_of_the_clock(tmp_path: Path, start: str, writt
     content = text(*(reversed(rows) if written == "backwards" else rows), header="date,a")
     zone = {} if written == "offsets" else {"time_zone": "Europe/Berlin"}
     (table,) = read_text(tmp_path, content, **zone).tables
-    # What the clock showed, which calendar features are read off.
+    # Local times, which calendar features are of.
     assert table.timestamps.tolist() == naive
     assert table.values[:, 0].tolist() == list(range(40))
     assert str(table.frequency) == "h"
@@ -196,7 +196,7 @@ def test_filled_rows_have_the_clock_of_their_series(tmp_path: Path) -> None:
         assert isinstance(table.utc_offset, np.ndarray)
         known = (table.timestamps - table.utc_offset).tolist()
         assert known == [moment.astimezone(UTC).replace(tzinfo=None) for moment in moments]
-        # Nothing but the zone tells that the clock changed in a row that is filled in.
+        # Only the zone shows that the offset changed in a filled row.
         early = 0 if zone else 1
         offsets = [timedelta(hours=1 + (i >= 15 + early)) for i in range(40)]
         assert table.utc_offset.tolist() == offsets
@@ -237,7 +237,7 @@ def test_parts_are_counted_through_a_day_of_any_length(
     times = pd.date_range(start, end, freq=frequency, tz=zone, inclusive="left")
     panel = read_text(tmp_path, counted(times, first), time_zone=zone)
     assert str(panel.frequency) == frequency
-    # What is counted from 1 is told by its end.
+    # Counters from 1 are recognised by their end.
     expected = utc(times) + first * (times[1] - times[0])
     np.testing.assert_array_equal(moments(panel), expected)
 

@@ -1,4 +1,4 @@
-"""The files that are deployed, and what they say of time and size."""
+"""The deployed files, and their times and sizes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DEPLOY = ROOT / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "foretell.json"
 DEFAULTS = Settings(models=Path("/models"))
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-# What `foretell serve` takes to end, besides the time it gives to requests.
+# Seconds that `foretell serve` takes to end, beside the time for requests.
 END_SECONDS = 10
 _SECONDS = {"s": 1, "m": 60}
 
 
 def seconds(text: str) -> int:
-    """Of `90s` or `15m`; a bare number is of seconds."""
+    """Seconds of `90s` or `15m`; a bare number is seconds."""
     found = re.fullmatch(r"(\d+)([sm]?)", text)
     assert found is not None, text
     return int(found[1]) * _SECONDS[found[2] or "s"]
@@ -34,7 +34,7 @@ def directives(name: str) -> list[str]:
 
 
 def directive(name: str) -> str:
-    """Of a directive that is there once."""
+    """Value of a directive that occurs once."""
     [found] = directives(name)
     return found
 

@@ -22,7 +22,7 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = ("foretell", "foretell-cpu")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-# Programs that ask a server how it is: the image's and Compose's.
+# Programs of health checks: the image's and Compose's.
 PROBES = [
     json.loads(re.findall(r"^ *CMD (\[.*urlopen.*\])$", DOCKERFILE, re.MULTILINE)[0]),
     SERVICES["foretell"]["healthcheck"]["test"],
@@ -56,7 +56,7 @@ def test_service_is_limited_and_pinned(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["restart"] == "unless-stopped"
-    # Nobody outside of the host gets in unless told otherwise.
+    # Other hosts have no access by default.
     for port in service["ports"]:
         assert re.match(r"127\.0\.0\.1:|\$\{ADDRESS:-127\.0\.0\.1\}:", port), port
     build = service.get("build")
@@ -114,8 +114,8 @@ def test_storage_of_prometheus_is_a_bounded_volume() -> None:
 
 @pytest.mark.parametrize(("damaged", "statuses"), [(False, (0, 0)), (True, (0, 1))])
 def test_probes(damaged: bool, statuses: tuple[int, int], tmp_path: Path) -> None:
-    """The image asks whether the process lives, for the lack of which it may be killed; Compose,
-    which kills nobody, whether every model answers."""
+    """The image checks liveness, because failures may kill the container; Compose, which kills
+    nothing, checks that every model answers."""
     write_bundle(tmp_path, Spec())
     if damaged:
         (write_bundle(tmp_path, Spec(name="other")) / "weights.bin").write_bytes(b"")

@@ -1,8 +1,8 @@
 """deploy/grafana/, without Grafana.
 
 Its types know the fields of a dashboard, of its panels and of their options, and their values. They
-do not know units, what transformations and overrides are set to, or Prometheus' language:
-`test_prometheus.py` asks a real Prometheus every query.
+do not cover units, values of transformations and overrides, or Prometheus' language:
+`test_prometheus.py` sends every query to a real Prometheus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from tests.deploy.files import COMPOSE, DASHBOARD, DEPLOY, panels
 
 HERE = Path(__file__).parent / "grafana_schema"
-# Of Grafana's own types, by the Apache License 2.0 next to it; dashboard.ts says how.
+# Made of Grafana's types, under the Apache License 2.0 next to it; dashboard.ts describes how.
 SCHEMA = jsonschema_rs.validator_for(json.loads((HERE / "dashboard.json").read_text()))
 BOARD: dict[str, Any] = json.loads(DASHBOARD.read_text())
 ALL: list[dict[str, Any]] = BOARD["panels"]

@@ -1,4 +1,4 @@
-"""What goes into the images: which libraries, and what deploy/slim.sh leaves of them."""
+"""Content of the images: the libraries, and the files that deploy/slim.sh keeps."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.test_architecture import normal
 from tests.test_package import with_requirements
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-# Of what the CPU's image adds to its base.
+# Megabytes that the CPU's image adds to its base.
 MOST_MB = 220
-# What may be passed on in an image, beside its own text and without further conditions.
+# Licences that allow distribution in an image with only the licence's text.
 LICENCES = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MPL-2.0", "PSF-2.0"),
     "Zlib",
 }
-# As these tell it, which have no SPDX expression.
+# Licences of libraries without an SPDX expression.
 CLASSIFIED = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-# Read by hand: their metadata do not say it in either way.
+# Read by hand: their metadata have no licence.
 READ = {"protobuf": "BSD-3-Clause", "pysimdjson": "MIT AND Apache-2.0"}
 TABLE = "application/vnd.apache.arrow.stream"
 
 
 def libraries() -> set[str]:
-    """What the CPU's image installs, by the names of distributions."""
+    """Distributions that the CPU's image installs."""
     if metadata.packages_distributions()["onnxruntime"] != ["onnxruntime"]:
         pytest.skip("another build of onnxruntime is installed here")
     [code] = re.findall(r'^ENV REQUIREMENTS="(.+)"$', DOCKERFILE, re.MULTILINE)
@@ -99,7 +99,7 @@ def test_copied_files_are_not_ignored() -> None:
 
 def test_build_compiles_all_imported_modules() -> None:
     [code] = re.findall(r"LD_BIND_NOW=1 \S+python -I -c '(import [^']+)'", DOCKERFILE)
-    # What the server imports only when it needs it.
+    # Modules that the server imports on demand.
     later = ("onnxruntime", "pyarrow.compute", "uvloop")
     exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     code += f"; import sys; sys.exit(str({{*{(*later, exporter)}}} - {{*sys.modules}} or ''))"

@@ -41,7 +41,7 @@ def test_limits_and_timeouts_match_the_settings() -> None:
 
 
 def test_rate_limit_allows_the_page() -> None:
-    # Of HTTP/2 each request counts as a connection.
+    # Each request of HTTP/2 counts as a connection.
     _, of_page = directives("limit_conn")
     assert int(of_page.removeprefix("page_connections ")) > 4 * len(Pages().paths)
 
@@ -71,7 +71,7 @@ def configure(upstream: int, folder: Path, changes: dict[str, str] | None = None
         r"listen 80;": f"listen 127.0.0.1:{free_port()};",
         r"listen 443 ": f"listen 127.0.0.1:{port} ",
         r"server 127\.0\.0\.1:8000;": f"server 127.0.0.1:{upstream};",
-        # Here everybody is on the host.
+        # In this test all clients are on the host.
         r"^ *allow .*\n": "",
         r"(/run|/var/log/nginx|/etc/nginx/tls)/": f"{folder}/",
         r"^http \{": "http {\n" + "".join(folders),
@@ -161,7 +161,7 @@ def test_service_works_below_a_prefix(tmp_path: Path) -> None:
     write_bundle(tmp_path / "repository", Spec())
     prefixed = {
         r"location (/|/page/) \{": r"location /part\1 {",
-        # Of two the proxy may take off one, and the service the other.
+        # The proxy may strip one of two prefixes, and the service the other.
         r"\^/\(metrics": "^(/part)+/(metrics",
         r"location /v2/": "location ~ ^(/part)+/v2/",
     }

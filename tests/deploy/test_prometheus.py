@@ -24,7 +24,7 @@ from tests.support.waiting import until
 
 HERE = Path(__file__).parent
 ALERTS = (DEPLOY / "alerts.yml").read_text()
-# Of NVIDIA's dcgm-exporter.
+# Panels of NVIDIA's dcgm-exporter.
 OTHERS = {"GPU utilisation", "GPU memory"}
 SPEC = Spec(calibrated=1)
 
@@ -109,7 +109,7 @@ class Prometheus(Program):
         self._client = httpx.Client(base_url=f"http://{self.address}/api/v1")
 
     def ask(self, path: str, **parameters: str | float) -> Any:
-        """What its API answers, at `path` under `/api/v1/`.
+        """Data of its API, at `path` under `/api/v1/`.
 
         Raises:
             ValueError: it finds fault with the question.
@@ -120,7 +120,7 @@ class Prometheus(Program):
         return answer["data"]
 
     def values(self, expression: str) -> list[float]:
-        """What a query has now, by series."""
+        """Current values of a query, by series."""
         found = self.ask("query", query=expression)["result"]
         return [float(series["value"][1]) for series in found]
 
@@ -202,7 +202,7 @@ def test_every_query_of_the_dashboard_returns_numbers(
 def test_query_of_keda_returns_a_number(prometheus: Prometheus) -> None:
     autoscaler = yaml.safe_load((DEPLOY / "kubernetes/components/keda/autoscaler.yaml").read_text())
     query = autoscaler["spec"]["triggers"][0]["metadata"]["query"]
-    # Here nobody adds what Prometheus' operator does.
+    # No operator adds its labels in this test.
     plain = query.replace('{namespace="foretell"}', "")
     assert plain != query
     until(lambda: prometheus.values(plain) == [0])

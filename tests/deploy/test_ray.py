@@ -21,7 +21,7 @@ from tests.support.waiting import until
 # A busy machine takes its time; Ray reads this when it is imported.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 with warnings.catch_warnings():
-    # What Ray does with pydantic is none of our doing.
+    # Warnings of Ray about pydantic do not matter here.
     warnings.simplefilter("ignore")
     import ray
     from ray import serve
@@ -92,7 +92,7 @@ def test_two_nodes_serve_and_load_each_model_once(cluster: tuple[Cluster, Any, s
             assert answer.json()["model"] == name
             # Said of what waited for a load.
             loads[name] += "server-timing" in answer.headers
-        # Replicas tell Ray what they hold ten times a second.
+        # Replicas report their models to Ray ten times a second.
         time.sleep(0.2)
     assert loads == dict.fromkeys(NAMES, 1)
     assert ask(url, "four").json()["error"]["type"] == "unknown_model"

@@ -16,7 +16,7 @@ from tests.deploy.files import DEFAULTS, DEPLOY, END_SECONDS, seconds
 TEXT = (DEPLOY / "foretell.service").read_text()
 ENVIRONMENT = (DEPLOY / "foretell.env").read_text()
 LINES = re.findall(r"^#(FORETELL_\w+)=(.*)$", ENVIRONMENT, re.MULTILINE)
-# Of 100, the less the better; a unit without any of the options for this has 96.
+# From 0 to 100, lower is better; a unit without any hardening options has 96.
 MOST_EXPOSED = 20
 
 needs_systemd = pytest.mark.skipif(
@@ -55,7 +55,7 @@ def test_stop_timeout_covers_drain_and_grace() -> None:
     [stop] = values("TimeoutStopSec")
     own = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds
     assert seconds(stop) >= own + END_SECONDS
-    # The first process tells the others.
+    # The first process signals the others.
     assert values("KillMode") == ["mixed"]
 
 

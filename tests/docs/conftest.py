@@ -19,6 +19,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(folder: Path) -> Iterator[Server]:
-    """What they ask."""
+    """The server of the pages' programs."""
     with Server(folder / "models", folder / "server.log", admin_keys="secret") as server:
         yield server

@@ -1,7 +1,7 @@
 """Run the client's notebook against a server: `python -m tests.docs.notebook [ADDRESS]`.
 
-What it prints and draws is written into docs/guides/forecast.ipynb. It asks the server of `make
-serve` for forecasts of its data, in this folder.
+Its output and plots are written into docs/guides/forecast.ipynb. It gets forecasts of its data,
+in this folder, from the server of `make serve`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Block:
     Attributes:
         page: Where it stands.
         line: Of its first line of text, from 1.
-        language: What its fence says.
+        language: Language of its fence.
         text: What it holds.
         reason: Why it is not run, from the comment `<!-- not run: … -->` right above it.
         answer: The block of JSON that follows with nothing in between.

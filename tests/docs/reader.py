@@ -1,4 +1,4 @@
-"""Somebody who types what the pages say."""
+"""A reader who types the commands of the pages."""
 
 from __future__ import annotations
 

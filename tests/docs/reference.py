@@ -213,7 +213,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _metrics(text: str) -> str:
-    # Of repositories in object storage alone.
+    # Metrics of repositories in object storage.
     text += b"".join(statistics.gauges((), 1, ready=True, read_at=0)).decode()
     named = {name: set(family.labels) for name, family in FAMILIES.items()}
     for name, own in _SAMPLE.findall(text):

@@ -23,7 +23,7 @@ from tests.support.process import ROOT
 _PACKAGES = ("bundle", "models", "export", "service", "foretell")
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-# What ends a sentence, before the next one begins.
+# The end of a sentence, before the next one.
 _END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`\"'])")
 # An empty line, or the next argument.
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?= +[\w*`]+: )")

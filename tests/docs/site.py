@@ -1,4 +1,4 @@
-"""What the readers of the pages have: the demo, and models that were imported, in small."""
+"""Small versions of the pages' models: the demo and imported models."""
 
 from __future__ import annotations
 

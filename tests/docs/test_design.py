@@ -1,4 +1,4 @@
-"""What docs/design.md says of one request is what happens."""
+"""The steps of a request in docs/design.md are those of the code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def files_of_a_request(
 ) -> list[str]:
     """The files that a request enters, in this order, in most of some rounds.
 
-    Those that the clocks of a server without any request enter count where they are expected.
+    Files that an idle server enters, too, count only at their expected places.
     """
     written, rounds = folder / "calls", []
     environment = {**os.environ, "CALLS": str(written)}

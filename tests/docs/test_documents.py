@@ -1,4 +1,4 @@
-"""What the pages say one can run does run, against a real server; their links lead somewhere."""
+"""Programs of the pages run against a real server; their links have targets."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROGRAMS = {"sh", "bash", "python"}
-# Anything else is a typo, or a program that nobody runs.
+# Other languages are a typo, or a program that no test runs.
 TEXTS = {"json", "text"}
-# What the Python of a page must have found, where it is more than that it runs.
+# Results that the Python of a page must have, if running is not enough.
 FOUND = {
     "docs/guides/open-inference.md": """
 assert forecast.shape == (2, 24, 7)
@@ -43,7 +43,7 @@ def test_every_block_has_a_language(page: Path) -> None:
     found = list(blocks(page))
     assert 2 * len(found) == len(fences)
     for block in found:
-        # What a program of Python prints is not compared.
+        # Output of Python programs is not compared.
         assert block.language != "python" or block.answer is None, block
         if block.language == "json":
             json.loads(block.text)

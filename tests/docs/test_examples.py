@@ -30,7 +30,7 @@ def test_every_request_is_answered(server: Server) -> None:
     with httpx.Client(base_url=server.url, headers=KEY, timeout=60) as client:
         found = dict(requests(client.get("/openapi.json").json()))
         assert "/forecast" in found
-        # What was unloaded is loaded again.
+        # Load the unloaded version again.
         for path in sorted(found, reverse=True):
             for body in found[path]:
                 answer = client.post(path.format(**examples()["parameters"]), json=body)
@@ -50,7 +50,7 @@ def test_get_paths_with_their_parameters(server: Server) -> None:
 
 
 def forms(notebook: nbformat.NotebookNode) -> list[list[tuple[str, list[str]]]]:
-    """Of each cell's outputs: what it is, and in which types.
+    """Kind and media types of each cell's outputs.
 
     The stand-ins of the demo's models may warn of their forecasts.
     """

@@ -26,7 +26,7 @@ PATCHES = (CONTEXT - 8) // 4 + 2
 
 
 def flags(arch: str, **settings: object) -> list[str]:
-    """Of `foretell train`, for settings of a model."""
+    """Words of `foretell train` for settings of a model."""
     return [f"--arch={arch}", *(f"--set=model.{name}={one}" for name, one in settings.items())]
 
 
@@ -88,7 +88,7 @@ def test_architecture_of_the_page_is_exported_and_served(
     with Server(architecture, tmp_path / "log") as server:
         answer = ask(server, "seasonal")
     season = np.tile(VALUES[-4:], (2, 1))[:HORIZON]
-    # What is left is the bias, which starts at most here.
+    # The rest is the bias, which starts below this.
     left = (answer["mean_forecast"] - season) / np.array(found.scaler.std)
     assert np.abs(left).max() < CONTEXT**-0.5 + 1e-4
     np.testing.assert_allclose(left[:, 0], left[:, 1], atol=1e-4)

@@ -1,4 +1,4 @@
-"""The pages of docs/reference/ are what the code says."""
+"""The pages of docs/reference/ are generated from the code."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ FLAT = np.ones((1, LAGS))
 
 
 def outputs(correlation, keep=2):
-    """What a graph with this correlation returns."""
+    """Outputs of a graph with this correlation."""
     correlation = np.asarray(correlation, np.float64)
     lags = np.argsort(-correlation, axis=1)[:, :keep]
     return {
@@ -66,7 +66,7 @@ OFF = np.array([0.04, 0, 0, -0.02, 0, -0.02])
         # unless torch rounds as much.
         (EXACT + OFF, 0.04, 1 / 0.08),
         (EXACT + OFF, 0.008, 1 / 0.016),
-        # What all lags share decides nothing.
+        # An offset of all lags decides nothing.
         (EXACT + 1, None, np.inf),
     ],
 )

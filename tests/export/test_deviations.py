@@ -100,7 +100,7 @@ def test_graph_with_ten_percent_error_is_refused(tmp_path: Path, size: float, kn
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_probes_of_small_values_reveal_a_wrong_graph(tmp_path: Path, keeps: bool) -> None:
-    """Also in bundles of before, whose manifests tell no deviation."""
+    """Also in earlier bundles, whose manifests have no deviation."""
     own = unscaled(tmp_path / "own", table(tmp_path, 1e-4))
     bundle = export_checkpoint(own, tmp_path / "models")
 
@@ -140,7 +140,7 @@ def test_parameter_without_a_unit_is_compared_on_its_own_scale(
 
 
 def test_warning_of_a_large_level_is_in_deviations(tmp_path: Path) -> None:
-    """Pressure in pascals, say: an error of float32 is small next to the level alone."""
+    """For example pressure in pascals: an error of float32 is small only next to the level."""
     own = unscaled(tmp_path / "own", table(tmp_path, 1.0, level=1e5))
     bundle = export_checkpoint(own, tmp_path / "models")
     manifest = read(bundle)

@@ -26,7 +26,7 @@ SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 
 
 
 def test_the_graphs_are_right(tmp_path: Path) -> None:
-    """Of one mechanism of each form of evidence, and one that chooses."""
+    """One mechanism of each form of evidence, and one that chooses."""
     attention = [default(name) for name in ("fourier", "local", "probsparse", "softmax")]
     config = PatchTSTConfig(**SIZES, patch=8, stride=4, encoder_layers=4, attention=attention)
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ def info(checkpoints):
 
 @pytest.fixture
 def bare(info):
-    """Of a model whose data is not known."""
+    """A checkpoint's record without its data source."""
     return info.model_copy(update={"data": None})
 
 
@@ -49,7 +49,7 @@ def about(bundles):
 
 @pytest.fixture
 def quantiles(bundles, about):
-    """What they are made of, and the report of that."""
+    """The stored calibration, and its report."""
     return calibration.read(bundles["patchtst"], about), about.calibration
 
 

@@ -39,7 +39,7 @@ def test_only_a_form_with_choices_has_a_margin(float64):
     forecast, margin = form(*example)
     assert forecast.shape == (5, 12, 3)
     assert margin.shape == (5,)
-    # The plain model tells how clear its choices are as well.
+    # The plain model has a margin as well.
     torch.testing.assert_close(margin, ServingForm(model, SCALER, "forecast")(*example)[1])
     patchtst = ServingForm(inference_form(randomised(CONFIGS["patchtst"])), SCALER, "forecast")
     assert patchtst.output_names == ("forecast",)

@@ -32,7 +32,7 @@ def broken(*arguments):
 
 @pytest.fixture(scope="module")
 def graphs(checkpoints):
-    """Those of the PatchTST."""
+    """Graphs of the PatchTST."""
     info, model = load(checkpoints["patchtst"])
     return trace_all(inference_form(model), info.scaler)
 
@@ -199,12 +199,12 @@ def test_model_worse_than_both_baselines_needs_anyway(checkpoints, tmp_path, mon
     write.export_checkpoint(bad, tmp_path / "repository", anyway=True)
     good = trained_of(checkpoints["patchtst"], tmp_path / "good", 1e-3)
     write.export_checkpoint(good, tmp_path / "repository")
-    # A model of someone else's that is no better is told of, not refused.
+    # An imported model that is no better gets a warning, not a refusal.
     info, model = load(bad)
     save(tmp_path / "theirs", model, info.model_copy(update={"training": None}))
     write.export_checkpoint(tmp_path / "theirs", tmp_path / "repository")
     assert len(written) == 3
-    # What is judged is what would be written.
+    # The written model is the one that is judged.
     monkeypatch.setattr(write, "_with", lambda *_, **__: load(good))
     write.export_checkpoint(bad, tmp_path / "repository", version="9", bounds={})
     assert len(written) == 4
@@ -269,7 +269,7 @@ def test_changed_data_is_refused(data, tmp_path):
 
 def test_a_moved_copy_of_the_data(data, traced, tmp_path):
     original, moved = tmp_path / "energy.csv", tmp_path / "moved.csv"
-    # Two columns of dates: only the checkpoint tells which of them is the timestamp.
+    # Two columns of dates: only the checkpoint names the column of timestamps.
     table = pd.read_csv(data)
     table["date"], table["when"] = "2024-01-01", table["date"]
     table.to_csv(original, index=False)

@@ -103,6 +103,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """The repository that `foretell export` made of it, and what it said."""
+    """The repository that `foretell export` made of it, and the command's output."""
     repository = tmp_path_factory.mktemp("repository")
     return repository, run("export", checkpoint, f"--out={repository}")

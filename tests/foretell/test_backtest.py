@@ -67,7 +67,7 @@ def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
     subject = load_subject(bundle)
     panel = read(file)
     whole = backtest(subject, panel, share=0.25, stride=1)
-    # Of noise it learns to expect the mean, which no repetition does.
+    # On noise it learns the mean, which no repetition forecasts.
     assert whole.scores["DLinear"].mse.mean() < 0.75 * whole.scores[LAST].mse.mean()
     changed = pd.read_csv(file)
     changed.loc[ROWS - 100 :, ["load", "wind"]] *= 1000
@@ -85,7 +85,8 @@ def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
 def test_linear_baseline_does_not_use_later_rows_of_another_series(
     file: Path, bundle: Path, tmp_path: Path
 ) -> None:
-    """Of a series that begins five days later, some training rows are later than test rows."""
+    """The second series begins five days later, so some of its training rows are later than test
+    rows."""
     subject = load_subject(bundle)
     frame = pd.read_csv(file, parse_dates=["date"])
     origin = frame["date"][ROWS - 100]

@@ -25,14 +25,14 @@ ERRORS = {"model": 0.4, "last_value": 0.9, "seasonal_naive": 0.8}
 MEASURED = TestResult(
     windows=9, season=24, **{name: Accuracy(mse=one, mae=one) for name, one in ERRORS.items()}
 )
-# Of the better baseline's error, at most; training rounds otherwise on other processors.
+# The largest share of the better baseline's error; rounding differs between processors.
 MOST = {"patchtst": (0.54, 0.79), "transformer": (0.72, 0.95), "autoformer": (0.72, 0.95)}
-# Of what came in the horizon, held by the intervals of a level.
+# Share of the horizon's values in the intervals of a level.
 HELD = {0.8: (0.74, 0.86), 0.95: (0.90, 0.99)}
 
 
 class Workshop:
-    """Stands in for training and export, which take minutes, and remembers what was asked."""
+    """Replaces training and export, which take minutes, and records their arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.unfinished: Exception | None = None

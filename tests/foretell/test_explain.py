@@ -158,7 +158,7 @@ def explaining(server: FakeServer) -> FakeServer:
 
 
 def explain(server: FakeServer, *words: object) -> str:
-    """What is printed."""
+    """The printed text."""
     return command.done("predict", f"--url={server.url}", "--explain", *words).stdout
 
 

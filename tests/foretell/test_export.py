@@ -31,7 +31,7 @@ def test_writes_a_bundle_and_prints_the_verification(exported: tuple[Path, Resul
 
 
 def test_layers_without_a_faster_form_run_on_both_devices(tmp_path: Path):
-    """Autoformer's own layers have no faster form with mechanisms that are none of its own."""
+    """Autoformer's layers have no faster form with other mechanisms."""
     smaller = {"attention": (Softmax(),), "encoder_layers": 1}
     config = CONFIGS["autoformer"].model_copy(update=smaller)
     checkpoint = checkpoint_of(config, None, tmp_path / "checkpoint")

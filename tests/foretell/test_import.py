@@ -33,7 +33,7 @@ def run(folder: Path, file: Path, *options: str, form: str = "transformer") -> R
 
 
 def refused(folder: Path, file: Path, *options: str) -> str:
-    """What is said where nothing is written."""
+    """The error of an import that writes nothing."""
     result = run(folder, file, *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert not (folder / "out").exists()

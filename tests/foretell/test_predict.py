@@ -1,4 +1,4 @@
-"""`foretell predict`, and what it asks a server for."""
+"""`foretell predict`, and its requests to a server."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ def refused(server: FakeServer, file: Path, *words: str) -> str:
 
 
 def content(server: FakeServer) -> dict[str, Any]:
-    """What the server answers for the only series."""
+    """The server's content for the only series."""
     _, said = server.answers["/forecast"]
     return said["outputs"][0]["content"][0]
 
@@ -119,7 +119,7 @@ def test_single_channel_is_sent_as_a_flat_series(server: FakeServer, data: Path)
     serve(server, LOAD, TIMES)
     assert cells(predict(server, data).stdout)[1:] == [[TIMES[0], "1"], [TIMES[1], "1"]]
     assert sent(server)["series"] == [20, 30, 40, 50]
-    # How short is too short is the server's to say.
+    # The server decides which series are too short.
     serve(server, LOAD | {"context": 100}, TIMES)
     run(server, data)
     assert len(sent(server)["series"]) == 6
@@ -305,7 +305,7 @@ def test_every_format_is_written(server: FakeServer, data: Path, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.glob("*out*")) == [
         *("out.csv", "out.json", "out.parquet")
     ]
-    # Of three rows that are held out, those of the two steps are compared.
+    # The rows of the two steps, of three held out, are compared.
     later = "".join(f"2024-01-01T0{hour}:00:00+01:00,{hour}0,x,{hour}.5\n" for hour in (6, 7))
     data.write_text(data.read_text() + later)
     result = run(server, data, "--holdout=3", "--out=-")

@@ -163,7 +163,7 @@ def test_command_writes_the_page(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # Of a model's folder, the newest version.
+    # A model's folder means its newest version.
     for given in (bundle, bundle.parent):
         assert done("report", given).stdout == "written to bare-10.html\n"
         page = tmp_path / "bare-10.html"

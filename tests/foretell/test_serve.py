@@ -15,7 +15,7 @@ from tests.support.command import refused
 from tests.support.process import ROOT, Server, free_port
 from tests.support.waiting import until
 
-# Runs the command, and says at its end what of the training side was imported.
+# Runs the command, and prints at its end the imported modules of training.
 _WATCHED = """
 import atexit, sys
 training = {"torch", "onnx", "pandas", "foretell.models", "foretell.export"}

@@ -81,7 +81,7 @@ def test_accuracy_is_of_the_targets(made: Path) -> None:
         ):
             errors.append((forecast - future).square().mean().item())
     assert [test.model.mse, test.last_value.mse] == pytest.approx(errors, rel=1e-5)
-    # Of all channels it would be another number.
+    # The error over all channels differs.
     assert evaluate(naive, every, 100).mse != pytest.approx(test.last_value.mse, rel=1e-3)
 
 

@@ -43,7 +43,7 @@ def named(**settings: Any) -> dict[str, Any]:
 
 
 def words(**settings: Any) -> list[str]:
-    """The same as options: `--context=24`, `--set=model.d_model=8`."""
+    """Options of settings: `--context=24`, `--set=model.d_model=8`."""
     return [
         f"--{name.replace('_', '-')}={value}" if name in OPTIONS else f"--set={name}={value}"
         for name, value in named(**settings).items()
@@ -139,7 +139,7 @@ def test_flags_win_over_the_file(data: Path, out: Path) -> None:
     assert source.rows == 240
 
 
-# What single settings may be is tested where they are read: one or two of each place are here.
+# Tests of single settings are beside their readers: one or two of each are here.
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -43,7 +43,7 @@ class Wrong:
     Args:
         runtime: Opens the real ones.
         changes: By number of the session.
-        workers: How many GPUs it says it has.
+        workers: Number of GPUs that it reports.
     """
 
     on_gpu = False
@@ -241,7 +241,7 @@ def test_sessions_are_closed(
 
 
 class Captures(Wrong):
-    """A runtime whose sessions say whether they replay CUDA graphs."""
+    """A runtime whose sessions report whether they replay CUDA graphs."""
 
     on_gpu = True
 

@@ -70,7 +70,7 @@ def zero_weights(bundle: Path) -> None:
 
 def other_forecasts(bundle: Path) -> None:
     zero_weights(bundle)
-    # Sums that agree with the change: only the probes can tell.
+    # The sums fit the change: only the probes reveal it.
     rewrite_manifest(bundle, SPEC)
 
 
@@ -181,7 +181,7 @@ def test_reference_is_written_with_torch_and_used_without(
     assert said.endswith("small@1: verified\n")
     case = reference.of_checkpoint(checkpoint, None)["constant"]
     other = replace(case, exact=Reference({"forecast": case.exact.forecast + 1}))
-    # Of a model with another context.
+    # Reference of a model with another context.
     short = replace(case, windows=WindowSet("natural", case.windows.history[:, 1:], None, None))
     for cases in ({"constant": other}, {"natural": short}):
         reference.save(cases, path)

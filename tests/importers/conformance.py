@@ -1,4 +1,4 @@
-"""What libraries that trained and saved models forecast, to compare imported ones with."""
+"""Forecasts of libraries that trained and saved models, for comparison with imported ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     """A model of a library.
 
     Attributes:
-        refer: Trains and saves it in a folder, and asks for its forecasts.
+        refer: Trains and saves it in a folder, and forecasts with the library.
         served: Whether it is exported and served as well, which takes its time.
     """
 
@@ -70,7 +70,7 @@ def words(request: Request) -> list[str]:
 
 
 def predicted(model: Forecaster, reference: Reference) -> Explained:
-    """What an imported model forecasts of the same windows."""
+    """Forecasts of an imported model for the same windows."""
     with torch.inference_mode():
         return model.predict(Inputs(reference.history, *reference.calendars))
 

@@ -18,7 +18,7 @@ CASES = huggingface.CASES | neuralforecast.CASES | published.CASES
 
 @pytest.fixture(scope="session")
 def refer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reference]:
-    """What the library of a case forecasts; skips where it is absent."""
+    """Forecasts of the library of a case; skips without the library."""
     root = tmp_path_factory.mktemp("saved")
     return cache(lambda name: CASES[name].refer(root / name))
 

@@ -63,7 +63,7 @@ _MEANS = {"num_parallel_samples": "0"}
 _CROSSED: dict[str, Any] = {"channel_attention": True, "pre_norm": False}
 _NLL: dict[str, Any] = {"loss": "nll", "num_hidden_layers": 1}
 _COUNTED = {"distribution_output": "negative_binomial"}
-# By name: the class, what of its config is different, and what no file tells.
+# By name: the class, the changes of its config, and the arguments that no file has.
 SERVED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "crossed": (
         "PatchTST",
@@ -217,7 +217,7 @@ def calendars(model: Any, count: int, start: str | None) -> tuple[Tensor, Tensor
 def asked(
     model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
 ) -> dict[str, Any]:
-    """What the library reads of windows, from this time on or at any; NaN is missing."""
+    """Inputs of the library for windows, from this time on or at any; NaN is missing."""
     config, count = model.config, len(history)
     given = {
         "past_values": history.nan_to_num(),
@@ -238,7 +238,7 @@ def asked(
 
 
 def parameters(drawn: Any) -> Tensor:
-    """Of one of the library's distributions; loc and scale of one that it shifts and scales."""
+    """Parameters of one of the library's distributions; also loc and scale of a transformed one."""
     found = drawn.base_dist if isinstance(drawn, torch.distributions.Independent) else drawn
     if isinstance(found, torch.distributions.NegativeBinomial):
         return torch.stack([found.total_count, found.logits], dim=-1)
@@ -269,8 +269,8 @@ def path(
     category: int = 2,
     order: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """Quantiles of these levels of the library's own distributions, each given as the truth to the
-    steps after it; means if there are none.
+    """Quantiles of the library's own distributions, each fed to the later steps as truth; means
+    without levels.
     """
     stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
     config = model.config
@@ -305,9 +305,7 @@ def _of_paths(model: Any, history: Tensor, start: str | None, category: int) -> 
 def _of_lags(
     model: Any, history: Tensor, start: str | None, category: int
 ) -> tuple[Tensor, Tensor]:
-    """Of the distributions that the library draws from, one window at a time: of several it
-    confuses the lags.
-    """
+    """Parameters of the library's distributions, by window: it confuses lags of several windows."""
     from transformers import time_series_utils
 
     drawn, known = [], model.output_distribution
@@ -332,7 +330,7 @@ def _of_lags(
 
 
 def request_of(model: Any, folder: Path, options: Mapping[str, str]) -> Request:
-    """What imports a model that was saved there."""
+    """The request that imports a model saved there."""
     return Request(
         folder,
         "huggingface",
@@ -346,7 +344,7 @@ def request_of(model: Any, folder: Path, options: Mapping[str, str]) -> Request:
 def refer(
     kind: str, changes: dict[str, Any], options: Mapping[str, str], folder: Path
 ) -> Reference:
-    """Train and save a model, and ask for its forecasts."""
+    """Train and save a model, and forecast with the library."""
     model = train(kind, changes)
     history = windows(*shape(model))
     distribution: Tensor | None = None

@@ -20,7 +20,7 @@ from foretell.importers.saved import Request
 from tests.importers.conformance import Case, Reference
 
 CONTEXT, HORIZON, SERIES = 17, 11, 4
-# Levels that networks are asked for which take any.
+# Levels for networks that accept any.
 TOLD = (0.05, 0.3, 0.5, 0.9)
 STEPS: dict[str, Any] = {
     "hidden_size": 8,
@@ -36,7 +36,7 @@ PATCHES: dict[str, Any] = {
     "patch_len": 6,
     "stride": 3,
 }
-# Of those that are served: exports take their time.
+# Served models are small, because exports are slow.
 ONE = {"encoder_layers": 1}
 AVERAGE = {"moving_avg_window": 5}
 LAGS: dict[str, Any] = STEPS | {"factor": 2, "MovingAvg_window": 5}
@@ -45,12 +45,12 @@ Model = tuple[str, dict[str, Any]]
 
 
 def _of(distribution: str) -> dict[str, Any]:
-    """A loss whose parameters the library says after mean and quantiles."""
+    """A loss whose parameters the library returns after mean and quantiles."""
     given = {"distribution": distribution, "return_params": True, "num_samples": 2, "level": [80]}
     return {"loss": ("DistributionLoss", given)}
 
 
-# Three each, of which the second in order is the first that the library says.
+# Three each; the library returns the second in order first.
 _LEVELS = {"loss": ("MQLoss", {"level": [80]})}
 _IMPLICIT = {"loss": ("IQLoss", {})}
 REAL: dict[str, Model] = {
@@ -114,7 +114,7 @@ LOCAL: dict[str, Model] = {
     "quantiles": ("DLinear", AVERAGE | _LEVELS),
     "itransformer": ("iTransformer", CHANNELS),
 }
-# Those that are trained together, and the scaler of each of their series.
+# Models that are trained together, and the scaler of each of their series.
 GROUPS: dict[str, tuple[dict[str, Model], str | None]] = {
     "real": (REAL, None),
     "counts": (COUNTS, None),
@@ -171,13 +171,13 @@ def train(
     Args:
         models: By alias the class and its arguments; the loss by its name, or with its own.
         values: `[series, time]` to learn from.
-        asked: `[16, context]` to forecast from.
+        asked: `[16, context]`, histories of the forecasts.
         folder: Where to save.
         local: `local_scaler_type` of all of them.
 
     Returns:
-        By alias `[16, horizon, columns]`, all that the library says; of a network that takes any
-        level, what it says of each of `TOLD`.
+        By alias `[16, horizon, columns]`, all columns of the library; for a network of any level,
+        the columns of each level in `TOLD`.
     """
     quiet = {
         **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
@@ -188,7 +188,7 @@ def train(
     }
     expected: dict[str, Floats] = {}
     with warnings.catch_warnings():
-        # What lightning and its libraries say of each other.
+        # Warnings of lightning and its libraries about each other.
         warnings.simplefilter("ignore")
         pytest.importorskip("neuralforecast")
         from neuralforecast import NeuralForecast
@@ -228,7 +228,7 @@ def train(
 
 
 def _told(trained: Any, parts: Floats) -> Floats:
-    """What one model says of each level: asked itself, the library interpolates eleven others."""
+    """Columns of one model for each level: the library itself interpolates eleven others."""
     (model,) = trained.models
     predict, told = model.predict, []
     for level in TOLD:
@@ -255,7 +255,7 @@ def _forecasts(group: str, folder: Path) -> dict[str, Floats]:
 
 
 def refer(group: str, name: str, root: Path) -> Reference:
-    """Train and save all of a group, and ask for the forecasts of one."""
+    """Train and save all models of a group, and forecast with one."""
     folder = root.parent / f"neuralforecast {group}"
     columns = _forecasts(group, folder)[name]
     kind, arguments = GROUPS[group][0][name]

@@ -55,14 +55,14 @@ FIELDS: dict[str, dict[str, Any]] = {
     "official": SIZES | OFFICIAL,
 }
 _TOKENS = {"seq_len": "24", "n_heads": "2", "activation": "gelu"}
-# What the files of these models do not tell.
+# Arguments that the files of these models lack.
 ARGUMENTS = {
     "autoformer": _TOKENS | {"label_len": "12", "pred_len": "6", "factor": "2", "moving_avg": "5"},
     "transformer": _TOKENS | {"label_len": "12", "pred_len": "6"},
     "patchtst": _TOKENS,
     "official": {"seq_len": "24", "revin": "1", "padding_patch": "end", "subtract_last": "0"},
 }
-# Parts of keys that tell in which form the others are.
+# Parts of keys that show the form of the others.
 FORMS = {
     "autoformer": (".temporal_embedding.embed.weight",),
     "transformer": (".temporal_embedding.embed.weight",),
@@ -113,7 +113,7 @@ def inputs(model: Forecaster) -> Inputs:
 
 
 def forecast(model: Forecaster) -> Tensor:
-    """What it forecasts of them."""
+    """Its forecasts of them."""
     with torch.inference_mode():
         return model.predict(inputs(model)).forecast
 
@@ -136,7 +136,7 @@ def write_csv(folder: Path, rows: int = 200, channels: tuple[str, ...] = CHANNEL
 
 
 def refer(name: str, _: Path) -> Reference:
-    """What the published code forecasts, as it is stored next to its checkpoint."""
+    """Forecasts of the published code, stored next to its checkpoint."""
     case = golden.case(name)
     request = replace(case.request, scaler=None, unscaled=True)
     history, *calendars = case.inputs("io")

@@ -23,7 +23,7 @@ def test_import_forecasts_like_the_library(refer: Callable[[str], Reference], na
     reference = refer(name)
     found = predicted(import_checkpoint(reference.request).model, reference)
     clear = reference.clear
-    # What a share near 1 stands for is rounded.
+    # The parameter of a share near 1 is rounded.
     rtol = 1e-4 if np.isnan(reference.forecast).any() else 1e-5
     assert_near(found.forecast[clear], reference.forecast[clear], rtol)
     assert (found.distribution is None) == (reference.distribution is None)
@@ -43,7 +43,7 @@ def test_server_forecasts_like_the_import(
     contents = ask(client, history, {} if model.head is None else {"quantiles": LEVELS})
     masked = [sum(one.get("masked", {}).values()) for one in contents]
     assert masked == np.isnan(history).sum(axis=(1, 2)).tolist()
-    # Where rounding chooses among lags, the server says so.
+    # The server marks choices of lags that rounding decides.
     clear = np.array([not one.get("ill_conditioned", False) for one in contents])
     assert clear.mean() >= 0.75
     means = np.array([one["mean_forecast"] for one in contents]).reshape(found.forecast.shape)

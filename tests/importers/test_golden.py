@@ -37,7 +37,8 @@ def test_forecast_of_edge_input(name: str, kind: str) -> None:
     if tolerance["comparable"]:
         np.testing.assert_allclose(forecast, expected, rtol=0, atol=tolerance["recommended_atol"])
     else:
-        # Rounding alone changes which lags are chosen: near the offset is all there is to ask.
+        # Rounding alone changes the chosen lags: values near the offset are all that can be
+        # required.
         assert np.isfinite(forecast).all()
         mean = arrays["x_enc"][row].mean(axis=0)
         np.testing.assert_allclose(forecast, np.broadcast_to(mean, forecast.shape), atol=20)
@@ -53,7 +54,7 @@ def test_attention(name: str) -> None:
     for stage, expected in stages.items():
         found = attention[golden.stage(stage)]
         assert isinstance(found, Dense)
-        # Of PatchTST the first sample is stored: [channels, heads, patches, patches].
+        # The first sample of PatchTST is stored: [channels, heads, patches, patches].
         weights = found.weights[0] if found.weights.ndim == 5 else found.weights
         atol = case.tolerance["attention"][f"attn_{stage}"]["recommended_atol"]
         np.testing.assert_allclose(weights, expected, rtol=0, atol=atol)
@@ -98,7 +99,7 @@ def test_lags_of_edge_input(name: str, kind: str) -> None:
 
 
 def test_odd_length_with_and_without_its_last_lag() -> None:
-    """The same weights, read as the two code bases read them."""
+    """Equal weights, read as in the two code bases."""
     ours, theirs = golden.case("autoformer_official_odd"), golden.case("tslib_autoformer_odd")
     models = ours.model, theirs.model
     for name, weight in models[0].state_dict().items():

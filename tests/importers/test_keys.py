@@ -107,7 +107,7 @@ def test_prefix_of_all_keys_is_taken_away(prefix: str) -> None:
     maps = [KeyMap("other", rows("weight a")), SMALL]
     wrapped = {prefix + key: each for key, each in WRAPPED.items()}
     assert list(unwrap(wrapped, maps)) == list(WRAPPED)
-    # What lies beside the model stays, and the counter of an average does not.
+    # Keys beside the model are kept, and the counter of an average is not.
     beside = {"criterion.weight": torch.ones(1), "n_averaged": torch.tensor(3)}
     found = list(unwrap(wrapped | beside, maps))
     assert found == [*WRAPPED, "criterion.weight", *["n_averaged"] * (not prefix)]

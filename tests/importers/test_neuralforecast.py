@@ -1,4 +1,4 @@
-"""Folders of NeuralForecast: what they tell, and what is refused of them."""
+"""Folders of NeuralForecast: their arguments, and refusals."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_scalers(tmp_path: Path, scaler: str | None) -> None:
 
 
 def implicit(size: int = 4) -> dict[str, Tensor]:
-    """What a loss keeps that embeds levels in so many cosines."""
+    """State of a loss that embeds levels in cosines."""
     torch.manual_seed(1)
     layers = {
         "quantile_layer.output_layer.0": (size, size),
@@ -150,7 +150,7 @@ def test_losses_are_heads(
 ) -> None:
     outputs = {"neuralforecast-normal": 6, "quantiles": 9}.get(head, 3)
     kept = kept | {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
-    # What else a loss keeps has no part in it.
+    # Other state of a loss is not used.
     kept |= {"valid_loss.quantiles": torch.tensor([0.5])}
     result = adopt(write(tmp_path / "saved", state=weights(outputs) | kept, loss=loss), *options)
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Files of published code, and what they do not tell: given, asked for, or refused."""
+"""Files of published code, and arguments that they lack: given, required or refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCALE = "model.backbone.encoder.layers.{}.self_attn.sdp_attn.scale"
 
 
 def request(folder: Path, form: str = "transformer", **changes: Any) -> Request:
-    """What to ask for, with all that it takes: custom data and every argument as a flag."""
+    """A request with custom data and every argument as a flag."""
     source, name = ("patchtst", "patchtst") if form == "official" else ("tslib", form)
     asked = Request(
         file=published.save(folder, published.make(form), published.keys(form)),
@@ -85,7 +85,7 @@ def calendar(unit: str, encoding: str) -> Calendar:
     return Calendar.for_frequency(Frequency.parse(unit), encoding)  # type: ignore[arg-type]
 
 
-# Form, what of the model is different, and the parts of keys that tell so.
+# Form, changes of the model, and the parts of keys that show them.
 VARIANTS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     *((form, {}, ()) for form in FORMS),
     *(
@@ -241,7 +241,7 @@ def test_script_makes_the_model(tmp_path: Path, script: str) -> None:
     assert_is(found, "transformer")
     assert found.arguments["seq_len"] == (24, "run.sh")
     assert found.arguments["n_heads"].value == 2
-    # What a command leaves out has the defaults of its code.
+    # Arguments that a command omits have the defaults of its code.
     assert found.arguments["activation"] == ("gelu", "default of the Time-Series-Library")
     assert found.arguments["target"] == ("OT", "default of the Time-Series-Library")
 

@@ -188,7 +188,7 @@ def test_every_file_of_the_folder_is_found() -> None:
     found = Registry[ForecasterConfig](
         "foretell.models.architectures", "architecture", ForecasterConfig
     )
-    # They add themselves to the one registry, whoever imports them.
+    # They register themselves when imported.
     assert len(found) == 0
     assert {"autoformer", "patchtst", "transformer"} <= set(ARCHITECTURES)
     assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
@@ -246,7 +246,7 @@ def test_scale_changes_the_forecast_without_a_norm(architecture: str) -> None:
 
 
 def test_the_last_value_is_where_a_window_starts_from() -> None:
-    """A network that says nothing forecasts what is subtracted."""
+    """A network with zero output forecasts the subtracted level."""
     windows = drawn()
     for centre, expected in (("last", windows[:, -1:]), ("mean", windows.mean(1, keepdim=True))):
         model = normed("dlinear", window_norm=centre)

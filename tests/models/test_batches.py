@@ -58,7 +58,7 @@ def test_channels_that_mix_hardly_change_the_batch_size(
 
 def test_large_batches_are_recomputed() -> None:
     wide = patchtst(862)
-    # Of one window it is 1.9 GB.
+    # One window takes 1.9 GB.
     assert not are_recomputed(wide, 1)
     assert are_recomputed(wide, 2)
     assert not are_recomputed(patchtst(7), 128)
@@ -67,6 +67,6 @@ def test_large_batches_are_recomputed() -> None:
 
 def test_recomputation_runs_in_parts_that_fit() -> None:
     wide = patchtst(862)
-    # Of the layer of a window it is 620 MB.
+    # A layer of one window takes 620 MB.
     assert [parts_that_fit(wide, windows) for windows in (1, 2, 4)] == [3, 5, 10]
     assert parts_that_fit(patchtst(1), 1) == 1

@@ -148,7 +148,7 @@ def test_implicit_quantiles_are_made_of_one_value_by_hand() -> None:
 
 @pytest.mark.parametrize(("norm", "inner"), [("minmax1+last", "last"), ("minmax1", None)])
 def test_implicit_quantiles_are_made_within_the_outer_norm(norm: str, inner: str | None) -> None:
-    """Of values in the units of that one: the function is no line."""
+    """Applied to values in its units, because the function is not linear."""
     whole = make(window_norm=norm, head="implicit-quantiles", levels=(0.2, 0.5))
     factors, bias, slope = (torch.tensor(each) for each in ([-1.0, 2.0], [0.25], [0.5]))
     whole.head.load_state_dict({"factors": factors, "bias": bias, "slope": slope})
@@ -238,7 +238,7 @@ def test_each_parameter_has_a_map_of_its_own(architecture: str) -> None:
     headed = randomised(ARCHITECTURES.read(sizes | {"head": "normal"}))
     plain = ARCHITECTURES.read(sizes).build().eval()
     state = {
-        # Those of the mean come first.
+        # Parameters of the mean come first.
         name: headed.state_dict()[name][: len(own)] if own.ndim else headed.state_dict()[name]
         for name, own in plain.state_dict().items()
     }

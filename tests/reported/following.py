@@ -1,4 +1,4 @@
-"""Reading a table as its error messages say, until it is read."""
+"""Read a table by following its error messages."""
 
 import csv
 import re

@@ -1,6 +1,6 @@
-"""What the rows and columns of a table hold.
+"""Cells of the rows and columns of a table.
 
-Parquet, Arrow and frames say what they hold.
+Parquet, Arrow and frames have types.
 
 Periods: apache/arrow#35855, pandas-dev/pandas#49641. Decimal commas: pola-rs/polars#18797,
 pandas-dev/pandas#14066. Columns of Arrow's types: Nixtla/mlforecast#305.
@@ -67,7 +67,7 @@ def test_ambiguous_numbers_are_refused_with_both_readings(tmp_path: Path) -> Non
 @pytest.mark.parametrize("texts", ["{},50", "1.00{},50", "0,05{}"])
 def test_decimal_commas_are_found(tmp_path: Path, texts: str) -> None:
     written = [texts.format(i % 10) for i in range(COUNT)]
-    # Of other columns, numbers say nothing of the texts, and among texts they have no mark.
+    # Numbers of other columns say nothing about the texts, and among texts they have no mark.
     frame = pd.DataFrame({"ds": DAYS, "y": written, "z": np.arange(COUNT) / 4})
     expected = [float(text.replace(".", "").replace(",", ".")) for text in written]
     for panel in read_all(tmp_path, frame):
@@ -263,7 +263,7 @@ SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
             )
             for name in ("B,", "#1,")
         ),
-        # Commas and points beside words are told by their cells.
+        # Commas and points beside words are read by cell.
         (ODD[1], "line 4, column 'b': 'y' is no finite number"),
         *(
             (

@@ -4,7 +4,7 @@ Parts of a time are one time together, and neither names of series nor channels:
 (`YEAR,MO,DY`, `YEAR,DOY`), NOAA's buoys (`#YY MM DD hh mm`), the Bureau of Labor Statistics
 (`year,period`), OMIE (hours called periods), INMET (`1300 UTC`), Binance's `close_time`.
 
-Times of the day and other times are never names of series, and what is told works: UCI's AirQuality
+Times of the day and other times are never names of series, and suggestions work: UCI's AirQuality
 (mr-kelsey/sp26-aai530-group1, sowmyasoundar2610/data-analytics), InfluxDB's annotated CSV, and
 tables of a date beside a time.
 """
@@ -75,7 +75,7 @@ PARTS: dict[str, tuple[pd.DatetimeIndex, list[object]]] = {
         HOURS,
         [HOURS.year, HOURS.month, HOURS.day, HOURS.strftime("%H:%M")],
     ),
-    # Periods of a day are its hours, and are told by their ends.
+    # Periods of a day are its hours, recognised by their ends.
     "year,month,day,period": (
         HOURS + HOUR,
         [HOURS.year, HOURS.month, HOURS.day, HOURS.hour + 1],
@@ -93,7 +93,7 @@ def test_parts_are_one_time(tmp_path: Path, header: str) -> None:
     names = header.removeprefix("#").split(",")
     if len(names) == 2 or "period" in names:
         return
-    # Where some of them are named, the others are told.
+    # If some of them are given, the message suggests the others.
     for given in (1, 2):
         panel, options = follow(path, time_column=",".join(names[:given]))
         assert_reads(panel, times)
@@ -255,7 +255,7 @@ NAMES: dict[str, tuple[list[object], str, list[int]]] = {
         [["a", "b"] * 120, MONTHS.repeat(2).year, MONTHS.repeat(2).month],
         *("site", [120, 120]),
     ),
-    # A second time does not tell series apart, nor are two columns one.
+    # A second time does not name series, nor do two columns together.
     "shop,ds,updated_at": (
         [
             ["A", "B", "C"] * 20,
@@ -272,7 +272,7 @@ NAMES: dict[str, tuple[list[object], str, list[int]]] = {
         ],
         *("shop,item", [20] * 6),
     ),
-    # Names are told as a shell takes them.
+    # Suggested names are quoted for a shell.
     "ds,Country Name": ([TWICE, ["A", "B"] * 20], "Country Name", [20, 20]),
     'ds,"Country, Name"': ([TWICE, ["A", "B"] * 20], '"Country, Name"', [20, 20]),
     "ds,it's": ([TWICE, ["A", "B"] * 20], "it's", [20, 20]),

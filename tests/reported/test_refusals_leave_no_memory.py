@@ -84,7 +84,7 @@ class Here:
 @pytest.fixture(scope="module")
 def here(models: Path) -> Iterator[Here]:
     here = Here(models)
-    # What is made once, such as modules that are imported.
+    # Objects that are made once, such as imported modules.
     for count in (SMALL, LARGE):
         for each in refusals(count):
             send(here, each)
@@ -112,7 +112,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def send(here: Here, refusal: Refusal) -> None:
     with here.connect() as client:
-        # Of the routes that change models all large bodies are refused for their size.
+        # Routes that change models refuse all large bodies for their size.
         assert exchange(client, refusal.request) in (refusal.status, 413), refusal[:3]
     here.settle()
 
@@ -186,5 +186,5 @@ def test_refusals_do_not_grow_resident_memory(models: Path, tmp_path: Path, work
             repeat(each, 2)
         for each in bombs:
             repeat(each, 10)
-        # What is free is given back half a second after the last of them.
+        # Free memory is trimmed half a second after the last of them.
         wait_for(lambda: resident(server) - before < 32 * _MIB)

@@ -299,7 +299,7 @@ _OPEN = (
 
 
 def run(code: str, **environment: str) -> str:
-    """What a program prints that knows nothing of telemetry but what is given."""
+    """Output of a program with these settings of telemetry."""
     usual = {name: text for name, text in os.environ.items() if "TELEMETRY" not in name}
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(

@@ -233,7 +233,7 @@ def written(folder: Path, wide: Wide, more: str = "") -> Path:
 
 
 def made_long(path: Path) -> Path:
-    """Run the command that is told."""
+    """Run the suggested command."""
     with pytest.raises(
         ValueError, match=r"expected a row for each time|each row is a series"
     ) as raised:

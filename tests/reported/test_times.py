@@ -1,11 +1,11 @@
 """Times as tables write them.
 
-What is written beside a time is no offset, and 24:00 is the next midnight.
+Text beside a time is not an offset, and 24:00 is the next midnight.
 
 ENTSO-E's intervals (lksy-hash/ai-for-energy, franrolotti/volatility-spillovers), ERCOT's 24:00
 (AdeleEleda/Capstone-Project), and epochs of two units (binance/binance-public-data#386).
 
-Times that are off their steps: what is told helps.
+Times that are off their steps: the suggestions work.
 
 Local midnights in UTC: unit8co/darts#980. Seconds off: Azure/MachineLearningNotebooks#1377,
 Nixtla/nixtla#655.
@@ -30,7 +30,7 @@ HOUR = pd.Timedelta(1, "h")
 HOURS = pd.date_range("2024-03-14", periods=72, freq="h")
 
 
-# Of an hour's start, its end and the number of its end: intervals, read by their starts.
+# Intervals of an hour's start, end and number of the end; read by their starts.
 INTERVALS = {
     "slashes": "{:%d/%m/%Y %H:%M:%S} - {:%d/%m/%Y %H:%M:%S}",
     "dots": "{:%d.%m.%Y %H:%M} - {:%d.%m.%Y %H:%M}",
@@ -48,7 +48,7 @@ INTERVALS = {
     "a dash before the clocks": "{0:%d/%m/%Y} - {0:%H:%M} - {1:%H:%M}",
     "a length": "{:%Y-%m-%dT%H:%MZ}/PT1H",
 }
-# Those that are no intervals, and have no offsets.
+# Forms without intervals and offsets.
 CLOCKS = {
     "a comma, AM and PM": "{:%m/%d/%Y, %I:%M:%S %p}",
     "a month, AM and PM": "{:%B %d, %Y %I:%M %p}",
@@ -84,7 +84,7 @@ OFFSETS = {
     "American": "{:%m/%d/%Y %H:%M} +01:00",
     "no space": "{:%Y-%m-%d %H:%M}+01:00",
 }
-# Those that are told by their ends: 24:00 is the next midnight.
+# Times given by their ends: 24:00 is the next midnight.
 ENDS = {
     "ISO": "{0:%Y-%m-%d} {2:02d}:00",
     "T and Z": "{0:%Y-%m-%d}T{2:02d}:00:00Z",
@@ -226,7 +226,7 @@ def test_local_midnights_in_utc(tmp_path: Path, zone: str, form: str, frequency:
 
 
 def utc_of(steps: pd.DatetimeIndex, zone: str) -> pd.DatetimeIndex:
-    """What UTC shows when a clock that changes shows these steps."""
+    """UTC times of these local steps."""
     return steps.tz_localize(zone).tz_convert("UTC").tz_localize(None)
 
 

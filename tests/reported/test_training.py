@@ -55,7 +55,7 @@ Columns = Mapping[str, NDArray[np.float64]]
 
 
 def exported(folder: Path, columns: Columns, target: str | None = None) -> manifest.Manifest:
-    """What a trained model of some columns is exported as."""
+    """Export of a trained model of some columns."""
     times = pd.date_range("2024-01-01", periods=LONG, freq="h")
     pd.DataFrame({"ds": times, **columns}).to_csv(folder / "data.csv", index=False)
     settings = TrainingConfig(
@@ -151,7 +151,7 @@ def reading(method: Method) -> Reading:
 
 
 def requested(values: Floats, method: Method, origin: int) -> Floats | None:
-    """What a request with the rows before an origin has a model read; None where it is refused."""
+    """History that a model reads in a request with the rows before an origin; None if refused."""
     names = [*map(str, range(values.shape[1]))]
     try:
         known, _ = fill(values[:origin], method, CONTEXT, names, lambda *_: "")

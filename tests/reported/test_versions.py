@@ -132,7 +132,7 @@ def test_tested_version_answers_after_its_files_change(
 
 
 def test_replaced_files_are_tested_before_they_answer(server: Client, bundle: Path) -> None:
-    """What is copied file by file is refused until the last of them is there."""
+    """A version that is copied file by file is refused until the last file is there."""
     expected = answers(server)
     other = write_bundle(bundle.parent.parent.parent / "other", SPEC)
     weights = np.frombuffer((other / layout.WEIGHTS).read_bytes(), np.float32)
@@ -253,7 +253,7 @@ def test_full_disk_refuses_loads_until_there_is_room(
         report = server.get("/readyz").json()["models"]["repeat@1"]
         assert report == "repeat/1: cannot be copied to /tmp: No space left on device"
         if load == "start":
-            # It is tried again without being asked for, and said once.
+            # The load is retried without a request, and logged once.
             server.repository.poll()
             assert caplog.text.count("refused repeat@1") == 1
         else:
@@ -326,7 +326,7 @@ def test_late_request_of_a_removed_version_adds_no_metrics(nightly: Path) -> Non
         client.metrics.counts.merge(late.counts.take())
         assert 'model="nightly",version="1"' not in client.get("/metrics").text
         client.metrics.answered("/forecast", 200, 0.1, ("nightly", "1"))
-        # Nor is it kept where nobody asks.
+        # Nor is it kept without requests.
         until(lambda: not keys(client, "nightly", "1"))
         assert not client.metrics.last_run
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request is told with its status and place, whatever it is written in."""
+"""Errors of requests have status and place in every format."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Codec(NamedTuple):
     Attributes:
         path: Of the endpoint.
         write: Makes path, body and media type.
-        places: Where each part is; those that it cannot say are missing.
+        places: Place of each part; parts that the format lacks are missing.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Errors of the service, and what they say of values that do not fit."""
+"""Errors of the service, and their messages for invalid values."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_error_object_and_text_of_the_inference_protocol() -> None:
 
 
 class Body:
-    """What a request holds."""
+    """An object that a request holds."""
 
 
 def raised() -> tuple[ServiceError, list[weakref.ref[Body]]]:

@@ -1,4 +1,4 @@
-"""Architectures and mechanisms that nobody has heard of are served by the form of their maps."""
+"""Unknown architectures and mechanisms are served by the form of their maps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def attention(client: Client, **options: Any) -> Any:
 
 
 def by_channel() -> np.ndarray:
-    """What the dense map must be."""
+    """The expected dense map."""
     means = HISTORY.mean(axis=0)
     exponentials = np.exp(np.multiply.outer([1, 2], np.multiply.outer(means, means)))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Whatever a client sends: an answer, or an error that says where; never the server's failure."""
+"""Any request gets an answer, or an error with its place; the server never fails."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_extras_of_libraries_are_not_written(extra: dict[str, object]) -> None:
 
 
 class Pipe:
-    """What lines are written to, and a reader that reads on demand."""
+    """A pipe for lines, with a reader that reads on demand."""
 
     def __init__(self) -> None:
         self._reader, self.file = os.pipe()

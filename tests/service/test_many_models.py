@@ -156,7 +156,7 @@ async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Pat
 
 
 def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> None:
-    """Which models are in memory is none of it."""
+    """Models in memory are not part of it."""
     shutil.copytree(many, tmp_path / "models")
     weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS
     content = weights.read_bytes()
@@ -169,7 +169,7 @@ def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> Non
             for number in range(_MODELS):
                 run = registry.find(f"m{number}").submit(feeds, deadline=deadline())
                 await outcome(run)
-            # What a load on request has changed is known once it is answered.
+            # The answer of a load follows its changes.
             await worker.load("m2", "1")
             assert sum(model.resident for model in engine.repository.models) == _ROOM
             assert worker.registry is registry

@@ -68,7 +68,7 @@ def test_stages_of_requests_and_batches() -> None:
     observer.dropped("expired")
     observer.dropped("cancelled")
     observer.dropped("cancelled")
-    # What a request's batches took is not told with them: they may be of several requests.
+    # Times of batches are not labelled by route: a batch may be of several requests.
     seen = [("decode", 2.0), ("queue", 0.5), ("run", 100.0)]
     metrics.answered("/forecast", 200, 103.0, ("m", "1"), seen)
     stages = {"queue": 0.5, "assemble": 0.125, "run": 0.25, "decode": 2.0}

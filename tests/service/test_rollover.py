@@ -78,7 +78,7 @@ def report(server: Server) -> dict[str, Any]:
 def test_versions_and_models_change_under_load(models: Path, tmp_path: Path) -> None:
     settings = {"versions": "latest", "watch_seconds": 0.05, "threads": 1}
     with (
-        # What is replaced is closed so much later.
+        # Replaced versions are closed after this time.
         Server(models, tmp_path / "log", timeout_seconds=5, **settings) as server,
         Load(server) as load,
     ):

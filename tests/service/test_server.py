@@ -125,7 +125,7 @@ def test_grace_period_ends_with_an_answer_to_sending_clients(slow: Path, tmp_pat
 
 
 def process(client: Client, monitor: HealthMonitor | None = None, **settings: object) -> _Server:
-    """What serves the application of a client, without its sockets."""
+    """A server of a client's application, without sockets."""
     given = client.settings.model_copy(update=settings)
     return _Server(given, client.engine, [], monitor=monitor)
 
@@ -137,7 +137,7 @@ def test_signal_makes_the_server_unready_at_once(slow: Path) -> None:
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
         assert (server.should_exit, server.force_exit) == (True, False)
-        # `timeout` says it twice.
+        # `timeout` signals twice.
         server.handle_exit(signal.SIGTERM, None)
         assert not server.force_exit
         server._debounce.last -= 0.5
@@ -158,7 +158,7 @@ def test_server_stays_unready_for_the_drain_delay(slow: Path) -> None:
 
 
 def test_second_signal_hurries_each_of_several_processes(slow: Path) -> None:
-    """A process group, or a container, may be told as a whole, and then they tell each other."""
+    """A process group or container may get a signal as a whole, and the processes forward it."""
     with Client(slow) as client:
         given = client.settings.model_copy(update={"drain_delay_seconds": 3600})
         server = _Server(given, client.engine, [], heartbeat=lambda: None)
@@ -171,14 +171,14 @@ def test_second_signal_hurries_each_of_several_processes(slow: Path) -> None:
         assert (server.should_exit, server.force_exit) == (True, False)
         server.handle_exit(signal.SIGINT, None)
         assert server.force_exit
-        # Of two that wait Python looks at this one first.
+        # Python handles this one of two pending signals first.
         server = _Server(given, client.engine, [], heartbeat=lambda: None)
         for number in (signal.SIGINT, signal.SIGTERM):
             server.handle_exit(number, None)
         assert server.force_exit
 
 
-# What is called there never comes back to Python, and lets other threads have it meanwhile.
+# The call never returns to Python, and releases the GIL.
 LOADING = """
 import ctypes, signal
 from foretell.service import server
@@ -240,7 +240,7 @@ def test_port_for_operators_and_drain_delay(slow: Path, tmp_path: Path) -> None:
         until(lambda: server.log.count("http://127.0.0.1:") == 2)
         ours, other = re.findall(r"http://127\.0\.0\.1:\d+", server.log)
         for path in ("/healthz", "/readyz", "/metrics"):
-            # The port decides, not what the caller says it is.
+            # The port decides, not the Host header.
             claim = {"Host": httpx.URL(other).netloc.decode()}
             assert httpx.get(ours + path, headers=claim).status_code == 404
             assert httpx.get(other + path).status_code == 200
@@ -292,7 +292,7 @@ def test_lost_gpu_ends_the_process(slow: Path) -> None:
         asyncio.run(server.on_tick(20))
         assert (server.should_exit, server.gave_up, server.force_exit) == (True, True, False)
         assert client.repository.draining
-        # One that is stopping anyway does not ask to be replaced.
+        # A stopping process does not request a replacement.
         stopping.handle_exit(signal.SIGTERM, None)
         asyncio.run(stopping.on_tick(10))
         assert not stopping.gave_up
@@ -320,7 +320,7 @@ def test_connections_are_limited_by_files(
     assert (f"serves {allowed} connections at a time, not 2000" in caplog.text) == (allowed < 2000)
 
 
-# Of what takes ten seconds otherwise.
+# Shorter than the ten seconds of the default.
 IMPATIENT = """
 from foretell.service.engine import limits
 limits._IDLE_SECONDS = 2.0

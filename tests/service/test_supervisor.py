@@ -61,7 +61,7 @@ def of_two() -> Processes:
 
 
 class Scene:
-    """Does something while a supervisor runs, then tells it to stop.
+    """Runs a function while a supervisor runs, then stops it.
 
     Attributes:
         processes: What the supervisor writes down.
@@ -110,7 +110,7 @@ def test_processes_stop_in_the_order_of_their_groups() -> None:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    # Of a real-time signal Python knows no name.
+    # Python has no name for a real-time signal.
     [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")],
 )
 def test_dead_process_is_replaced(number: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,7 +125,7 @@ def test_dead_process_is_replaced(number: int, said: str, caplog: pytest.LogCapt
 
 
 def test_serving_processes_and_restarts_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Who was killed twice is waited for, long enough to be seen.
+    # The restart after a second kill waits long enough to be observed.
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 3600)
     found: list[list[int]] = []
 
@@ -172,7 +172,7 @@ def test_supervisor_does_not_spin_during_stop(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(supervisor.connection, "wait", counting)
     scene = Scene(lambda: until(lambda: len(recorded("serving")) == 2))
     assert scene.run(workers.slow_to_stop)
-    # Each says fifty times that it lives; who spins asks a hundred thousand times.
+    # Each sends fifty heartbeats; a busy loop would wait a hundred thousand times.
     assert waits < 10_000
 
 

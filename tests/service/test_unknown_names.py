@@ -73,7 +73,7 @@ def objects(document: Document, schema: Document, at: Path_ = ()) -> Iterator[tu
 
 
 def edits(name: str) -> Iterator[tuple[str, bool]]:
-    """The name written nearly right, and whether nobody could mistake it for another."""
+    """A misspelt name, and whether it resembles only one name."""
     first, *others = name.split("_")
     yield name.upper(), True
     yield name.replace("_", "-").capitalize(), True
@@ -200,7 +200,7 @@ def test_names_of_the_columns_of_a_table(client: Client, column: str) -> None:
         answer = send_table(client, renamed)
         assert answer.status_code == 422, wrong
         assert wrong in json.dumps(answer.json())
-        # Where what is meant is there too, the other one is to be left out.
+        # If the meant name is present too, the hint is to leave the other one out.
         beside = send_table(client, {**TABLE, wrong: TABLE[column]})
         (found,) = notes(beside)
         assert found["message"] == f"columns that are not read: {wrong}"

@@ -44,7 +44,7 @@ def engine(server: Server) -> int:
 
 
 def ask_all_the_time(server: Server, statuses: list[int]) -> Callable[[], None]:
-    """Clients that ask until the function is called that is returned."""
+    """Clients that send requests until the returned function is called."""
     stopped = threading.Event()
 
     def ask() -> None:
@@ -183,8 +183,8 @@ def test_killed_processes_are_replaced_and_counted(
     for connection in connections:
         with suppress(ConnectionError):
             told = ready(connection)
-            # Who is left answers: no load balancer should turn away. The first one is asked long
-            # before another worker can have begun.
+            # The remaining worker answers: no load balancer should turn away. The first probe is
+            # long before another worker can have begun.
             assert told[:2] == (200, True)
             assert left or told[2] == {"wanted": 2, "running": 1}
             left.append(connection)
@@ -192,13 +192,13 @@ def test_killed_processes_are_replaced_and_counted(
     until(lambda: everyone(server))
     before = len(statuses)
     until(lambda: len(statuses) > before + 20)
-    # Its own connections are lost; new ones wait until somebody takes them.
+    # Its own connections are lost; new ones wait until a worker accepts them.
     assert set(statuses) == {200}
     assert server.metric(WINDOWS) >= before
     assert server.metric("foretell_workers_wanted") == 2
     assert server.metric("foretell_workers_running") == 2
     assert restarts("worker-0", "worker-1") == 1
-    # Without the engine everybody is told so.
+    # Without the engine all answers are errors.
     killed = engine(server)
     kill(killed)
     assert ready(left[0]) == (503, False, {"wanted": 2, "running": 2})
@@ -210,7 +210,7 @@ def test_killed_processes_are_replaced_and_counted(
     stop()
     assert set(statuses) == {200, 503}
     assert len(workers(server)) == 3
-    # What the one before has counted is lost, but not how often there was another one.
+    # Counts of the previous engine are lost, but not the number of restarts.
     assert restarts("engine") == 1
     assert restarts("worker-0", "worker-1") == 1
     for name in ("worker-0", "worker-1", "engine", "supervisor"):
@@ -261,7 +261,7 @@ def test_workers_answer_without_an_engine(slow: Path, tmp_path: Path) -> None:
 
 
 def addresses(server: Server) -> list[str]:
-    """Where it has ever said that it serves, in that order."""
+    """Its addresses in the log, in order."""
     return re.findall(r"http://127\.0\.0\.1:\d+", server.log)
 
 

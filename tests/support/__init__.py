@@ -1,1 +1,1 @@
-"""What tests of several packages and bench/ share; bench/ imports nothing else of the tests."""
+"""Helpers of several packages' tests and bench/; bench/ imports nothing else of the tests."""

@@ -76,7 +76,7 @@ class Spec:
         return np.arange(1, len(self.channels) + 1, dtype=np.float32)
 
     def forecast(self, history: Floats, future_calendar: Floats | None = None) -> Floats:
-        """What the graph computes: `[batch, horizon, targets]`."""
+        """Output of the graph: `[batch, horizon, targets]`."""
         last = history[:, -1:] * self.scale
         repeated = np.repeat(last, self.horizon, axis=1)
         if future_calendar is not None:
@@ -96,7 +96,7 @@ def softmax_stage(
 
 
 def lag_stage(context: int = 8, *, name: str = "encoder.1.self") -> AttentionStage:
-    """The history against itself, two lags; the manifest does not say how many."""
+    """The history against itself, two lags; the manifest leaves their number open."""
     steps = Axis(length=context, start=-context)
     return stage(name, "autocorrelation", "circulant", 2, steps, steps)
 
@@ -334,7 +334,7 @@ def _weigh(build: _Builder, value: str, spec: Spec) -> str:
     if not spec.ballast:
         return value
     build.constant("ballast", _ballast(spec))
-    # Of the history, or it would be worked out once and thrown away.
+    # Depends on the history, or it would be folded into a constant.
     build.add("ReduceMean", ["history"], "level", keepdims=0)
     build.add("Mul", [build.constant("nothings", np.zeros((1, 1024), np.float32)), "level"], "row")
     build.add("MatMul", ["row", "ballast"], "load")

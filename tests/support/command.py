@@ -16,14 +16,14 @@ def run(*words: object, **variables: str) -> Result:
 
 
 def done(*words: object, **variables: str) -> Result:
-    """The same, of a command that succeeds."""
+    """Result of a command that succeeds."""
     result = run(*words, **variables)
     assert result.exit_code == 0, f"{result.output}{result.exception!r}"
     return result
 
 
 def refused(*words: object, status: int = 2, **variables: str) -> str:
-    """What a command says that fails, prints nothing and gives its own name."""
+    """Error of a command that fails, prints nothing and begins with its name."""
     result = run(*words, **variables)
     assert (result.exit_code, result.stdout) == (status, ""), f"{result.output}{result.exception!r}"
     assert result.stderr.startswith(f"foretell {words[0]}: ")

@@ -120,7 +120,7 @@ def _json(value: object) -> bytes:
 
 
 def _of_bodies(numbers: list[float]) -> Iterator[tuple[str, int, bytes, dict[str, str]]]:
-    """Of all routes."""
+    """Refusals of all routes."""
     text = _json({"parameters": numbers})
     gzipped = {"Content-Encoding": "gzip"}
     yield "no JSON", 400, text[:-1], {}

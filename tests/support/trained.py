@@ -20,7 +20,7 @@ from tests.models.attention.places import PLACES, allowed, default
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 _DATA = "energy.csv"
-# Those of the places.
+# Settings of a model with mechanisms at all sites.
 SIZES = [
     "--arch=transformer",
     "--set=model.label=8",
@@ -29,7 +29,7 @@ SIZES = [
     "--set=model.d_ff=8",
 ]
 AT_ONCE = 6
-# Of each form of evidence, and one that chooses: encoder layers, and mechanisms by stage.
+# Models of each form of evidence, and one that chooses: encoder layers, and mechanisms by stage.
 FORMS = {"forms": (4, ["probsparse", "local", "autocorrelation", "fourier", "softmax", "softmax"])}
 
 
@@ -109,7 +109,7 @@ def every_mechanism(once: Once) -> Path:
 def _mechanisms(once: Once, name: str, models: dict[str, tuple[int, list[str]]]) -> Path:
     def make(folder: Path) -> None:
         own = folder / name
-        # Of one that failed.
+        # Remains of an export that failed.
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir()
         train_and_export(own, models)

@@ -52,7 +52,7 @@ class Size:
         example = ServingForm(self.model(), scaler, "forecast").example_inputs(batch)
         made = [torch.randn(part.shape, generator=generator) for part in example]
         if self.config.calendar is not None and self.config.calendar.encoding == "integer":
-            # Of every feature there are so many.
+            # Every feature has at least these values.
             made[1:] = [part.abs().clamp(max=3).floor() for part in made[1:]]
         return tuple(made)
 

@@ -51,7 +51,7 @@ def test_infer(alias: str, inferred: str) -> None:
 
 @pytest.mark.parametrize("months", range(12))
 def test_months_on_a_day_that_some_do_not_have(months: int) -> None:
-    """The last day of a short month does not tell whether the others follow on the 30th or 31st."""
+    """The last day of a short month leaves open whether others follow on the 30th or 31st."""
     days = [date(2023, 1, 30) + relativedelta(months=months + n) for n in range(23)]
     timestamps = np.array(days[:20], "M8[us]")
     frequency = infer(timestamps)
@@ -106,7 +106,7 @@ NEW_YEAR = np.datetime64("2024-01-01", "us")
         (moments(*["2024-01-01"] * 3), "no timestamp is later"),
         (moments("2024-01-03", "2024-01-02", "2024-01-01"), "no timestamp is later"),
         *(
-            # No alias has so many microseconds or milliseconds.
+            # No alias has this number of microseconds or milliseconds.
             (
                 NEW_YEAR + np.arange(9) * np.timedelta64(apart, "us"),
                 r"\d+[mu]s apart, and .* 999999",

@@ -31,7 +31,7 @@ ZONES = [
 
 
 def told(times: Timestamps, zone: ZoneInfo, fold: int | None) -> list[timedelta]:
-    """What the standard library says of each: of the clock, or in UTC where there is no fold."""
+    """Offsets of the standard library: of local time, or of UTC if there is no fold."""
     moments: list[datetime] = times.tolist()
     if fold is None:
         found = [moment.replace(tzinfo=UTC).astimezone(zone) for moment in moments]
@@ -59,7 +59,7 @@ def test_offsets_at_any_time(name: str, moment: datetime, spread: int) -> None:
 
 @pytest.mark.parametrize(("name", "year"), ZONES)
 def test_offsets_of_every_hour_and_around_changes(name: str, year: int) -> None:
-    """Of a year, and to the second around every change of a decade."""
+    """Hours of a year, and seconds around every change of a decade."""
     zone = ZoneInfo(name)
     hours = np.datetime64(f"{year}-01-01", "us") + np.arange(87660) * np.timedelta64(1, "h")
     changes = hours[1:][np.diff(offsets_at(hours, zone)) != np.timedelta64(0)]

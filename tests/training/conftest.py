@@ -9,7 +9,7 @@ from foretell.training.progress import EpochReport, Progress
 
 
 class Recorder(Progress):
-    """What a training tells; it is interrupted before an epoch is over, as by a lost machine.
+    """Records the progress of a training; can interrupt it within an epoch, as a lost machine does.
 
     Args:
         last: That epoch, if any.

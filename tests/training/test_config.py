@@ -116,7 +116,7 @@ def test_one_cycle_rises_for_its_share() -> None:
     ("name", "by_epoch"),
     [
         ("constant", [1e-4] * 6),
-        # What the published code sets after an epoch is that of the next.
+        # The rate that the published code sets after an epoch applies to the next.
         ("halving", [1e-4, 1e-4, 5e-5, 2.5e-5, 1.25e-5, 6.25e-6]),
         ("type2", [1e-4, 1e-4, 5e-5, 5e-5, 1e-5, 1e-5]),
         ("type3", [1e-4, 1e-4, 1e-4, 1e-4, 9e-5, 8.1e-5]),

@@ -1,4 +1,4 @@
-"""What is told of a training: on a terminal, in a CSV file, to TensorBoard, and kept with it."""
+"""Progress of a training: on a terminal, in a CSV file, in TensorBoard, and in the checkpoint."""
 
 import csv
 from io import StringIO

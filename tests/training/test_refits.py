@@ -117,7 +117,8 @@ def test_refit_does_not_train_on_rows_after_its_forecast() -> None:
 def test_refit_does_not_train_on_later_rows_of_another_series(
     cut_at: datetime | None, origin: str, changed: str
 ) -> None:
-    """Of a series that begins ten years later, the first half is later than half of the rows."""
+    """The second series begins ten years later, so its first half is later than half of the
+    rows."""
 
     def two_series(changed: str) -> Panel:
         (first,), (second,) = (months(240, seed, series=str(seed)).tables for seed in (0, 1))

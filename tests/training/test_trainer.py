@@ -364,5 +364,5 @@ def test_auxiliary_losses_of_a_model_are_trained(
     monkeypatch.setattr(drawn.model, "learn", penalised)
     first, second = (trainer.run_epoch(Progress()) for trainer in (plain, drawn))
     assert weights_of(drawn).norm() < weights_of(plain).norm()
-    # What is reported is the error alone.
+    # Only the error is reported.
     assert second.train_loss < 10 * first.train_loss

@@ -18,7 +18,7 @@ from tests.deploy.files import DEPLOY
 
 FOLDER = DEPLOY / "kubernetes"
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
-# Only one of them says how many Pods there are.
+# Only one of them sets the number of Pods.
 AUTOSCALERS = {"hpa", "keda"}
 # With the first kustomize that knows all that is used here.
 _KUBECTL_MINOR = 27
@@ -51,7 +51,7 @@ def _why_no_kubectl() -> str:
 
 
 def build(folder: Path) -> list[Resource]:
-    """What kustomize makes of a folder; skips where it is missing.
+    """Resources that kustomize builds of a folder; skips without kustomize.
 
     Raises:
         AssertionError: kustomize refuses it.
@@ -68,7 +68,7 @@ def build(folder: Path) -> list[Resource]:
 def put_together(
     folder: Path, overlay: str, components: Sequence[str] = (), settings: Sequence[str] = ()
 ) -> list[Resource]:
-    """An overlay with components, as docs/guides/kubernetes.md says that one puts them together.
+    """An overlay with components, combined as in docs/guides/kubernetes.md.
 
     Args:
         folder: For the kustomization that names both.

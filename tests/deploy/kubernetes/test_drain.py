@@ -46,7 +46,7 @@ main()
 
 
 def variables() -> dict[str, str]:
-    """Those of the container: base/settings.env, which the overlay for CPUs leaves as it is."""
+    """Variables of the container: base/settings.env, which the overlay for CPUs does not change."""
     lines = (FOLDER / "base" / "settings.env").read_text().splitlines()
     own = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     # Addresses and paths are the machine's, not the container's.

@@ -1,4 +1,4 @@
-"""What the manifests say agrees with the service, the image and with each other."""
+"""The manifests agree with the service, the image and each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SERVICE = read("kserve/service.yaml")["spec"]["predictor"]
 
 @dataclass
 class Deployed:
-    """What kustomize makes of an overlay.
+    """Resources that kustomize builds of an overlay.
 
     Attributes:
         overlay: Its name.
@@ -52,7 +52,7 @@ class Deployed:
     resources: list[Resource]
 
     def spec(self, kind: str) -> dict[str, Any]:
-        """Of the one resource of a kind."""
+        """Spec of the one resource of a kind."""
         spec: dict[str, Any] = only(kind, self.resources)["spec"]
         return spec
 
@@ -104,7 +104,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
 
 def as_settings(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The settings that a container's variables are; fails if one of them is none."""
+    """The settings of a container's variables; fails if a variable is not a setting."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert set(variables) <= {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
@@ -156,7 +156,7 @@ def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
     startup = probes["startupProbe"]
     [period] = re.findall(r"--start-period=(\w+)", DOCKERFILE)
     assert startup["periodSeconds"] * startup["failureThreshold"] == seconds(period)
-    # KServe asks the same, at the port of the service.
+    # KServe uses the same probes, at the port of the service.
     [container] = RUNTIME["containers"]
     for name, probe in probes.items():
         asked_there = {**container[name]["httpGet"], "port": "operations"}
@@ -174,7 +174,7 @@ def test_network_policies_open_each_port_to_its_clients(deployed: Deployed) -> N
     [operators] = [rule for rule in ingress if rule["ports"][0]["port"] == "operations"]
     [source] = operators["from"]
     namespace = source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
-    # Prometheus is there, and KEDA asks it there.
+    # Prometheus runs at the address that KEDA queries.
     trigger = deployed.spec("ScaledObject")["triggers"][0]
     assert f".{namespace}:" in trigger["metadata"]["serverAddress"]
     for kind in ("NetworkPolicy", "PodDisruptionBudget"):

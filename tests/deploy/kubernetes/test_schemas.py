@@ -33,7 +33,7 @@ from tests.support.process import ROOT
 VERSIONS = ("1.32", "1.37")
 _OPERATORS = Path(__file__).parent / "operators" / "operators.json"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-# What `openapi-generator` calls JSON's types.
+# JSON types by their names in `openapi-generator`.
 _PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float)}
 
 
@@ -45,7 +45,7 @@ def _file(distribution: str, path: str) -> Path:
 
 @cache
 def kubernetes(version: str, name: str) -> jsonschema_rs.Validator:
-    """Of a type such as `io.k8s.api.core.v1.Container`, in which nothing else is allowed."""
+    """Schema of a type such as `io.k8s.api.core.v1.Container`, without additional members."""
     folder = f"kubernetes_validate/kubernetes-json-schema/v{version}.0-local-strict"
     text = _file("kubernetes-validate", f"{folder}/_definitions.json").read_text()
     definitions = json.loads(text.replace("/api/_definitions.json#", "#"))
@@ -54,7 +54,7 @@ def kubernetes(version: str, name: str) -> jsonschema_rs.Validator:
 
 @cache
 def operators() -> jsonschema_rs.Validator:
-    """Of what KEDA and Prometheus' operator add."""
+    """Schemas of KEDA and of Prometheus' operator."""
     return jsonschema_rs.validator_for(json.loads(_OPERATORS.read_text()))
 
 
@@ -62,7 +62,7 @@ def check(resource: dict[str, Any], version: str) -> None:
     """Compare a resource with the schema of its kind.
 
     Raises:
-        AssertionError: it has something that the schema has not, or something else than it says.
+        AssertionError: it does not fit the schema.
     """
     group, _, own = resource["apiVersion"].rpartition("/")
     if group == "serving.kserve.io":

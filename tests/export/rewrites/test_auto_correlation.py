@@ -204,7 +204,7 @@ def test_margin_of_a_range_that_includes_zero():
     scores = torch.tensor([[5.0, 3.0, 4.0], [-5.0, -3.0, -4.0], [5.0, -3.0, 4.0]])
     found = smallest_margin([extremes(scores, 1, to_zero=True)])
     torch.testing.assert_close(found, torch.tensor([1 / 5, 1 / 5, 1 / 8]))
-    # Nothing but rounding tells these apart.
+    # These differ by rounding only.
     alike = 5 + torch.tensor([[0, 1e-6, 2e-6, 0]])
     assert smallest_margin([extremes(alike, 1, to_zero=True)]) < 1e-6
     assert smallest_margin([extremes(alike, 1)]) > 0.1

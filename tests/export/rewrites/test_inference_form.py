@@ -12,7 +12,7 @@ from foretell.models.layers.window_norms import InstanceNorm
 from tests.checkpoints import SMALL, randomised
 from tests.support.variants import VARIANTS, Size
 
-# Besides the models that are exported one whose decoder is told nothing.
+# The exported models, and one whose decoder gets no input.
 SIZES = [
     *VARIANTS,
     Size("Autoformer, no label", AutoformerConfig(**SMALL | {"horizon": 24}, label=0)),

@@ -39,7 +39,7 @@ def test_subclass_is_not_rewritten(name, float64, equal):
     rewritten, plain = composition(model, form)
     assert "Halved" in plain
     assert "EncoderLayer" in plain
-    # What is around it has a faster form all the same.
+    # Modules around it still have a faster form.
     assert ("InstanceNorm" if name == "patchtst" else "SeriesEmbedding") in rewritten
 
 

@@ -27,7 +27,7 @@ __all__ = ["bucket", "environment", "s3"]
 
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Of a table, which the command forecasts in this process into `out`."""
+    """Words for a table, which the command forecasts in this process into `out`."""
     monkeypatch.setattr(workers, "run_parts", lambda work, parts, workers: here(work, parts))
     path = tmp_path / "given.parquet"
     parquet.write_table(many(20), path, row_group_size=64)

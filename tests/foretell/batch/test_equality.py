@@ -1,4 +1,4 @@
-"""What is forecast is what a server answers to the same rows."""
+"""Forecasts of a table equal a server's answers for the same rows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def messes() -> pa.Table:
     return table(series, times=times)
 
 
-# What sinks a whole table of a request.
+# Faults that make a request fail as a whole.
 ALONE = {"huge", "infinite"}
 
 

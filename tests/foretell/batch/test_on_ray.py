@@ -16,7 +16,7 @@ from pyarrow import parquet
 # A busy machine takes its time; Ray reads this when it is imported.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 with warnings.catch_warnings():
-    # What Ray does with pydantic is none of our doing.
+    # Warnings of Ray about pydantic do not matter here.
     warnings.simplefilter("ignore")
     import ray
     from ray import cloudpickle
@@ -71,7 +71,7 @@ def test_forecasts_equal_those_of_processes(cluster: None, tmp_path: Path) -> No
     run(path, bundle, tmp_path / "other")
     assert forecasts(tmp_path).equals(forecasts(tmp_path / "other"))
     assert rejected(tmp_path) == rejected(tmp_path / "other")
-    # What fails there is told here.
+    # An error there is raised here.
     (bundle / "forecast.onnx").write_bytes(b"")
     with pytest.raises(BatchError, match=r"Ray: .*forecast\.onnx"):
         forecast(path, bundle, tmp_path / "again")

@@ -26,7 +26,7 @@ STRETCHES = st.lists(st.tuples(st.integers(-2, 12), st.integers(1, 9)), min_size
 
 
 def write(folder: Path, names: list[Any], per_file: int, group: int, *, text: bool) -> list[str]:
-    """Files of so many rows, which hold their numbers in it; the first and the last are empty."""
+    """Files with these numbers of rows; the first and the last are empty."""
     starts = [0, *range(0, len(names), per_file), len(names)]
     for number, start in enumerate(starts):
         some = names[start : start + per_file] if 0 < number < len(starts) - 1 else []
@@ -104,7 +104,8 @@ def test_parts_and_chunks_are_whole_series(
         for number, part in enumerate(parts):
             assert part.number == number
             if part is not parts[-1]:
-                # Of what is left, each of two has two parts at least; a quarter is small enough.
+                # Each of two workers has at least two of the remaining parts; a quarter is small
+                # enough.
                 assert part.rows >= min(rows, max(rows // 4, left // 4))
             first = len(names) - left
             left -= part.rows

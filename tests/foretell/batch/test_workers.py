@@ -47,7 +47,7 @@ def test_run_after_a_kill_forecasts_every_series_once(tmp_path: Path) -> None:
     # The other processes of multiprocessing forecast nothing.
     forks = [one for one in about.children() if "forkserver" in " ".join(one.cmdline())]
     children = [child for one in forks for child in one.children()]
-    # What Arrow frees, it keeps for a while.
+    # Arrow keeps freed memory for a while.
     assert children[0].environ()["MIMALLOC_PURGE_DELAY"] == "10000"
     children[0].kill()
     until(lambda: whole(6) or first.poll() is not None)
@@ -175,6 +175,6 @@ def test_one_process_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def missing(name: str) -> None:
         raise workers.metadata.PackageNotFoundError
 
-    # Without the build for GPUs there are none.
+    # Without the build for GPUs the list is empty.
     monkeypatch.setattr(workers.metadata, "distribution", missing)
     assert workers.gpus_of("auto") == []

@@ -71,7 +71,7 @@ def test_quantiles_corrected_by_the_history(client: Client) -> None:
 def test_a_request_has_as_many_origins_as_a_server_makes(
     calibration: Calibration, count: int
 ) -> None:
-    """Of more it would leave out the earliest."""
+    """With more rows it would leave out the earliest."""
     frame = pd.concat(walk(f"{number:03}", number) for number in range(200))
     steps = backtest(frame, 0.0, model="load", id_column="sku", horizon=4, calibration=calibration)
     assert next(steps) == Ask("GET", "models/load")

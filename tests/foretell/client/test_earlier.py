@@ -1,4 +1,4 @@
-"""The client asks a server of the version before, run from the repository's history."""
+"""The client works with a server of the previous version, run from the repository's history."""
 
 from __future__ import annotations
 

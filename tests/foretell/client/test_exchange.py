@@ -26,7 +26,7 @@ def said(status: int, **headers: str) -> httpx.Response:
 
 
 def driven(*outcomes: Outcome, retry_for: float = 60.0) -> tuple[httpx.Response, list[float]]:
-    """What a call ends with, and its pauses."""
+    """Result of a call, and its pauses."""
     steps = call(ASK, retry_for)
     waiting = list(outcomes)
     pauses: list[float] = []

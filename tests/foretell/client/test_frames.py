@@ -82,7 +82,7 @@ def test_other_indices_of_pandas() -> None:
     index = pd.period_range("2024-01", periods=3, freq="M", name="month")
     frame = pd.DataFrame({"load": [1.0, 2.0, 3.0]}, index)
     assert_frame_equal(answered(read(frame, None, None)), expected(frame))
-    # One that says nothing is left out.
+    # An index without information is left out.
     frame = pd.DataFrame({"load": [1, 2, 3]}, index=[5, 6, 7])
     given = read(frame, None, None)
     assert given.table.column_names == ["load", "unique_id"]
@@ -107,7 +107,7 @@ def test_frames_of_polars(casts: dict[str, Any]) -> None:
         wanted = wanted.cast({"load": pl.Float64, "load_q0.9": pl.Float64})
     given = read(frame, "sku", None)
     assert_polars_equal(answered(given), wanted)
-    # Dictionaries of views could not be told apart.
+    # Dictionaries of views cannot be encoded.
     assert told_apart(given.table).ids.to_pylist() == ["a", "b"]
 
 

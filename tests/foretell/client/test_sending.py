@@ -102,7 +102,7 @@ def refused(status: int, param: str) -> httpx.Response:
 
 
 def sent(pieces: list[Piece], *answers: httpx.Response) -> tuple[list[list[str]], list[Ask]]:
-    """The series of each answer, and what was asked."""
+    """The series of each answer, and the requests."""
 
     def names(_: httpx.Response, piece: Piece) -> tuple[list[str], Notes]:
         return piece.ids.to_pylist(), NOTES

@@ -1,4 +1,4 @@
-"""What a type checker knows of the client; `make types` checks it."""
+"""Types of the client, which `make types` checks."""
 
 from __future__ import annotations
 

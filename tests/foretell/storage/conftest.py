@@ -33,13 +33,13 @@ def _spoilt(kinds: set[Kind], status: int, content: bytes) -> tuple[int, bytes]:
 
 
 class Proxy(InThread):
-    """Passes on what it is asked, and spoils some of the answers, while it is entered.
+    """Forwards requests, and spoils some of the answers, within `with`.
 
     Attributes:
         faults: What happens to a request whose method and path have this pattern: it is not
             answered, or with an error, with half of the bytes or with a wrong one; a listing comes
             two entries at a time.
-        asked: Methods and paths.
+        asked: Methods and paths of requests.
         before: Is called with each of them before it is passed on, which waits for it.
     """
 
@@ -134,7 +134,7 @@ def bucket(s3: str, environment: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def proxy(s3: str, environment: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """All that the client asks goes through it, and is asked twice at most."""
+    """All requests of the client pass through it, with at most one retry."""
     retry = {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
     for name, value in retry.items():
         environment.setitem(places._RETRY, name, value)  # type: ignore[arg-type]

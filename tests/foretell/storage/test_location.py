@@ -82,7 +82,7 @@ def listing(location: Location) -> object:
 
 
 def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "") -> str:
-    """What is said where storage refuses what it is asked."""
+    """Messages of requests that the storage refuses."""
 
     def asked() -> None:
         location = open_location(url)
@@ -128,7 +128,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(bucket: str, folder: Path) -> str:
-    """The same in object storage, with another model."""
+    """A repository in object storage, with another model."""
     location = open_location(f"{bucket}/models")
     for name, version in (("repeat", "9"), ("repeat", "10"), ("other", "1")):
         publish(folder / "repeat" / "10", location, name=name, version=version)

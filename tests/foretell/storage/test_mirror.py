@@ -231,7 +231,7 @@ def test_file_in_the_trash_is_fetched_from_there(
     Mirror(mirror.location, mirror.folder.parent.parent / "another").refresh()
 
 
-# What is asked, what happens, and what is said: of the repository, or of a version.
+# Request, fault and message: about the repository or a version.
 FAULTS: dict[str, tuple[str, Kind, str]] = {
     "500": ("list-type", "500", "models: 500 Internal Server Error"),
     "denied": ("list-type", "denied", "models: AccessDenied: Access Denied; credentials are"),
@@ -341,7 +341,7 @@ def test_refresh_times_out_without_an_answer(
     with pytest.raises(StorageError, match=r"no answer in time"):
         Mirror(open_location(mirror.location.url), mirror.folder.parent).refresh()
     assert here(mirror) == ["repeat/1"]
-    # It was asked again, as after an error.
+    # The request was repeated, as after an error.
     assert len(proxy.asked) == 2
 
 
@@ -411,7 +411,7 @@ def test_server_waits_while_another_makes_progress(
         patch.setattr(mirror._stopped, "wait", wait)
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "sea/1"]
-    # What it fetches is such a sign.
+    # A fetched file is such a sign.
     assert path.stat().st_mtime > clock[0]
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
     with path.open("a") as lock:
@@ -469,7 +469,7 @@ def test_versions_that_were_chosen_are_fetched(
     assert here(newest) == ["repeat/3"]
     for version in ("1", "9", None):
         newest.refresh("repeat", version)
-    # What is in storage still stays, as it may be served.
+    # Versions still in the storage stay, because they may be served.
     publish(bundle, mirror.location)
     newest.refresh()
     assert here(newest) == ["repeat/1", "repeat/3", "repeat/4"]
@@ -483,7 +483,7 @@ def test_cache_has_a_folder_for_each_location(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert default_cache() == Path("/home/someone/.cache/foretell")
-    # Of names that differ in characters that a folder's has not.
+    # Names that differ only in characters that folders cannot have.
     folders = {
         Mirror(Location(url, location.store), tmp_path).folder
         for url in ("s3://bucket/a-b", "s3://bucket/a/b", "gs://bucket/a/b")

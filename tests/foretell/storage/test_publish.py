@@ -123,7 +123,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uploads(location: Location, s3: str) -> str:
-    """What of files in parts is neither whole nor taken back."""
+    """Incomplete multipart uploads that were not aborted."""
     bucket = location.url.removeprefix("s3://").partition("/")[0]
     return httpx.get(f"{s3}/{bucket}?uploads").raise_for_status().text
 
@@ -182,7 +182,7 @@ def test_second_of_two_concurrent_publishes_is_refused(
 def test_repeated_publish_after_a_lost_answer_succeeds(
     bundle: Path, location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client asks again, and is told that what it asked for is there."""
+    """The client repeats the request, and the storage answers that the object exists."""
     put = obstore.put
 
     def twice(store: object, path: str, *given: object, **named: object) -> object:
@@ -201,7 +201,7 @@ def test_gc_removes_unreferenced_files(
     publish(write_bundle(tmp_path / "other", Spec(name="wide", channels=("a", "b"))), location)
     obstore.delete(location.store, "wide/1/manifest.json")
     named = {f"blobs/{own}" for own in read_manifest(location, "repeat", "1").files.values()}
-    # Of young files none.
+    # Young files are kept.
     assert done("gc", location).output == "0 files removed, 0 moved to trash, 0 restored\n"
     monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
     unnamed = len(list_contents(location).blobs) - len(named)

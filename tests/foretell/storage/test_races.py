@@ -28,7 +28,7 @@ from tests.support.bundles import Spec, write_bundle
 
 
 class Storage:
-    """Objects, and a clock that moves when it is told to; stands for the module obstore.
+    """A store of objects with a manual clock; replaces the module obstore.
 
     Attributes:
         before: Called before each request.
@@ -151,7 +151,7 @@ def together(storage: Storage, actions: list[Callable[[], object]], order: Itera
 
 
 def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Location]:
-    """A storage that is asked from now on; the clock of this machine is another one."""
+    """A fake storage for the code under test; its clock differs from this machine's."""
     storage = Storage()
     for module in (repository, places):
         monkeypatch.setattr(module, "obstore", storage)
@@ -258,7 +258,7 @@ def test_file_restored_from_the_trash_while_it_is_read(
     asked = iter(range(9))
 
     def collect_twice() -> None:
-        # Of the first file blobs/ was looked at already.
+        # The first file in blobs/ was checked already.
         if next(asked) == 1:
             storage.before = lambda: None
             assert (collect(location).restored, collect(location).removed) == (3, 3)

@@ -1,6 +1,4 @@
-"""Models of transformers, beyond their forecasts, which those of the library tell
-(`tests/importers/test_conformance.py`).
-"""
+"""Models of transformers, except for their forecasts (`tests/importers/test_conformance.py`)."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def test_stages_describe_patches_and_channels(classed: bool) -> None:
     names = [stage.name for stage in model.stages]
     assert names == [f"encoder.{i}.{kind}" for i in (0, 1) for kind in ("self", "channels")]
     own, between = model.stages[:2]
-    # Of 27 steps six patches take the last 26: -26 to -20, …, -6 to 0.
+    # Six patches take the last 26 of 27 steps: -26 to -20, …, -6 to 0.
     assert (own.key.start, own.key.stride, own.key.width) == (-26, 4, 6)
     assert (own.key.length, own.key.padding) == (6 + classed, int(classed))
     assert own.per_channel
@@ -85,10 +83,10 @@ def test_gaps_are_read_as_far_as_a_norm_knows_them(
 @pytest.mark.parametrize("norm", [None, "standard"])
 @pytest.mark.parametrize("head", ["student-t", "quantiles"])
 def test_distributions_follow_a_window(head: str, norm: str | None) -> None:
-    """Those of what is scaled twice, by itself and by a norm around it, too."""
+    """Also models that are scaled twice, by themselves and by a norm around them."""
     levels = (0.1, 0.5, 0.9) if head == "quantiles" else None
     model = make("autoformer", scaling="mean", head=head, levels=levels, window_norm=norm)
-    # What tells of level and scale would change with them.
+    # Features of level and scale would change with them.
     for told in (model.encoder_embedding.value, model.decoder_embedding.value, *model.heads):
         nn.init.zeros_(told.weight[:, 9:15])
     history = torch.randn(2, 27, 3)
@@ -114,7 +112,7 @@ def test_all_parameters_get_gradients(kind: str, changes: dict[str, Any]) -> Non
     assert model.head is not None
     model.head.loss(said, torch.zeros(4, 5, 3)).backward()
     for name, weight in model.named_parameters():
-        # What is added to all lags or keys alike.
+        # Constants added to all lags or keys.
         if weight.requires_grad and not name.endswith(("key.bias", "query.bias")):
             assert weight.grad is not None, name
             assert weight.grad.any(), name

@@ -77,7 +77,8 @@ def test_chunks_share_the_horizon(chunk: int, chunks: list[tuple[int, int]]) -> 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 10])
 def test_the_cache_changes_nothing(chunk: int) -> None:
-    """Told its own forecast as the truth, a model says the same in one pass, without a cache."""
+    """With its own forecast as the target, a model returns the same in one pass, without a
+    cache."""
     model = make(**CHUNKED | {"decoding_chunk": chunk})
     explained = model.explain(*batch())
     torch.testing.assert_close(learn(model, explained.forecast), explained.forecast)
@@ -136,7 +137,7 @@ def test_a_decoder_layer_may_read_the_encoder_at_its_height() -> None:
     inputs = batch()
     assert not torch.allclose(last(*inputs), same(*inputs))
     for layer in last.encoder_layers[1:]:
-        # What one layer alone gives is what its own height reads.
+        # The output of a single layer is the input at its own height.
         layer.forward = lambda tokens, **_: Attended(tokens)
     for layer in last.decoder_layers[1:]:
         layer.cross_attention.forward = lambda tokens, *_, **__: Attended(torch.zeros_like(tokens))

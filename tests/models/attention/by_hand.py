@@ -1,4 +1,4 @@
-"""What formulas of attention are written with in numpy."""
+"""Functions of numpy for formulas of attention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assert_map(
     source: Tensor,
     weights: Callable[[Array, Array, int], Array],
 ) -> Array:
-    """A layer gives what it should, whether its map is asked for or not; returns that map.
+    """Assert the output of a layer, with and without its map; returns the map.
 
     Args:
         module: Its projections are taken, nothing else.

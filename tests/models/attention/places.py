@@ -26,7 +26,7 @@ PLACES = {
     "channels": Site(D_MODEL, HEADS, _CHANNELS, _CHANNELS),
     "group": Site(D_MODEL, 3, _STEPS, _STEPS, chained=False, width=6),
 }
-# Of those that need settings.
+# Settings of mechanisms that need some.
 OTHERS = {
     "mixture": {
         "groups": [

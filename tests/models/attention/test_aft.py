@@ -36,7 +36,7 @@ def build(settings: dict[str, Any], length: int, *, causal=False, key=None) -> n
 
 
 def near_in(settings: dict[str, Any], ahead: int = 0) -> Callable[[int, int], bool]:
-    """Which pairs have a bias; the first query is so many steps after the first key."""
+    """Pairs with a bias; the first query is `ahead` steps after the first key."""
     return {
         "aft-simple": lambda t, s: False,
         "aft-full": lambda t, s: True,

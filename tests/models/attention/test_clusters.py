@@ -170,7 +170,7 @@ def sinkhorn(length: int, block: int, *, causal: bool = False) -> Sinkhorn:
 
 
 def permutation(module: Sinkhorn, head: int, sums: Array) -> Array:
-    """Of the sums of blocks, by section 3.1 of the paper and, causal, ours of 3.3."""
+    """Sums of blocks, by section 3.1 of the paper and, if causal, a variant of 3.3."""
     if module.causal:
         sums = np.cumsum(sums, axis=0) - sums
     net = {
@@ -193,7 +193,7 @@ def permutation(module: Sinkhorn, head: int, sums: Array) -> Array:
 
 
 def sorted_blocks(module: Sinkhorn, head: int, parts: Array, block: int) -> tuple[Array, Array]:
-    """What a head gives and its map, step by step."""
+    """Output and map of a head, step by step."""
     query, key, value = parts
     n, features = query.shape
     count = -(-n // block)

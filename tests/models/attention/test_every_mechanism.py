@@ -1,4 +1,4 @@
-"""What every mechanism must keep to, wherever it may be."""
+"""Requirements of every mechanism at every site."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_gradients_equal_finite_differences(name: str, place: str) -> None:
     tokens.requires_grad_()
     itself = source.shape == tokens.shape
     found = _summed(module, tokens, None if itself else source)
-    # Zero where tokens only say how many they are.
+    # Zero if only the number of tokens matters.
     (gradient,) = torch.autograd.grad(found, tokens, materialize_grads=True)
     step = 1e-6 * direction
     with torch.no_grad():
@@ -127,7 +127,7 @@ def _summed(module: nn.Module, tokens: Tensor, source: Tensor | None) -> Tensor:
 def test_all_parameters_get_gradients(name: str, place: str) -> None:
     module = build(name, place).train()
     tokens, source = inputs(place)
-    # What has no parameters still hands gradients back.
+    # Layers without parameters still pass gradients on.
     module(tokens.requires_grad_(), source).output.square().sum().backward()
     gradients = {which: part.grad for which, part in module.named_parameters()}
     assert all(each is not None and each.isfinite().all() for each in gradients.values()), gradients
@@ -329,7 +329,7 @@ def chosen(length: int, rows: int, taken: int, of: int) -> tuple[str, list[tuple
 def test_described_outputs_have_these_shapes(
     settings: dict[str, Any], length: int | None, shown: tuple[str, list[tuple[int, ...]]]
 ) -> None:
-    """Of so many steps that read themselves, or of a decoder that reads an encoder."""
+    """A map of `length` steps, or of a decoder that reads an encoder."""
     site = CROSS if length is None else site_of(length)
     (stage,) = MECHANISMS.read(settings).describe("stage", site)
     assert (stage.key.of, [output.shape for output in stage.outputs]) == shown

@@ -34,7 +34,7 @@ def random(*shape: int) -> Tensor:
 
 
 def features(layer: FeatureAttention, name: str, part: Array, head: int) -> Array:
-    """Of queries or keys, with nothing to keep numbers small."""
+    """Features of queries or keys, without scaling against overflow."""
     if name == "linear":
         # Equation 7.
         return np.where(part > 0, part + 1, np.exp(part))
@@ -60,7 +60,7 @@ def features(layer: FeatureAttention, name: str, part: Array, head: int) -> Arra
     [
         ("linear", {}),
         ("performer", {}),
-        # Of two directions some sums are too small, or negative.
+        # With two directions some sums are too small, or negative.
         ("random-features", {"features": 2}),
         ("random-features", {"features": 500}),
     ],
@@ -109,7 +109,7 @@ def test_many_directions_are_near_a_softmax(name: str, error: float) -> None:
     found = layer.mix(query, key, value, EXPLAIN).evidence
     scale = 0.5
     if name == "random-features":
-        # Of queries and keys of length 1 a softmax is a Gaussian kernel.
+        # For queries and keys of length 1 a softmax is a Gaussian kernel.
         nn.init.ones_(layer.sigma)
         query, key = (2 * part - 1 for part in (query, key))
         found = layer.mix(query, key, value, EXPLAIN).evidence

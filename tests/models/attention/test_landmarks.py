@@ -57,7 +57,7 @@ def by_formula(
     for i in range(query.shape[2]):
         read, mixed = keys, values
         if module.causal:
-            # What is complete before the block of the query, and itself.
+            # Blocks that are complete before the query's block, and the query itself.
             read, mixed = (
                 np.concatenate([each[:, :, : i // compression], itself[:, :, i : i + 1]], axis=2)
                 for each, itself in ((keys, key), (values, value))

@@ -67,7 +67,7 @@ BOTH = pytest.mark.parametrize("causal", [False, True])
 
 
 def reads(fields: dict[str, Any], length: int, query: int, key: int) -> bool:
-    """Whether a query reads a key, as the papers say it."""
+    """Whether a query reads a key, by the papers' definitions."""
     match fields["mechanism"]:
         case "local":
             return abs(query - key) < fields["window"]
@@ -149,7 +149,7 @@ def test_pattern_is_a_softmax_over_the_allowed_keys(
 
 @BOTH
 def test_evidence_of_few_keys_is_sparse(causal: bool) -> None:
-    """As many as the query has that reads most; those of the others that are none come last."""
+    """As many keys as the longest query has; absent keys of the others come last."""
     tokens = inputs(70)
     module = make(union(local(4), stride(7)), 70, causal)
     evidence = module(tokens, tokens, explain=True).evidence
@@ -201,7 +201,7 @@ def test_area_has_a_small_table(
 
 
 def test_overlapping_areas_are_counted_once() -> None:
-    """Of global tokens beside local attention, the query itself is there already."""
+    """Local attention has the query itself already, beside global tokens."""
     config = MECHANISMS.read(union(local(2), some(2)))
     assert isinstance(config, PatternConfig)
     assert len(config.pattern(100, causal=False).areas) == 3

@@ -54,7 +54,7 @@ def test_single_token_attends_to_itself() -> None:
 
 
 def test_the_published_causal_choice_would_leak() -> None:
-    """Why there is none: of another future another past attends."""
+    """The published choice leaks: another future changes which past queries attend."""
     module = build(PLACES["encoder"], 1)
     tokens = torch.randn(1, 24, D_MODEL, dtype=torch.float64)
     # Keys stay, and with them the scores of the past, but not who is among the first.

@@ -1,4 +1,4 @@
-"""Mechanisms next to packages of others that have them; those that may differ say in what."""
+"""Mechanisms compared with published packages; comments name the differences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parts(layer: nn.Module, tokens: Tensor) -> list[Tensor]:
 
 
 def of_efficient() -> Pair:
-    """Theirs also divides by the root of a head's width; the paper does not."""
+    """The package also divides by the root of a head's width; the paper does not."""
     package = published("linear_attention_transformer.linear_attention_transformer")
     given = random(3, 2, 2, 9, 4).unbind()
     return build("efficient").mix(*given, Call()).output, package.linear_attn(*given) * 2
@@ -83,7 +83,7 @@ def of_rotary() -> Pair:
 
 
 def of_reformer(rounds: int, chunk: int, *, causal: bool) -> Pair:
-    """Theirs also counts pairs once and leaves other buckets out if told to.
+    """The package can also count pairs once and leave other buckets out.
 
     Causal, theirs cuts chunks, which is compared where two of them hold all.
     """
@@ -109,7 +109,7 @@ def of_reformer(rounds: int, chunk: int, *, causal: bool) -> Pair:
 
 
 def of_routing() -> Pair:
-    """Theirs adds 1e-5 to what it divides by."""
+    """The package adds 1e-5 to the divisor."""
     package = published("routing_transformer.routing_transformer")
     module, theirs = build("routing", clusters=5), package.KmeansAttention(5, 5, 2, 4)
     theirs.double().eval().kmeans.means.copy_(module.centres)
@@ -122,7 +122,7 @@ def of_routing() -> Pair:
 
 
 def of_sinkhorn() -> Pair:
-    """Theirs mixes sorted keys instead of sorted values, so values are keys here."""
+    """The package mixes sorted keys instead of sorted values, so values are keys here."""
     package = published("sinkhorn_transformer.sinkhorn_transformer")
     module = build("sinkhorn", block=4, iterations=3, temperature=0.5)
     nn.init.normal_(module.sort.weight)

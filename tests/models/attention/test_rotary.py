@@ -91,7 +91,7 @@ def test_scores_are_of_turned_queries_and_keys(
     [
         ({}, -LENGTH, 500, {"base": 100}),
         (NEIGHBOURS, -LENGTH, 500, {"base": 100}),
-        # Of a grid rows later; a step later what was the end of a row is the beginning of one.
+        # Rows later in a grid; a step later the end of a row becomes the beginning of the next.
         ({"grid_columns": 4}, 0, 400, {"start": 401}),
     ],
 )

@@ -48,8 +48,8 @@ def learned(
         (1, {"architecture": "transformer", "calendar": None, "attention": "linear"}),
         (1, {"architecture": "autoformer", "calendar": None}),
         (1, {"architecture": "itransformer", "calendar": None}),
-        # What depends on other rows is computed of all of them: statistics and centres, lags too,
-        # and hashes and keys are drawn for all.
+        # Statistics, centres and lags depend on other rows and are computed of all rows, and
+        # hashes and keys are drawn for all.
         (4, {"norm": "batch"}),
         (4, {"attention": "routing"}),
         (4, {"attention": "reformer"}),

@@ -54,7 +54,7 @@ def test_paths_are_shifted_scaled_and_judged_one_by_one() -> None:
 
 
 def test_drawing_can_be_learned_where_the_series_has_no_place() -> None:
-    """Of four degrees of freedom every power but the first is 0."""
+    """With four degrees of freedom every power but the first is 0."""
     draw = Draw("student-t", 1, 1, COUNT)
     parameters = torch.tensor([4.0, 1.0, 2.0]).expand(1, COUNT, 1, 3).clone().requires_grad_()
     draw(parameters, 0).sum().backward()

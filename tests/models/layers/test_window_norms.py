@@ -66,7 +66,7 @@ def test_local_scalers_add_nothing_to_a_spread() -> None:
     assert normed("local-minmax", *values) == ([1, 0, 0.5, 0.125], 1, 8)
     for name in ("standard", "robust", "robust-iqr", "minmax"):
         assert normed(f"local-{name}", 3, 3, 3)[1:] == (3, 1)
-        # What float32 does not tell from 0 next to 1.
+        # A number that float32 rounds away next to 1.
         assert normed(f"local-{name}", 0, 0, 2e-7, 2e-7)[2] == pytest.approx(
             {"standard": 1, "robust": 1}.get(name, 2e-7)
         )

@@ -196,7 +196,7 @@ def test_slow_body_is_refused(client: Client) -> None:
     headers = {"X-Timeout-Ms": "10"}
     answer = client.request("POST", "/forecast", content=slowly(), headers=headers)
     assert (answer.status_code, answer.json()["error"]["type"]) == (408, "slow_body")
-    # What still comes is no request.
+    # Later bytes are not a request.
     assert answer.headers["connection"] == "close"
 
 
@@ -259,7 +259,7 @@ def test_small_requests_that_wait_for_a_thread_are_counted_too(
         answer = client.request("POST", path, content=content)
         assert answer.status_code == 413, answer.text
         assert "may hold 1000000 (max_buffered_bytes)" in answer.text
-        # What does not wait holds nothing of it.
+        # Requests that do not wait hold no memory.
         at_once = json.dumps({**BODY, "unread": [[]] * 20_000}).encode()
         assert client.send(at_once).status_code == 200
 

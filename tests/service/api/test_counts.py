@@ -24,7 +24,7 @@ class Limit(NamedTuple):
         name: What is counted.
         most: How many there may be.
         param: Where they are.
-        body: A request with so many.
+        body: A request with this number of items.
     """
 
     path: str
@@ -147,7 +147,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def refusal(client: Client, limit: Limit, count: int) -> str:
-    """What the answer says of so many; nothing if it is about something else."""
+    """Error of the answer about the number; empty if it is about something else."""
     answer = client.request("POST", limit.path, content=json.dumps(limit.body(count)).encode())
     assert answer.status_code in (200, 422), answer.text
     if answer.status_code == 200:

@@ -71,7 +71,7 @@ def test_quantile_levels_of_a_card(
     intervals = Intervals(manifest, None)
     assert (intervals.extremes(1) if intervals.steps else None) == levels
     if levels is not None:
-        # What is told is answered.
+        # Levels of the card are answered.
         intervals.check(levels, 4, "options.quantiles")
 
 

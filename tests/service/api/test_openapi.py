@@ -40,7 +40,7 @@ def test_operations_name_their_errors(document: dict[str, Any]) -> None:
     for path, operation in operations(document):
         named = operation["responses"].keys() & {"400", "401", "408", "413", "415"}
         expected = {"400", "408", "413", "415"} if "requestBody" in operation else set()
-        # Those that change models take keys of their own.
+        # Routes that change models need admin keys.
         assert named - {"401"} == expected, path
         assert ("401" in named) == path.endswith(("/load", "/unload")), path
     for path in ("/forecast", "/v1/timeseries/forecast"):
@@ -119,7 +119,7 @@ def test_document_is_there_without_examples_too(
 def test_document_is_written_off_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first time takes half a second, and whoever forecasts would wait."""
+    """The first time takes half a second, and forecasts would wait."""
     threads: list[threading.Thread] = []
     plain = client.app.openapi
 

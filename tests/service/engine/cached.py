@@ -98,7 +98,7 @@ class Counted(Recorder):
 
 
 class Fits(Memory):
-    """Memory by numbers: so many models fit, and those in `never` do not fit at all."""
+    """Memory by numbers: `room` models fit, and those in `never` do not fit at all."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(None)

@@ -187,7 +187,7 @@ def test_retry_after_is_the_time_of_earlier_loads(make: Make) -> None:
     scene.bring("one", "two")
     for name in ("one", "two"):
         scene.cache._evict(scene.entry(name))
-    # Of itself what its own took, of what was never loaded what others did.
+    # Its own last load, or for a model never loaded the mean of others.
     scene.entry("one").seconds, scene.entry("two").seconds = 2.5, 3.5
     scene.cache._mean = 20.0
     scene.gate.clear()
@@ -314,7 +314,7 @@ NAMES = st.sampled_from(["one", "two", "three", "four"])
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Models are asked for one after another: those in memory are those used last."""
+    """Requests for one model after another: the last used ones are in memory."""
 
     @initialize(most=st.sampled_from([1, 2, 3, None]))
     def start(self, most: int | None) -> None:

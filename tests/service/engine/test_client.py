@@ -1,4 +1,4 @@
-"""What an HTTP worker knows and asks of an engine in another process."""
+"""An HTTP worker's client of an engine in another process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_client_runs_models_of_the_engine(halves: Halves) -> None:
             there = model.submit(sent, attention=attention, deadline=deadline())
             here = own.submit(sent, attention=attention, deadline=deadline())
             found, expected = await outcome(there), await outcome(here)
-            # Of the attention, only what is wanted is sent.
+            # Only the requested attention is sent.
             assert found.keys() - {"forecast", "margin"} == set(attention)
             assert {"forecast", "margin"} & expected.keys() <= found.keys()
             for name, array in found.items():
@@ -202,7 +202,7 @@ async def test_client_serves_unchanged_models_during_an_update(
         model = await worker.find(partial(Registry.find, reference="other"), deadline())
         assert model.name == "other"
         assert time.monotonic() - begun < 0.5
-        # What has changed waits, but no longer than a request may take.
+        # Changes wait, but no longer than a request may take.
         for reference in ("repeat", "nope"):
             begun, lookup = time.monotonic(), partial(Registry.find, reference=reference)
             with pytest.raises(DeadlineExceededError):
@@ -214,7 +214,7 @@ async def test_client_serves_unchanged_models_during_an_update(
         await asyncio.sleep(0)
         released.set()
         assert (await found).version == "5"
-        # Those that came meanwhile were read together.
+        # Updates that came meanwhile were read together.
         assert len(read) == 2
 
 
@@ -326,7 +326,7 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
             worker.registry.find("slow")
         with pytest.raises(EngineLostError):
             await worker.load("slow", "1")
-        # What is counted meanwhile is told later.
+        # Counts made meanwhile are sent later.
         worker.metrics.rejected("engine_lost")
         async with halves.engine() as engine:
             await until_async(lambda: worker.status.ready)

@@ -99,7 +99,7 @@ def test_waiting_children_have_even_shares(
     for child in children:
         if not child.waiting:
             child.count(1)
-    # What was had more than others before is made up for first.
+    # Earlier excess is balanced first.
     tree.turns(1000, **cost)
     had = dict.fromkeys(tree.children, 0.0)
     for name in tree.turns(200, **cost):

@@ -34,7 +34,7 @@ INTERVALS = Intervals(MANIFEST, CALIBRATION)
 
 
 def changed(calibration: Calibration | None = None, **changes: object) -> Intervals:
-    """Those of `MANIFEST` with other fields; not calibrated unless a calibration is given."""
+    """Intervals of `MANIFEST` with other fields; not calibrated without a calibration."""
     update = changes if calibration else {"calibration": None, **changes}
     return Intervals(MANIFEST.model_copy(update=update), calibration)
 

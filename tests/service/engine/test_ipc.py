@@ -146,7 +146,7 @@ async def test_frames_of_one_turn_of_the_loop_are_written_together() -> None:
     await asyncio.sleep(0)
     connection.send(Cancel(3))
     connection.flush()
-    # Nothing is left for the turn that was asked for.
+    # Nothing is left for the scheduled turn.
     await asyncio.sleep(0)
     transport.socket.close()
     first, second = ([message for message, _ in read(data)] for data in transport.written)

@@ -79,7 +79,7 @@ def test_free_memory_is_trimmed_before_a_bundle_is_refused(
 
 
 def test_resident_bytes_follow_allocations() -> None:
-    # What is free already might be taken again.
+    # Memory that is free already might be used again.
     return_free_memory()
     before = resident_bytes()
     held = np.ones(64 * MIB, np.uint8)
@@ -140,7 +140,7 @@ def test_freed_memory_is_trimmed_after_a_pause() -> None:
         [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
     before, after, held, first, kept, busy, late, again, idle = json.loads(told.stdout)
-    # Of 50 times 30 MB, page by page.
+    # Pages of 50 times 30 MB.
     assert before > 100_000
     assert after < 10_000
     # At first, and then half a second after the last time, or ten while requests are answered.

@@ -17,15 +17,15 @@ Version = tuple[str, str]
 
 
 class Mirror:
-    """Fills a folder with what a test says.
+    """Fills a folder with versions of the test.
 
     Attributes:
         holds: Contents by name and version.
         failures: Versions that cannot be fetched, and why.
         error: Raised instead of anything else.
         read_at: A time.
-        asked: What was wanted.
-        stopped: Whether it was told to stop.
+        asked: Requested names and versions.
+        stopped: Whether `stop` was called.
     """
 
     def __init__(self, folder: Path, *references: str) -> None:

@@ -61,7 +61,7 @@ def test_model_run_shares_batches_among_all_threads(runtime: Runtime, tmp_path: 
     for _ in range(3):
         with pytest.raises(DeviceLostError, match="the device is lost"):
             model.run({"history": history})
-    # Who has left does not come again.
+    # A thread that has left does not return.
     assert len(session.runs) == ran + 2
     model.close(5)
     scheduler.close(5)
@@ -97,7 +97,7 @@ class Watched:
 def test_weights_of_the_attention_graph_are_counted() -> None:
     stages = (lag_stage(), softmax_stage(), softmax_stage(name="b.0", channels=2))
     manifest = Manifest.model_construct(channels=("a", "b"), attention=stages)
-    # How many lags there are is not said: as many as steps, at most.
+    # The number of lags is unknown: at most the number of steps.
     assert attention_values(manifest) == 1 + 3 * 8 + 2 * 9 + 2 * 2 * 9
     assert attention_values(Manifest.model_construct(channels=("a",), attention=())) == 1
 
@@ -192,7 +192,7 @@ def test_broken_attention_graph_fails_only_runs_with_attention(
                 explain(model).result(30)
             assert str(error.value.__cause__) == (str(failure) or "MemoryError")
             forecast(model).result(30)
-    # Not everybody who asks waits for another attempt.
+    # Not every request waits for another attempt.
     assert opened == [layout.EXPLAIN_GRAPH]
     model._attention.retry_at -= 3600
     assert LAGS in explain(model).result(30)
@@ -289,7 +289,7 @@ def test_attention_needs_no_new_thread(
 
 
 class Breakable:
-    """A session that fails as long as it is told to."""
+    """A session that fails while `error` is set."""
 
     def __init__(self, session: Session) -> None:
         self.broken = True
@@ -318,7 +318,7 @@ def test_model_with_a_broken_session_is_unready_until_it_works(
         with pytest.raises(ModelFailedError, match="could not run"):
             forecast(model).result(30)
     until(lambda: model.failure is not None)
-    # Strangers are told it too: not where the repository is.
+    # Clients without a key see it too, without the path of the repository.
     assert str(model.failure).startswith(f"{model.name}/1/forecast.onnx: probes: lost")
     with pytest.raises(ModelFailedError, match="the model has failed; /readyz says why"):
         forecast(model)
@@ -343,7 +343,7 @@ def test_lost_device_is_not_a_failure_of_the_model(
 
 
 class Ends:
-    """A session that tells whether it was closed."""
+    """A session that records whether it was closed."""
 
     def __init__(self, session: Session) -> None:
         self.closed = False

@@ -93,7 +93,7 @@ def test_missing_models_of_keep_are_logged(
 
 def test_failed_start_leaves_no_threads(tmp_path: Path) -> None:
     before = {*threading.enumerate()}
-    # Neither has bundles: what `foretell predict --bundle` is told of, which goes on.
+    # Neither has bundles: messages for `foretell predict --bundle`, which continues.
     for settings in (
         Settings(models=tmp_path, device="cpu"),
         Settings(models=tmp_path / "none", device="cpu", load="on-demand"),
@@ -110,7 +110,7 @@ class GoneError(Exception):
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What closes waits for no thread, and this process is not ended."""
+    """Closing waits for no thread, and this process does not end."""
     for pause in (
         "repository._SCHEDULER_SECONDS",
         "repository._JOIN_SECONDS",

@@ -1,4 +1,4 @@
-"""What a queue accepts, holds and refuses, and when it ends what waits."""
+"""Runs that a queue accepts, holds and refuses, and the end of waiting runs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_held_runs_count_against_the_limits_and_end_before_close(queue: Queue, g
     queue.pause("h", lambda: asked.append("h"))
     with pytest.raises(TooLargeError):
         submit(queue, *range(MAX_WINDOWS + 1), graph="h")
-    # What is refused asks for no session.
+    # A refused run requests no session.
     assert not asked
     held = [submit(queue, *range(MAX_WINDOWS // 2), graph="h") for _ in range(2)]
     with pytest.raises(QueueFullError, match=f"^{MAX_WINDOWS} windows are waiting and 1 more"):

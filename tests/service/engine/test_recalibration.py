@@ -60,7 +60,7 @@ def test_bias_of_a_step_does_not_widen_intervals() -> None:
     )
     np.testing.assert_allclose(waved[1] - plain[1], np.tile(wave, (1, CHANNELS)), atol=0.6)
     np.testing.assert_allclose(np.ptp(waved, axis=0), np.ptp(plain, axis=0), rtol=0.15)
-    # One origin is too little to tell.
+    # One origin is too few.
     (once,) = STORED.offsets(np.tile(wave, (1, 1, CHANNELS)), STRIDE, [0.5])
     assert np.abs(once).max() < 1
 
@@ -89,7 +89,7 @@ def test_unknown_errors_do_not_count() -> None:
     gone[:, :, 0] = errors[:, :, 0]
     offsets = STORED.offsets(gone, STRIDE, ASKED)
     np.testing.assert_allclose(offsets[..., 0], STORED.offsets(errors, STRIDE, ASKED)[..., 0])
-    # What is stored, for all steps together.
+    # The stored offsets, for all steps together.
     stored = CALIBRATION.at(np.array(ASKED), STEPS)
     np.testing.assert_allclose(offsets[..., 1], stored[..., 1], atol=0.35)
 

@@ -1,4 +1,4 @@
-"""What is served at a moment, and the bundles of the folder that it is made of."""
+"""The served versions at a moment, and the bundles of their folder."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ CONTENTS = ("good", "better", "bad weights", "bad news")
 
 @dataclass(frozen=True)
 class Known:
-    """What should be known of a version; `content` is that of its model, if it has one."""
+    """Expected state of a version; `content` is that of its model, if it has one."""
 
     content: str = ""
     refused: str = ""

@@ -21,7 +21,7 @@ from tests.support.process import ROOT
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeModule:
-    """An onnxruntime whose CUDA provider is compiled in; `works` says what really runs."""
+    """An onnxruntime whose CUDA provider is compiled in; `works` lists the providers that run."""
     module = FakeModule()
     monkeypatch.setattr(runtime, "import_module", lambda name: module)
     monkeypatch.setattr(gpus, "preload", lambda major: None)
@@ -117,7 +117,7 @@ def test_onnxruntime_must_have_exactly_one_distribution(
         check_distributions()
 
 
-# In a process of its own: sessions of other tests would hold parts of what is to be given back.
+# In its own process: sessions of other tests would hold parts of the freed memory.
 _GIVEN_BACK = """
 import sys
 import numpy, psutil

@@ -1,4 +1,4 @@
-"""What the threads of a scheduler run, in which order, and what becomes of errors."""
+"""Batches of a scheduler's threads, their order, and errors."""
 
 from __future__ import annotations
 

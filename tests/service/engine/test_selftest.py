@@ -58,7 +58,7 @@ def self_test(folder: Path, max_batch: int = 8, spec: Spec = SPEC) -> SelfTest:
 
 
 class Draws(Repeats):
-    """The same with distributions.
+    """A session with distributions.
 
     Args:
         parameters: How many numbers each has.
@@ -235,7 +235,7 @@ def test_default_batch_is_kept_unless_another_is_clearly_faster(
 
 
 class ScriptedTest:
-    """A self-test that passes or fails as told.
+    """A self-test with scripted results.
 
     Attributes:
         outcomes: What is to come; `None` passes. The last one is repeated.

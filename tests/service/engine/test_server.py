@@ -1,4 +1,4 @@
-"""What an engine in a process of its own does for its workers."""
+"""The engine's server for its workers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
             assert begun.wait(PATIENCE)
             going = worker.registry.find(None).submit(windows(4), deadline=deadline())
             await until_async(lambda: any(each.runs for each in halves.server._workers))
-            # No earlier than the engine has been told to end.
+            # No earlier than the engine's end was requested.
             releasing = asyncio.create_task(release())
         await releasing
         assert (await outcome(going))["forecast"].shape == (4, 4, 1)
@@ -313,7 +313,7 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
         refreshed.clear()
         unknown = partial(Registry.find, reference="nope")
         await asyncio.gather(*(worker.find(unknown) for _ in range(100)), return_exceptions=True)
-        # The one that went on and the next one, and those of `asked` meanwhile.
+        # The running refresh, the next one, and those of `asked` meanwhile.
         assert len(refreshed) < 20
         await asyncio.gather(*asked)
         # One change.

@@ -41,6 +41,6 @@ def table_of(answer: httpx.Response) -> pa.Table:
 
 
 def notes_of(table: pa.Table) -> dict[str, Any]:
-    """What a table says besides."""
+    """Metadata of a table."""
     found: dict[str, Any] = json.loads(table.schema.metadata[b"foretell"])
     return found

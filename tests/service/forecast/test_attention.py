@@ -128,7 +128,7 @@ def test_axes_of_channels_in_the_order_of_the_request(padding: int) -> None:
     assert dense["query"] == dense["key"] == sparse["query"] == sparse["key"] == names
     np.testing.assert_array_equal(dense["weights"], weights[:, order][..., order])
     np.testing.assert_array_equal(sparse["weights"], kept[:, order])
-    # Of every number, and of those of no key, what the column of the request is.
+    # The request's column of every number, also of absent keys.
     place = {0: 1, 1: 2, 2: 0}
     expected = [[place.get(int(key), -1) for key in row] for row in keys[0]]
     np.testing.assert_array_equal(sparse["keys"][0], np.array(expected)[order])
@@ -306,7 +306,7 @@ def test_attention_in_part(client: Client) -> None:
     assert found["key"] == [{"start": start, "end": start + 3} for start in (-8, -6, -4)]
     entry = {"series": [row[::-1] for row in PAIRS]}
     whole = client.first(body(entry, model="multi", attention={"heads": "mean"}, horizon=9))
-    # Of a long horizon it is that of the first pass.
+    # The attention of a long horizon is that of the first pass.
     expected = np.array(whole["attention"][2]["weights"])[::-1]
     np.testing.assert_allclose(found["weights"], expected, rtol=1e-5)
     wrong = body(swapped, model="multi", attention={"heads": [2]})

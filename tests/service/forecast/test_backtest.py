@@ -151,7 +151,7 @@ def test_covered_values_are_counted(client: Client) -> None:
         return client.metrics.counts.count(name, "calibrated", "1", level)
 
     entries = [series("calibrated"), series("calibrated")]
-    # What is missing is no value that an interval could hold.
+    # Missing values do not count for coverage.
     entries[1]["series"][33:36] = [None] * 3
     options = {"horizon": 4, "stride": 4, "quantiles": [0.025, 0.1, 0.9, 0.975, 0.3, 0.7]}
     body = {"model": "calibrated", "inputs": entries, "options": {**options, "missing": "ffill"}}
@@ -179,7 +179,7 @@ def test_covered_values_are_counted(client: Client) -> None:
 def test_coverage_is_of_targets(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="m", channels=("a", "b"), targets=("b",), calibrated=1))
     rows: list[list[float | None]] = [[row % 3, row % 5] for row in range(20)]
-    # Of a channel that is no target it does not matter, of a target it does.
+    # Missing values matter for targets only.
     rows[17][0] = rows[18][1] = None
     options = {"quantiles": [0.1, 0.9], "missing": "ffill", "horizon": 4, "origins": 1}
     with Client(tmp_path) as client:
@@ -191,7 +191,7 @@ def test_coverage_is_of_targets(tmp_path: Path) -> None:
 def test_quantiles_corrected_by_the_origins_before(
     client: Client, monkeypatch: pytest.MonkeyPatch, gap: int | None, most: int
 ) -> None:
-    """Those of requests that are sent at each origin, with all rows before it."""
+    """Forecasts of requests at each origin, with all rows before it."""
     for module in (backtest, reading):
         monkeypatch.setattr(module, "MOST_ORIGINS", most)
     entry = series("calibrated")

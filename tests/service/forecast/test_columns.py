@@ -83,7 +83,7 @@ POOLS: list[pa.MemoryPool] = []
 
 @contextmanager
 def arrow_memory(most: int) -> Iterator[None]:
-    """What Arrow holds meanwhile is no more than so many bytes."""
+    """Assert a limit of Arrow's memory."""
     pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
     POOLS.append(pool)
     pa.set_memory_pool(pool)
@@ -96,7 +96,7 @@ def arrow_memory(most: int) -> Iterator[None]:
 
 @contextmanager
 def python_memory(most: int) -> Iterator[None]:
-    """Likewise of what Python holds."""
+    """Assert a limit of Python's memory."""
     tracemalloc.start()
     try:
         yield

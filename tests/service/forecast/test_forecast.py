@@ -343,7 +343,7 @@ def test_backtest(both: Client, calibration: str) -> None:
 
 @pytest.mark.parametrize("channel", range(3))
 def test_warnings(both: Client, channel: int) -> None:
-    """Of each channel that is read, and of the forecasts that there are."""
+    """Warnings about each input channel, and about the forecasts."""
     far = values()
     far[:, channel] += 40
     found = {}

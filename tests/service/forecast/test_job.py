@@ -324,7 +324,7 @@ def outputs_of(rolled: Job) -> Arrays:
 
 
 def by_hand(rolled: Job, model: Model, window: int) -> Arrays:
-    """What a caller gets who sends each forecast back as history, one window at a time."""
+    """Forecasts of a caller that sends each forecast back as history, one window at a time."""
     history = rolled.history[window]
     margins: list[np.float32] = []
     for number in range(rolled.options.passes):

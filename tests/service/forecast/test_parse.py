@@ -49,7 +49,7 @@ def slowly(body: bytes) -> tuple[Envelope, UnknownFields]:
 
 
 def outcome(client: Client, body: bytes, read: Any) -> Any:
-    """What becomes of a request: its windows, or the error and its place."""
+    """Outcome of a request: its windows, or the error and its place."""
     try:
         envelope, ignored = read(body)
         model = client.repository.registry.find(envelope.model)
@@ -115,7 +115,7 @@ def test_fast_parser_reads_numbers_like_the_slow_one(client: Client, numbers: li
 
 
 SIZE = 300_000
-# Bytes that orjson asks for a byte it reads; most of them it never writes to.
+# Bytes that orjson reserves for each byte it reads; most are never written.
 RESERVED = 13
 
 
@@ -164,7 +164,7 @@ def test_brackets_count_as_work() -> None:
     assert len(lists) < LARGE <= reading_work(lists, len(lists))
     objects = lists.replace(b"[]", b"{}")
     assert reading_work(objects, len(objects)) == reading_work(lists, len(lists))
-    # What follows the JSON is none.
+    # Bytes after the JSON do not count.
     assert reading_work(numbers + lists, len(numbers)) == reading_work(numbers, len(numbers))
 
 
@@ -211,7 +211,7 @@ def test_nonfinite_literals_are_parsed_and_refused_later(literal: str) -> None:
             )
         ),
         *((nested(2000) % name, "the body is not JSON") for name in (b"metadata", b"ignored")),
-        # What begins as no JSON is not read.
+        # Bodies that do not begin like JSON are not read.
         (bytes(70_000), r"not JSON: it begins with b'[\\x0]*'$"),
         *(
             (blank * 70_000 + b'{"inputs": [1]}', r"not JSON: it begins with b'[ \\ntr]*'$")

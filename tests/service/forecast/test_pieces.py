@@ -58,7 +58,7 @@ def plain(value: object) -> Any:
 
 
 def without_objects(value: object) -> Any:
-    """What is in lists, but that objects are empty."""
+    """Content of lists, with empty objects."""
     if isinstance(value, dict):
         return {}
     return [without_objects(part) for part in value] if isinstance(value, list) else value
@@ -110,7 +110,7 @@ def test_a_long_text_takes_no_more_than_a_few_times_its_size(
     tracemalloc.start()
     try:
         read(body)
-        # orjson asks for twelve times what it reads, and writes to next to nothing of it.
+        # orjson reserves twelve times the input, and writes to little of it.
         assert tracemalloc.get_traced_memory()[1] < 18 * len(body)
     finally:
         tracemalloc.stop()
@@ -241,7 +241,7 @@ def test_metadata_are_kept_as_sent() -> None:
 def test_metadata_with_nonfinite_numbers_are_refused(number: str, inner: str) -> None:
     text = '{"model":"m","metadata":%s,"inputs":[1]}' % inner.replace("%s", number)  # noqa: UP031 - braces
     with pytest.raises(InvalidInputError, match="NaN and Infinity") as error:
-        # What one piece holds is refused as in small requests.
+        # Values within one piece are refused as in small requests.
         pieces.echoed(read(text)["metadata"])
     assert error.value.param == "metadata"
     text = '{"inputs":[{"values":[1,2,%s,4,5,6,7,8]}],"metadata":{"a":1}}' % number  # noqa: UP031 - likewise

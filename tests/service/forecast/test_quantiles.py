@@ -69,7 +69,7 @@ def test_corrected_quantiles_equal_a_separate_backtest(client: Client) -> None:
     assert "calibration" not in stored
     for level, values in wanted["quantiles"].items():
         assert found["quantiles"][level] == pytest.approx(values, rel=1e-4)
-    # What rises by one a step lies above the forecast, and the median follows it.
+    # A series that rises by one a step is above the forecast, and the median follows it.
     assert found["quantiles"]["0.5"][-1] > stored["quantiles"]["0.5"][-1] + 1
 
 
@@ -202,7 +202,7 @@ async def test_failure_cancels_the_other_run(client: Client) -> None:
 
 def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
-    # Of ten windows with the steps of two passes, or of ten at all.
+    # Limits of ten windows with the steps of two passes, or of ten windows.
     for limits in ({"max_queue_bytes": 10 * 4 * 16}, {"max_queue": 10, "max_inputs": 10}):
         with Client(tmp_path, **limits) as client:
             found = client.first(body({"series": drift()}, **HISTORY, model="calibrated"))

@@ -133,7 +133,7 @@ def arrow(frame: Frame) -> pa.Table:
 
 
 def followed(client: Client, frame: Frame, after: str) -> Any:
-    """What the remedy makes of the frame, which begins in the refusal's message behind `after`."""
+    """The frame after the remedy, which follows `after` in the refusal's message."""
     message = error(client, arrow(frame), "?model=repeat")["message"]
     assert after in message
     remedy, _, in_polars = message.partition(after)[2].partition(", in polars ")

@@ -199,7 +199,7 @@ def test_steps_after_a_list_of_times(
 @example(pd.Timestamp("2024-03-28"), BERLIN, "h")
 @example(pd.Timestamp("2024-10-25"), BERLIN, "15min")
 def test_steps_in_a_zone_equal_pandas(start: object, zone: str, frequency: str) -> None:
-    """Whatever way the times of a zone are written, the zone tells the same ones to follow."""
+    """Times of a zone have the same continuation, however they are written."""
     index = pd.date_range(pd.Timestamp(start, tz="UTC"), periods=200, freq=frequency)
     local = index.tz_convert(zone)
     labels = [moment.isoformat() for moment in local]
@@ -208,7 +208,7 @@ def test_steps_in_a_zone_equal_pandas(start: object, zone: str, frequency: str) 
     walls, _ = timeline.read(-198, 200)
     np.testing.assert_array_equal(walls, local.tz_localize(None).to_numpy("M8[us]"))
     if frequency == "6h":
-        # Some of its local times are twice, with nothing between that tells them apart.
+        # Some of its local times occur twice, with no time in between.
         return
     for written in (local.tz_localize(None), local, index):
         listed = [moment.isoformat() for moment in written[:198]]

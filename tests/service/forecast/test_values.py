@@ -131,7 +131,7 @@ def test_reading_numbers_takes_little_memory(value: float) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # Of the range check, a copy: the largest of the absolute values.
+    # The range check makes one copy, of absolute values.
     assert peak < 8 * len(numbers) * 2.5
 
 
@@ -206,7 +206,7 @@ def test_ordinary_values_need_no_check(value: float, expected: bool) -> None:
     values = VALUES.copy()
     values[100, 3] = value
     assert ordinary(values) == expected
-    # Many are to be looked at.
+    # Large arrays are not checked this way.
     assert ordinary(np.zeros((4 * 1024, 4)))
     assert not ordinary(np.zeros((4 * 1024 + 1, 4)))
 

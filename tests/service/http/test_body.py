@@ -284,7 +284,7 @@ def test_requests_share_and_release_the_budget() -> None:
             with pytest.raises(BuffersFullError, match="holds 10 bytes of requests") as full:
                 one.reserve(1)
             assert full.value.retry_after >= 1
-            # What no request could have is no reason to try again.
+            # A size over the whole budget gets no Retry-After.
             with pytest.raises(TooLargeError, match=r"about 11 bytes.* 10 \(max_buffered_bytes\)"):
                 one.reserve(7)
         one.reserve(6)

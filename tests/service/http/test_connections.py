@@ -134,13 +134,13 @@ def test_connections_over_the_limit_are_refused(models: Path, tmp_path: Path) ->
             assert (error["code"], error["type"]) == ("503", "too_many")
             # Probes have a port that is never full.
             assert httpx.get(f"{probes}/healthz").is_success
-            # What was refused takes no place, though it does not close its end.
+            # A refused connection does not count, even if its client stays open.
             with connected(server) as other:
                 other.sendall(_UNREAD)
                 assert is_answer(read_to_end(other), 503)
                 first.close()
                 until(is_free)
-        # What was answered takes one until its client closes it.
+        # An answered connection counts until its client closes it.
         with connected(server) as client:
             client.sendall(_UNREAD)
             assert is_answer(read_to_end(client), 422)
@@ -161,7 +161,8 @@ def impatient(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def cuts_off(server: Server, sent: bytes) -> None:
-    """Send a part of a request, and wait until the server has closed the connection and said so."""
+    """Send a part of a request, and wait until the server has answered and closed the
+    connection."""
     counted = 'foretell_connections_cut_off_total{reason="slow_request"}'
     before = server.metric(counted)
     with connected(server) as silent:

@@ -215,7 +215,7 @@ def test_root_path_may_be_removed_or_not(behind: Client, client: Client, prefix:
     assert behind.request("GET", f"{prefix}/", headers=HTML).text.startswith("<!doctype html>")
     for path in ("/docs", "/openapi.json", "/page/app.js"):
         assert behind.get(prefix + path).status_code == 200, path
-    # What needs a key needs it there, too.
+    # Paths that need a key need it there, too.
     assert behind.get(f"{prefix}/models").status_code == 401
     path, headers = f"{prefix}/forecast", {"X-API-Key": "one"}
     assert behind.request("POST", path, json=BODY).status_code == 401
@@ -252,7 +252,7 @@ def test_path_that_only_resembles_the_prefix_is_not_found(
 
 
 def test_own_paths_cover_all_routes(client: Client) -> None:
-    # The nixtla client's are in no document: what they take is Nixtla's to say.
+    # The nixtla client's paths are not documented: Nixtla defines them.
     unlisted = "/nixtla/model_params"
     assert client.get(unlisted).status_code != 404
     shown = {"/openapi.json", *client.app.openapi()["paths"], *Pages().paths, unlisted}

@@ -269,7 +269,7 @@ def test_large_answers_are_compressed_or_counted(server: Server, size: int, acce
     else:
         assert "content-encoding" not in answer.headers
         assert answer.body == b"w" * size
-    # What is still large counts until it is taken.
+    # A large answer counts until it is sent.
     assert isinstance(answer, LargeAnswer) == (len(answer.body) > 65_536)
 
 

@@ -176,7 +176,7 @@ def test_written_answer_is_sent_before_the_close() -> None:
         (b"xx", "malformed"),
         (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", "connect"),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000, "headers"),
-        # Of a request that waits for its turn, and is no answer's.
+        # The body of a request that waits for its turn.
         (CHUNKED + b"?", "malformed"),
         (CHUNKED + b"0\r\n" + b"A: b\r\n" * 20_000, "headers"),
     ],

@@ -22,7 +22,7 @@ class Wire(asyncio.Transport):
     Attributes:
         sent: What each write was.
         reading: Whether more would be read.
-        ended: Whether the other end is told that nothing more will be written.
+        ended: Whether `write_eof` or `close` was called.
     """
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class Wire(asyncio.Transport):
 
 
 async def no_content(scope: Any, receive: Any, send: Any) -> None:
-    """An application that has nothing to say."""
+    """An application with empty answers."""
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
 def unconnected(app: Any, metrics: Metrics) -> Connection:
-    """What serves a connection to an application; for use on a loop."""
+    """A connection of an application, for use on a loop."""
     config = uvicorn.Config(app, ws="none", log_config=None, access_log=False)
     return Connection(Limits(8, 60), metrics, config, ServerState(), {})
 
@@ -113,7 +113,7 @@ async def talk(
 async def exchange(
     pieces: Iterable[bytes], metrics: Metrics | None = None
 ) -> tuple[list[Request], Wire]:
-    """What an application sees that answers all it is asked, and where its answers go."""
+    """The requests that an application gets, and the transport of its answers."""
     seen: list[Request] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

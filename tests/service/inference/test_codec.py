@@ -315,7 +315,7 @@ def test_failing_model_is_an_error(tmp_path: Path) -> None:
 
 
 class Run(Future[Arrays]):
-    """A run that is done when the test says so."""
+    """A run that the test ends."""
 
     submitted = began = ended = loading = 0.0
     batch = 1

@@ -1,4 +1,4 @@
-"""What the server says of its models, and their control."""
+"""Descriptions of models, and their control."""
 
 from __future__ import annotations
 

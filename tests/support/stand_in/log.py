@@ -1,4 +1,4 @@
-"""What the stand-in writes down of CUDA's calls."""
+"""The stand-in's log of CUDA's calls."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SECONDS = 600
 
 
 class UnavailableError(Exception):
-    """There is no stand-in here; the message says why."""
+    """There is no stand-in; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Machine:
         seconds: float = _SECONDS,
         **settings: object,
     ) -> str:
-        """What a module of ours prints there.
+        """Output of a module there.
 
         Raises:
             CalledProcessError: it failed.
@@ -122,6 +122,6 @@ def _make(script: Path, constraints: str) -> None:
 
 
 def _requirements() -> list[str]:
-    """What a server needs besides onnxruntime, and what starts and asks it."""
+    """Packages of a server besides onnxruntime, and of its tests."""
     pinned = ["--constraint", str(_CONSTRAINTS)]
     return [*pinned, "--editable", f"{ROOT}[serve,fast]", "psutil"]

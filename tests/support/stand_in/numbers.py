@@ -1,4 +1,4 @@
-"""What is compared with the numbers of a device that computes none.
+"""Comparisons with a device that computes nothing.
 
 A run on the stand-in goes all the way; only what comes out of it is not looked at.
 """

@@ -1,8 +1,8 @@
 """Health checks stood still while large requests were read: sgl-project/sglang#30770,
 vllm-project/vllm#24910.
 
-What a request has much of is not looked at on the event loop, and no call of a parser, during which
-nobody else runs, gets more than a piece of it.
+The event loop does not read the large part of a request, and no call of a parser, which holds the
+GIL, gets more than a piece of it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     models: Path = tmp_path_factory.mktemp("models")
     write_bundle(models, Spec())
     with Client(models) as client:
-        # What is imported at the first request.
+        # Modules that the first request imports.
         for kind in KINDS:
             client.request("POST", kind.path, content=kind.body(100))
         yield client

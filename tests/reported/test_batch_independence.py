@@ -1,7 +1,7 @@
 """A forecast alone is the one that the same history gets in a batch (Nixtla/neuralforecast#1321).
 
-Where a history is flat, or flat to its end, all lags of an auto-correlation tie. What rounding
-leaves of a level must not choose among them: it is another in a batch of another size.
+Where a history is flat, or flat to its end, all lags of an auto-correlation tie. Rounding errors of
+a level must not decide among them: they differ with the size of the batch.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Served:
         self._graph = Graph(folder / "forecast.onnx")
 
     def differences(self, history: Floats) -> tuple[float, bool]:
-        """How much a forecast depends on its batch, and whether an answer says so."""
+        """How much a forecast depends on its batch, and whether the answer marks it."""
         alone = self._graph.run((history[None],))
         among = self.others.copy()
         among[17] = history
@@ -111,7 +111,7 @@ def test_ties_are_broken_alike_and_marked(served: Served) -> None:
         error, told = served.differences(history)
         assert told
         assert error <= 1e-5
-    # What varies is no tie.
+    # Varying histories are not ties.
     assert not any(served.differences(history)[1] for history in served.others[:4])
 
 
@@ -138,7 +138,7 @@ def a_hundred(info: CheckpointInfo, seed: int) -> Floats:
         found += [
             # Flat.
             flat,
-            # The same in all channels.
+            # Equal in all channels.
             level + 0 * moving,
             # Stuck to the end.
             np.where(late, moving[cut], moving),
