@@ -15,6 +15,8 @@ from foretell.bundle.part import Part
 Positive = Annotated[int, Field(ge=1)]
 # Safe in log lines, in labels of metrics and on pages.
 Label = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}$")]
+# Places among the channels of a model.
+Places = tuple[Annotated[int, Field(ge=0)], ...]
 Form = Literal["dense", "circulant", "sparse", "none"]
 Positions = Literal["steps", "patches", "channels", "landmarks", "clusters"]
 ElementType = Literal["float32", "int64"]
@@ -39,8 +41,9 @@ class Axis(Part):
     Position `i` of `steps` or `patches` covers `width` steps from `start + i * stride`. Steps count
     from the first forecast step, which is 0; history is negative. From `end` on, if given, the
     model repeats the step before `end`. Positions of `steps` have width 1. Position `i` of
-    `channels` is channel `i`. Landmarks and clusters have numbers only. These three have no steps.
-    The last `padding` positions are filler, such as zeros that the model appends.
+    `channels` is channel `i`, or channel `places[i]`. Landmarks and clusters have numbers only.
+    These three have no steps. The last `padding` positions are filler, such as zeros that the model
+    appends.
     """
 
     of: Positions = "steps"
@@ -50,11 +53,16 @@ class Axis(Part):
     width: Positive = 1
     end: int | None = None
     padding: Annotated[int, Field(ge=0)] = 0
+    places: Places | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.padding >= self.length:
             raise ValueError(f"padding: expected less than the length, {self.length}")
+        if self.places is not None:
+            if self.of != "channels" or len(self.places) != self.length - self.padding:
+                raise ValueError("places: expected one of each channel of an axis of channels")
+            _check_places(self.places)
         if self.in_time:
             if self.of == "steps" and self.width != 1:
                 raise ValueError("width: steps have 1, patches may have more")
@@ -68,6 +76,11 @@ class Axis(Part):
     def in_time(self) -> bool:
         """Whether the positions are steps or patches."""
         return self.of in ("steps", "patches")
+
+
+def _check_places(places: Places) -> None:
+    if sorted(set(places)) != list(places):
+        raise ValueError("places: expected channels in their order, each once")
 
 
 class Output(Part):
@@ -111,8 +124,9 @@ class AttentionStage(Part):
       `keys[…, i]`; entries whose key does not exist, such as -1, are ignored.
     - `none`: the mechanism has no map.
 
-    With `per_channel`, dense and sparse outputs have a channels axis after the batch. The lengths
-    `lags` and `k` may be None. Other outputs are the indices and scores of choices.
+    With `per_channel`, dense and sparse outputs have a channels axis after the batch, of all
+    channels or of those in `places`. The lengths `lags` and `k` may be None. Other outputs are the
+    indices and scores of choices.
 
     Attributes:
         name: Name of the stage, such as `encoder.0.self`.
@@ -122,6 +136,7 @@ class AttentionStage(Part):
         query: Axis of the queries.
         key: Axis of the keys.
         per_channel: Whether each channel attends by itself.
+        places: See above; None for all channels.
         outputs: See above.
         choices: Discrete choices of the mechanism.
     """
@@ -133,6 +148,7 @@ class AttentionStage(Part):
     query: Axis
     key: Axis
     per_channel: bool = False
+    places: Places | None = None
     outputs: tuple[Output, ...]
     choices: tuple[Choice, ...] = ()
 
@@ -144,6 +160,10 @@ class AttentionStage(Part):
             raise ValueError(f"outputs: expected names that begin with {self.part('')}")
         if self.per_channel and (self.form == "circulant" or self.query.of == "channels"):
             raise ValueError("per_channel: this stage has one map for all channels")
+        if self.places is not None:
+            if not self.per_channel:
+                raise ValueError("places: this stage has one map for all channels")
+            _check_places(self.places)
         if self.form == "circulant":
             query, key = ((axis.of, axis.length, axis.stride) for axis in (self.query, self.key))
             if query != key or not self.query.in_time:
@@ -220,6 +240,7 @@ def stage(
     kept: int | None = None,
     candidates: int | None = None,
     channels: int | None = None,
+    places: Places | None = None,
     choice: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> AttentionStage:
     """A stage with the outputs of its form.
@@ -234,6 +255,7 @@ def stage(
         kept: Number of lags in a circulant map, or of keys per query in a sparse one.
         candidates: Number of lags that a circulant map chooses from.
         channels: Number of channels, where each attends by itself.
+        places: Places of these channels among all; None for all.
         choice: Shapes of the further outputs `chosen` (indices) and `scores`, without batch and
             channels.
 
@@ -273,6 +295,7 @@ def stage(
         query=query,
         key=key,
         per_channel=channels is not None,
+        places=places,
         outputs=tuple(outputs),
         choices=tuple(choices),
     )

@@ -394,14 +394,23 @@ class Manifest(Part):
 
 def _check_channels(stage: AttentionStage, channels: int, place: str) -> None:
     for name, axis in (("query", stage.query), ("key", stage.key)):
-        if axis.of == "channels" and axis.length - axis.padding != channels:
-            raise ValueError(f"{place}.{name}: expected the {channels} channels besides padding")
+        _check_places(axis.places, channels, f"{place}.{name}")
+        expected = channels if axis.places is None else len(axis.places)
+        if axis.of == "channels" and axis.length - axis.padding != expected:
+            raise ValueError(f"{place}.{name}: expected the {expected} channels besides padding")
     if stage.per_channel:
+        _check_places(stage.places, channels, place)
+        expected = channels if stage.places is None else len(stage.places)
         for output in stage.outputs:
-            if output.name in stage.evidence and output.shape[0] != channels:
+            if output.name in stage.evidence and output.shape[0] != expected:
                 raise ValueError(
-                    f"{place}.outputs: expected {channels} channels first in {output.name}"
+                    f"{place}.outputs: expected {expected} channels first in {output.name}"
                 )
+
+
+def _check_places(places: tuple[int, ...] | None, channels: int, place: str) -> None:
+    if places and places[-1] >= channels:
+        raise ValueError(f"{place}.places: there are {channels} channels, from 0")
 
 
 def read(folder: Path) -> Manifest:

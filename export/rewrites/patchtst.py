@@ -13,8 +13,8 @@ from foretell.export.rewrites.batch_norm import AffineNorm
 from foretell.export.rewrites.lookup import Call, all_of, rewrites
 from foretell.export.rewrites.merged_attention import MergedAttention, is_narrow
 from foretell.export.rewrites.transformer_layers import flatten_layer
-from foretell.models.architectures.patchtst import PatchEncoder, PatchTST, by_channel
-from foretell.models.attention.evidence import Evidence
+from foretell.models.architectures.patchtst import PatchEncoder, PatchTST
+from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.scales import EPSILON, InstanceStatistics

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
-from foretell.models.attention.evidence import Evidence, each
+from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import (
     ARCHITECTURES,
@@ -246,13 +246,6 @@ class PatchEncoder(nn.Module):
             return self.head_dropout(self.heads[0](features))  # type: ignore[no-any-return]
         forecasts = [head(features[:, channel]) for channel, head in enumerate(self.heads)]
         return self.head_dropout(torch.stack(forecasts, dim=1))  # type: ignore[no-any-return]
-
-
-def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
-    """Evidence of `[batch * channels, …]` as one of `[batch, channels, …]`."""
-    if evidence is None:
-        return None
-    return each(evidence, lambda part: part.reshape(-1, channels, *part.shape[1:]))
 
 
 class PatchTST(Forecaster):

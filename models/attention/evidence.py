@@ -84,3 +84,10 @@ def each(evidence: E, change: Callable[[Tensor], Tensor]) -> E:
         return type(evidence)(parts)
     tensors = {name: one for name, one in evidence._asdict().items() if one is not None}
     return type(evidence)(**{name: change(one) for name, one in tensors.items()})
+
+
+def by_channel(evidence: Evidence | None, channels: int) -> Evidence | None:
+    """Evidence of `[batch * channels, …]` as one of `[batch, channels, …]`."""
+    if evidence is None:
+        return None
+    return each(evidence, lambda part: part.reshape(-1, channels, *part.shape[1:]))

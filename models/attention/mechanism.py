@@ -51,6 +51,7 @@ class Site(NamedTuple):
         chained: Whether scores that an attention passes on reach the next.
         dropout: Probability of dropping an attention weight in training.
         channels: Number of channels, if each attends by itself.
+        places: Places of these channels among all of the model's; None for all.
         width: Features of all heads together; d_model if None.
         cached: Whether tokens come a few at a time, with keys and values of earlier ones cached.
     """
@@ -63,6 +64,7 @@ class Site(NamedTuple):
     chained: bool = True
     dropout: float = 0.0
     channels: int | None = None
+    places: tuple[int, ...] | None = None
     width: int | None = None
     cached: bool = False
 
@@ -130,6 +132,7 @@ class MechanismConfig(BaseModel):
             site.query,
             site.key,
             channels=site.channels,
+            places=site.places,
             **sizes,
         )
 

@@ -71,8 +71,18 @@ class PatternConfig(MechanismConfig):
         # If some queries read everything, all keys have a column.
         form: Form = "dense" if pattern.whole else "sparse"
         kept = None if pattern.whole else len(shown(pattern)[0][0])
-        places = (site.heads, site.query, site.key)
-        return (stage(name, self.mechanism, form, *places, kept=kept, channels=site.channels),)
+        own = stage(
+            name,
+            self.mechanism,
+            form,
+            site.heads,
+            site.query,
+            site.key,
+            kept=kept,
+            channels=site.channels,
+            places=site.places,
+        )
+        return (own,)
 
     def _at(self, site: Site) -> Pattern:
         return self.pattern(site.query.length, causal=site.causal)

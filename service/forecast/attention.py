@@ -116,7 +116,7 @@ def describe(
     """The attention of one input, for the answer; the outputs have no batch axis."""
     # The model's channel of each column of the input.
     order = columns or list(range(len(manifest.channels)))
-    names = [manifest.channels[channel] for channel in order]
+    names = manifest.channels
     described: list[dict[str, Any]] = []
     for stage in selection.stages:
         answer: dict[str, Any] = {"name": stage.name, "kind": stage.mechanism, "form": stage.form}
@@ -128,11 +128,12 @@ def describe(
         else:
             weighted = _by_head(stage, selection.heads, outputs, order)
             if stage.per_channel:
-                weighted["channels"] = names
+                weighted["channels"] = [names[place] for place in _chosen(stage.places, order)]
                 weighted["axes"].insert(0, "channel")
         answer |= {"shape": weighted["weights"].shape, **weighted}
-        answer["query"] = labels(stage.query, timeline, names)
-        answer["key"] = labels(stage.key, timeline, names)
+        for side, axis in (("query", stage.query), ("key", stage.key)):
+            channels = [names[place] for place in _chosen(axis.places, order)]
+            answer[side] = labels(axis, timeline, channels)
     return described
 
 
@@ -169,11 +170,11 @@ def _by_head(
         found["axes"] = ["head", "query", "key" if keys is None else "kept"]
         found["heads"] = positions[-3] = list(range(stage.heads) if heads == "all" else heads)
     if stage.per_channel:
-        positions[0] = order
+        positions[0] = _ordered(stage.places, order)
     if stage.query.of == "channels":
-        positions[-2] = _ordered(stage.query, order)
+        positions[-2] = _along(stage.query, order)
     if stage.key.of == "channels":
-        along = _ordered(stage.key, order)
+        along = _along(stage.key, order)
         if keys is None:
             positions[-1] = along
         else:
@@ -187,8 +188,20 @@ def _by_head(
     return found | {"weights": np.ascontiguousarray(weights)}
 
 
-def _ordered(axis: Axis, order: list[int]) -> list[int]:
-    return [*order, *range(len(order), axis.length)]
+def _along(axis: Axis, order: list[int]) -> list[int]:
+    found = _ordered(axis.places, order)
+    return [*found, *range(len(found), axis.length)]
+
+
+def _chosen(places: tuple[int, ...] | None, order: list[int]) -> list[int]:
+    """The channels in the order of the request, or those of them at `places`."""
+    return [channel for channel in order if places is None or channel in places]
+
+
+def _ordered(places: tuple[int, ...] | None, order: list[int]) -> list[int]:
+    """Where each of `_chosen` is on its axis."""
+    chosen = _chosen(places, order)
+    return chosen if places is None else [places.index(channel) for channel in chosen]
 
 
 def circulant(

@@ -79,6 +79,10 @@ def test_outputs_of_each_form(
         ({"of": "landmarks", "length": 2, "stride": 2}, "of: landmarks have no start"),
         ({"of": "clusters", "length": 2, "width": 2}, "of: clusters have no start"),
         ({"of": "clusters", "length": 2, "end": 5}, "of: clusters have no start"),
+        ({"of": "landmarks", "length": 1, "places": [0]}, "places: expected one of each channel"),
+        ({"of": "channels", "length": 3, "padding": 1, "places": [0]}, "places: expected one of"),
+        ({"of": "channels", "length": 2, "places": [1, 0]}, "places: expected channels in their"),
+        ({"of": "channels", "length": 2, "places": [1, 1]}, "places: expected channels in their"),
     ],
 )
 def test_axes_that_contradict_themselves(axis: dict[str, Any], message: str) -> None:
@@ -169,6 +173,15 @@ def test_stages_that_contradict_themselves(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         stage("a", "x", form, 1, query, key, channels=channels)
+
+
+def test_places_are_of_channels_that_attend_by_themselves() -> None:
+    own = stage("a", "x", "dense", 1, STEPS, STEPS, channels=2, places=(1, 4))
+    assert own.places == (1, 4)
+    with pytest.raises(ValidationError, match="places: this stage has one map for all channels"):
+        stage("a", "x", "dense", 1, STEPS, STEPS, places=(1,))
+    with pytest.raises(ValidationError, match="places: expected channels in their order"):
+        stage("a", "x", "dense", 1, STEPS, STEPS, channels=2, places=(4, 1))
 
 
 def test_a_circulant_map_of_patches() -> None:

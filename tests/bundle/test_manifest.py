@@ -99,6 +99,13 @@ BY_ANOTHER_CHANNEL = STEPS | {
     "per_channel": True,
     "outputs": [{"name": "a.weights", "type": "float32", "shape": [3, 1, 3, 3]}],
 }
+SOME_CHANNELS = STEPS | {
+    "per_channel": True,
+    "places": [1],
+    "query": {"of": "patches", "length": 3},
+    "key": {"of": "channels", "length": 2, "padding": 1, "places": [0]},
+    "outputs": [{"name": "a.weights", "type": "float32", "shape": [1, 1, 3, 2]}],
+}
 SAME_OUTPUT = STEPS | {
     "name": "a.b",
     "outputs": [{"name": "a.b.weights", "type": "float32", "shape": [1, 3, 3]}],
@@ -146,6 +153,8 @@ def test_axis_of_channels_may_have_padding(tmp_path: Path) -> None:
     stage = CHANNELS_OF_ANOTHER | {"key": {"of": "channels", "length": 3, "padding": 1}}
     (found,) = read(write(tmp_path, changed("attention", [stage]))).attention
     assert found.key.padding == 1
+    (found,) = read(write(tmp_path, changed("attention", [SOME_CHANNELS]))).attention
+    assert (found.places, found.key.places) == ((1,), (0,))
 
 
 def test_a_bundle_without_calibration(tmp_path: Path) -> None:
@@ -263,6 +272,21 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
             "attention.0",
             BY_ANOTHER_CHANNEL,
             r"attention\.0\.outputs: expected 2 channels first in a\.weights",
+        ),
+        (
+            "attention.0",
+            SOME_CHANNELS | {"places": [2]},
+            r"0\.places: there are 2 channels, from 0",
+        ),
+        (
+            "attention.0",
+            SOME_CHANNELS | {"places": [0, 1]},
+            r"attention\.0\.outputs: expected 2 channels first in a\.weights",
+        ),
+        (
+            "attention.0",
+            SOME_CHANNELS | {"key": SOME_CHANNELS["key"] | {"places": [7]}},
+            r"attention\.0\.key\.places: there are 2 channels, from 0",
         ),
         ("attention", [STEPS, STEPS], "attention: names are not unique"),
         ("attention", [STEPS, SAME_OUTPUT], "attention: names are not unique"),

@@ -229,7 +229,7 @@ def test_invalid_heads_are_refused(
 
 
 @pytest.mark.parametrize(
-    "architecture", ["patchtst", "dlinear", "itransformer", "transformer", "autoformer"]
+    "architecture", ["patchtst", "dlinear", "itransformer", "timexer", "transformer", "autoformer"]
 )
 def test_each_parameter_has_a_map_of_its_own(architecture: str) -> None:
     """The first one of the parameters is what a model of values with that map forecasts."""

@@ -19,6 +19,7 @@ from foretell.models.architectures.huggingface_time_series_transformer import (
 )
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.architectures.timexer import TimeXerConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.notation import read_notation
@@ -166,6 +167,18 @@ ITRANSFORMERS = (
     Size(
         "iTransformer, not normalised",
         ITransformerConfig(**_SMALL, window_norm=None),
+    ),
+)
+TIMEXERS = (
+    Size("TimeXer", TimeXerConfig(**_SMALL, calendar=HOURLY, targets=(1,))),
+    Size("TimeXer, all channels", TimeXerConfig(**_SMALL, patch=10, window_norm=None)),
+    Size(
+        "TimeXer, some channels, Student's t",
+        TimeXerConfig(**_SMALL, targets=(0, 2), exogenous="all", head="student-t"),
+    ),
+    Size(
+        "TimeXer, calendar alone",
+        TimeXerConfig(**_SMALL | {"channels": 1}, exogenous="others", calendar=HOURLY),
     ),
 )
 HUGGINGFACE_PATCHTSTS = (
@@ -358,6 +371,7 @@ SAMPLE = (
     DLINEARS[1],
     DLINEARS[3],
     _shallow(ITRANSFORMERS[0]),
+    _shallow(TIMEXERS[0]),
     *map(_shallow, HUGGINGFACE_PATCHTSTS[:2]),
     _shallow(HEADED[2]),
     _shallow(HUGGINGFACE_TRANSFORMERS[2]),
@@ -369,6 +383,7 @@ VARIANTS = (
     *PATCHTSTS,
     *DLINEARS,
     *ITRANSFORMERS,
+    *TIMEXERS,
     *HUGGINGFACE_PATCHTSTS,
     *HEADED,
     *HUGGINGFACE_TRANSFORMERS,

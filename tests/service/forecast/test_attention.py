@@ -142,6 +142,25 @@ def test_axes_of_channels_in_the_order_of_the_request(padding: int) -> None:
     assert (mean["form"], mean["axes"]) == ("dense", ["query", "key"])
 
 
+def test_some_channels_in_the_order_of_the_request() -> None:
+    read = Axis(of="channels", length=3, padding=1, places=(1, 3))
+    step = Axis(length=1, start=-1)
+    stages = (
+        stage("own", "x", "dense", 1, step, step, channels=2, places=(0, 2)),
+        stage("cross", "x", "sparse", 1, Axis(of="landmarks", length=2), read, kept=2),
+    )
+    outputs = {
+        "own.weights": np.array([1, 2], np.float32).reshape(2, 1, 1, 1),
+        "cross.keys": np.array([[[0, 2], [1, -1]]]),
+        "cross.weights": np.ones((1, 2, 2), np.float32),
+    }
+    manifest = Manifest.model_construct(channels=("a", "b", "c", "d"), attention=stages)
+    own, cross = describe(Selection(stages, "all"), outputs, None, manifest, [3, 2, 1, 0])
+    assert (own["channels"], own["weights"].ravel().tolist()) == (["c", "a"], [2, 1])
+    assert cross["key"] == ["d", "b", None]
+    assert cross["keys"].tolist() == [[[1, 2], [0, -1]]]
+
+
 def test_a_sparse_map_of_each_channel() -> None:
     rows, keys = Axis(of="landmarks", length=2), Axis(of="clusters", length=3)
     own = stage("s", "x", "sparse", 2, rows, keys, kept=1, channels=2)

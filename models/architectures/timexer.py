@@ -1,0 +1,233 @@
+"""TimeXer: patches of a forecast channel read other series through a global token.
+
+As published by Wang et al. (NeurIPS 2024, arXiv:2402.19072) and in the Time-Series-Library: the
+patches of each forecast channel and its global token attend to each other. The global tokens then
+attend to whole series, each of which is one token: channels and, if any, calendar features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from foretell.bundle.attention import Axis
+from foretell.models.attending import AttendingConfig
+from foretell.models.attention.evidence import Evidence, by_channel
+from foretell.models.attention.mechanism import Attended, Site
+from foretell.models.forecaster import (
+    ARCHITECTURES,
+    Explained,
+    Forecaster,
+    Inputs,
+    NormOfWindows,
+    calendar_of,
+)
+from foretell.models.layers.dropout import Dropout
+from foretell.models.layers.embedding import sinusoids
+from foretell.models.layers.feed_forward import FeedForward
+from foretell.models.layers.transformer import Decoded
+from foretell.timeaxis.calendar import Calendar
+from foretell.timeaxis.frequency import Frequency
+
+Exogenous = Literal["all", "others"]
+
+
+def _exogenous(known: dict[str, Any]) -> Exogenous:
+    targets = known.get("targets")
+    return "all" if targets is None or len(targets) == known.get("channels") else "others"
+
+
+@ARCHITECTURES.add
+class TimeXerConfig(AttendingConfig):
+    """Configuration of a TimeXer."""
+
+    architecture: Literal["timexer"] = "timexer"
+    has_heads: ClassVar[bool] = True
+    patch: int = Field(default=16, ge=1, description="Steps of a patch; a rest is not in any.")
+    exogenous: Exogenous = Field(
+        default_factory=_exogenous,
+        description="Channels that global tokens attend to: all, or others than those forecast; "
+        "others if not given and there are any.",
+    )
+    window_norm: NormOfWindows = "mean"
+
+    @model_validator(mode="after")
+    def _check_series(self) -> Self:
+        if self.patch > self.context:
+            raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
+        if not self.exogenous_channels and self.calendar is None:
+            raise ValueError(
+                "exogenous: no channels are left to read, and no calendar features; expected all"
+            )
+        return self
+
+    @override
+    def build(self) -> Forecaster:
+        return TimeXer(self)
+
+    @classmethod
+    @override
+    def calendar_for(cls, frequency: Frequency, settings: dict[str, object]) -> Calendar | None:
+        return calendar_of(frequency, "scaled")
+
+    @property
+    def patches(self) -> int:
+        """Patches of a channel."""
+        return max(self.context // self.patch, 1)
+
+    @property
+    def endogenous_channels(self) -> tuple[int, ...]:
+        """Places of the channels that are forecast."""
+        return self.targets or tuple(range(self.channels))
+
+    @property
+    def exogenous_channels(self) -> tuple[int, ...]:
+        """Places of the channels that global tokens attend to."""
+        left_out = () if self.exogenous == "all" else self.endogenous_channels
+        return tuple(place for place in range(self.channels) if place not in left_out)
+
+    @override
+    def sites(self) -> dict[str, tuple[int, Site]]:
+        """Tokens of a channel attend to each other, and its global token to channels.
+
+        The global token follows the patches, and calendar features follow the channels.
+        """
+        tokens = Axis(
+            of="patches",
+            length=self.patches + 1,
+            start=-self.context,
+            stride=self.patch,
+            width=self.patch,
+            padding=1,
+        )
+        features = len(self.calendar.features) if self.calendar else 0
+        forecast, read = self.endogenous_channels, self.exogenous_channels
+        query = Axis(of="channels", length=len(forecast), places=self._places(forecast))
+        key = Axis(of="landmarks", length=features or 1)
+        if read:
+            length = len(read) + features
+            key = Axis(of="channels", length=length, padding=features, places=self._places(read))
+        own = Site(
+            self.d_model,
+            self.heads,
+            tokens,
+            tokens,
+            chained=False,
+            dropout=self.dropout,
+            channels=len(forecast),
+            places=self._places(forecast),
+        )
+        cross = own._replace(query=query, key=key, channels=None, places=None)
+        return {
+            name: (i, site)
+            for i in range(self.encoder_layers)
+            for name, site in ((f"encoder.{i}.self", own), (f"encoder.{i}.cross", cross))
+        }
+
+    def _places(self, channels: tuple[int, ...]) -> tuple[int, ...] | None:
+        return None if len(channels) == self.channels else channels
+
+
+class TimeXerLayer(nn.Module):
+    """Self-attention, cross-attention of the global tokens, and feed-forward network.
+
+    Args:
+        config: Configuration of the model.
+        layer: Number of the layer.
+    """
+
+    def __init__(self, config: TimeXerConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attention = config.build_attention(f"encoder.{layer}.self")
+        self.self_norm = nn.LayerNorm(config.d_model)
+        self.cross_attention = config.build_attention(f"encoder.{layer}.cross")
+        self.cross_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(
+            config.d_model, config.d_ff, activation=config.activation, dropout=config.dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, source: Tensor, *, explain: bool = False) -> Decoded:
+        """Run the layer.
+
+        Args:
+            tokens: `[batch, channels, patches + 1, d_model]`, the global token last.
+            source: `[batch, series, d_model]`.
+            explain: Whether to return evidence.
+        """
+        channels = tokens.shape[1]
+        # Channels join the batch, since each attends by itself.
+        rows = tokens.flatten(0, 1)
+        own: Attended = self.self_attention(rows, rows, explain=explain)
+        rows = self.self_norm(rows + self.dropout(own.output))
+        tokens = rows.reshape(-1, *tokens.shape[1:])
+        glob = tokens[:, :, -1]
+        cross: Attended = self.cross_attention(glob, source, explain=explain)
+        glob = self.cross_norm(glob + self.dropout(cross.output))
+        tokens = torch.cat([tokens[:, :, :-1], glob[:, :, None]], dim=2)
+        tokens = self.feed_forward_norm(tokens + self.feed_forward(tokens))
+        return Decoded(tokens, by_channel(own.evidence, channels), cross.evidence)
+
+
+class TimeXer(Forecaster):
+    """Patches of each forecast channel, and whole series that their global tokens read."""
+
+    config: TimeXerConfig
+
+    def __init__(self, config: TimeXerConfig) -> None:
+        super().__init__(config)
+        self.stages = config.describe_stages()
+        forecast, read = config.endogenous_channels, config.exogenous_channels
+        # The base class cuts the targets out of all channels; others repeat the first target.
+        spread = [forecast.index(i) if i in forecast else 0 for i in range(config.channels)]
+        self._spread = nn.Buffer(torch.tensor(spread), persistent=False)
+        self._read = nn.Buffer(torch.tensor(read, dtype=torch.long), persistent=False)
+        self.patch_projection = nn.Linear(config.patch, config.d_model, bias=False)
+        self.positions = nn.Buffer(sinusoids(config.patches, config.d_model), persistent=False)
+        self.global_tokens = nn.Parameter(torch.randn(len(forecast), config.d_model))
+        self.series_embedding = nn.Linear(config.context, config.d_model)
+        self.layers = nn.ModuleList(TimeXerLayer(config, i) for i in range(config.encoder_layers))
+        self.final_norm = nn.LayerNorm(config.d_model)
+        self.projection = nn.Linear(
+            config.d_model * (config.patches + 1), config.parameters * config.horizon
+        )
+        self.dropout = Dropout(config.dropout)
+
+    @override
+    def run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        tokens = self._patches(self._of_targets(inputs.history))
+        source = self._series(inputs.history, inputs.history_calendar)
+        seen: dict[str, Evidence | None] = {}
+        for i, layer in enumerate(self.layers):
+            tokens, seen[f"encoder.{i}.self"], seen[f"encoder.{i}.cross"] = layer(
+                tokens, source, explain=explain
+            )
+        # The projection reads feature by feature, each over all tokens.
+        features = self.final_norm(tokens).transpose(-1, -2).flatten(-2)
+        forecast = self.dropout(self.projection(features)).transpose(1, 2)
+        if self.config.targets is not None:
+            forecast = forecast.index_select(2, self._spread)
+        return Explained.of(forecast, seen)
+
+    def _patches(self, history: Tensor) -> Tensor:
+        """`[batch, context, channels]` to tokens `[batch, channels, patches + 1, d_model]`."""
+        count, steps, channels = self.config.patches, self.config.patch, history.shape[2]
+        series = history[:, : count * steps].transpose(1, 2)
+        patches = self.patch_projection(series.reshape(-1, channels, count, steps))
+        glob = self.global_tokens[:, None].expand(history.shape[0], -1, -1, -1)
+        tokens = torch.cat([patches + self.positions, glob], dim=2)
+        return self.dropout(tokens)  # type: ignore[no-any-return]
+
+    def _series(self, history: Tensor, calendar: Tensor | None) -> Tensor:
+        """A token `[batch, series, d_model]` for each channel that is read, and each feature."""
+        if len(self._read) < self.config.channels:
+            history = history.index_select(2, self._read)
+        if self.config.calendar is not None and calendar is not None:
+            # Without channels to read, no graph has an empty tensor.
+            history = torch.cat([history, calendar], dim=2) if len(self._read) else calendar
+        return self.dropout(self.series_embedding(history.transpose(1, 2)))  # type: ignore[no-any-return]
