@@ -19,6 +19,7 @@ from pydantic import (
 
 from foretell.bundle.attention import AttentionStage, Label, Positive
 from foretell.bundle.bounds import Bounds
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
@@ -236,7 +237,7 @@ class Manifest(Part):
     """A model's contract with the server.
 
     Attributes:
-        format: Version of this format.
+        format: Version of this format; 2 has no covariates.
         name: Name of the model, in URLs too.
         version: Version of the model, a whole number.
         created_at: Time of the export.
@@ -250,6 +251,7 @@ class Manifest(Part):
         channels: Names of the channels, in the order of the last axis of `history`.
         targets: Names of the forecast channels, in the order of the last axis of `forecast` and of
             `channels`; all channels by default.
+        covariates: Covariates that the model reads, or None. Its past covariates are channels.
         context: Number of history steps that the model reads.
         horizon: Number of steps that the model forecasts in one pass.
         frequency: Spacing of the steps, a pandas alias.
@@ -274,7 +276,7 @@ class Manifest(Part):
         files: sha256 of every other file, by name.
     """
 
-    format: Literal[2] = 2
+    format: Literal[2, 3] = 3
     name: Annotated[str, AfterValidator(check_name)]
     version: Annotated[str, AfterValidator(check_version)]
     created_at: datetime
@@ -287,6 +289,7 @@ class Manifest(Part):
     plain: tuple[str, ...] = ()
     channels: Annotated[tuple[str, ...], Field(min_length=1)]
     targets: tuple[str, ...] = ()
+    covariates: Covariates | None = None
     context: Positive
     horizon: Positive
     frequency: FrequencyAlias
@@ -337,6 +340,7 @@ class Manifest(Part):
             raise ValueError(f"scaler: expected {channels} means and standard deviations")
         if unknown := self.bounds.keys() - set(self.targets):
             raise ValueError(f"bounds: no channel {min(unknown)!r} is forecast")
+        self._check_covariates()
         if any("/" in name or "\\" in name for name in self.files):
             raise ValueError("files: a name has a slash")
         stages = [stage.name for stage in self.attention]
@@ -354,6 +358,20 @@ class Manifest(Part):
                 raise ValueError(f"calibration: files has no {CALIBRATION}")
         return self
 
+    def _check_covariates(self) -> None:
+        covariates = self.covariates
+        if covariates is None:
+            return
+        if self.format == 2:
+            raise ValueError("covariates: format 2 has none")
+        for each in (*covariates.future, *covariates.static):
+            if each.name in self.channels:
+                raise ValueError(f"covariates: {each.name!r} is a channel, too")
+        for each in covariates.past:
+            for name in each.channels:
+                if name not in self.channels or name in self.targets:
+                    raise ValueError(f"covariates: {name!r} is not a channel that is only read")
+
     def __copy__(self) -> Self:
         """A copy without cached properties, also for `model_copy`."""
         copied = super().__copy__()
@@ -367,6 +385,14 @@ class Manifest(Part):
         if self.targets == self.channels:
             return None
         return [self.channels.index(name) for name in self.targets]
+
+    @cached_property
+    def past_covariates(self) -> tuple[Covariate, ...]:
+        """Channels that are read and not forecast, as covariates; categories take several."""
+        declared = () if self.covariates is None else self.covariates.past
+        known = {name for each in declared for name in each.channels} | {*self.targets}
+        others = (Covariate(name=name) for name in self.channels if name not in known)
+        return (*declared, *others)
 
     def needed_steps(self, missing: Missing) -> int:
         """The number of steps at the end of a history in which each channel must have a value.

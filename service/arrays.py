@@ -28,6 +28,8 @@ def input_shapes(manifest: Manifest) -> Shapes:
         features = len(manifest.calendar.features)
         shapes[HISTORY_CALENDAR] = (manifest.context, features)
         shapes[FUTURE_CALENDAR] = (manifest.horizon, features)
+    if manifest.covariates is not None:
+        shapes |= manifest.covariates.shapes(manifest.context, manifest.horizon)
     return shapes
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foretell.bundle.bounds import Bound, shown
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.nearness import suggestion
 from foretell.data.errors import DataError
 from foretell.data.table import Table
@@ -43,6 +44,8 @@ class Panel:
         tables: Tables, those of a series in the order of time; a window lies within one table.
         source: The file that the tables were read from, if any.
         notes: Notes for the reader on how the data was read.
+        covariates: Covariates of all tables, with the categories of all rows and not yet scaled;
+            None without any. Past covariates are channels.
 
     Raises:
         DataError: there is no table, or channels or frequencies differ.
@@ -51,6 +54,7 @@ class Panel:
     tables: tuple[Table, ...]
     source: Source | None = None
     notes: tuple[str, ...] = ()
+    covariates: Covariates | None = None
 
     def __post_init__(self) -> None:
         if not self.tables:
@@ -110,17 +114,22 @@ class Panel:
             )
             for table in self.tables
         )
-        return Panel(tuple(tables), self.source, self.notes)
+        return replace(self, tables=tuple(tables))
 
     def fingerprint(self) -> str:
-        """sha256 over everything that a model learns from: rows, names, frequency, filled cells."""
+        """sha256 over everything that a model learns from, such as rows, names and covariates."""
         digest = hashlib.sha256(repr((self.channels, str(self.frequency))).encode())
+        if self.covariates is not None:
+            digest.update(self.covariates.model_dump_json().encode())
         for table in self.tables:
             digest.update(repr((table.series, len(table))).encode())
             digest.update(table.timestamps.astype("M8[us]").tobytes())
             digest.update(np.ascontiguousarray(table.values).tobytes())
             if table.filled is not None:
                 digest.update(table.filled.tobytes())
+            for codes in (table.covariates, table.static):
+                if codes is not None:
+                    digest.update(np.ascontiguousarray(codes).tobytes())
         return digest.hexdigest()
 
 

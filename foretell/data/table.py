@@ -27,6 +27,9 @@ class Table:
         series: Name of the series in its panel; empty for a single series without a name.
         filled: `[time, channels]`, whether a value was missing and was filled from rows around it;
             None if no value was missing.
+        covariates: `[time, future]` float64, finite codes of the future covariates of the panel;
+            None without any.
+        static: `[static]` float64, finite codes of its static covariates; None without any.
     """
 
     timestamps: Timestamps
@@ -36,6 +39,8 @@ class Table:
     utc_offset: timedelta | Offsets | None = None
     series: str = ""
     filled: NDArray[np.bool_] | None = None
+    covariates: NDArray[np.float64] | None = None
+    static: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)

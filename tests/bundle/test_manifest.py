@@ -183,7 +183,7 @@ def test_the_frequency_is_kept_as_a_pandas_alias(tmp_path: Path, written: str) -
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        ("format", 3),
+        ("format", 4),
         ("name", "../x"),
         ("version", "latest"),
         ("created_at", "yesterday"),
