@@ -25,6 +25,36 @@ class ChannelBounds(_Tolerant):
     high: float | None = None
 
 
+class Covariate(_Tolerant):
+    """A covariate that a model reads.
+
+    Attributes:
+        name: Name in requests.
+        type: `number`, `boolean` or `category`.
+        categories: Names of the categories, if it is a category.
+        other: Whether any other category may be sent.
+    """
+
+    name: str
+    type: str = "number"
+    categories: tuple[str, ...] = ()
+    other: bool = False
+
+
+class Covariates(_Tolerant):
+    """The covariates that a model reads.
+
+    Attributes:
+        future: Covariates that are known for the history and the horizon.
+        past: Covariates that are known for the history: channels that are read and not forecast.
+        static: Covariates with one value for each series.
+    """
+
+    future: tuple[Covariate, ...] = ()
+    past: tuple[Covariate, ...] = ()
+    static: tuple[Covariate, ...] = ()
+
+
 class ModelCard(_Tolerant):
     """Description of a model for its users.
 
@@ -35,6 +65,7 @@ class ModelCard(_Tolerant):
         architecture: Architecture of the model.
         channels: Columns that the model reads.
         targets: Channels that the model forecasts.
+        covariates: Covariates that the model reads.
         bounds: Bounds by channel.
         context: Rows that the model reads, at least.
         horizon: Steps that the model forecasts by default.
@@ -56,6 +87,7 @@ class ModelCard(_Tolerant):
     architecture: str = ""
     channels: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    covariates: Covariates = Covariates()
     bounds: dict[str, ChannelBounds] = {}
     context: int
     horizon: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -10,13 +11,16 @@ from pydantic import TypeAdapter
 
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.verdict import verdict
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
+from foretell.service.forecast.codes import NONE, value_of
+from foretell.service.forecast.covariates import FUTURE, STATIC
 from foretell.service.forecast.options import most_steps
-from foretell.service.forecast.requests import ModelCard, ModelReport
+from foretell.service.forecast.requests import CovariateCard, CovariateCards, ModelCard, ModelReport
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
 from foretell.service.http.pipeline import find_model
@@ -92,6 +96,7 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
         architecture=manifest.architecture,
         channels=manifest.channels,
         targets=manifest.targets,
+        covariates=_covariates(manifest),
         bounds=manifest.bounds,
         context=manifest.context,
         horizon=manifest.horizon,
@@ -113,6 +118,16 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
     )
 
 
+def _covariates(manifest: Manifest) -> CovariateCards:
+    known = manifest.covariates or NONE
+    kinds = {"future": known.future, "past": manifest.past_covariates, "static": known.static}
+    cards = {
+        kind: [CovariateCard.model_validate(each, from_attributes=True) for each in covariates]
+        for kind, covariates in kinds.items()
+    }
+    return CovariateCards(**cards)
+
+
 def _cards(registry: Registry, settings: Settings) -> bytes:
     models = registry.defaults.values()
     return _CARDS.dump_json([_card(model, registry, settings) for model in models])
@@ -126,6 +141,7 @@ def _example(model: Model, example: Example, request: Request) -> Response:
         "channels": manifest.channels,
         "frequency": manifest.frequency,
         "timestamps": example.timestamps.tolist(),
+        **_example_covariates(example, manifest),
     }
     document = {
         "model": reference,
@@ -136,3 +152,21 @@ def _example(model: Model, example: Example, request: Request) -> Response:
     }
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return respond(text, request.headers.get("accept-encoding", ""), JSON)
+
+
+def _example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
+    """The covariates of an example, as a client sends them."""
+    known = manifest.covariates or NONE
+    found: dict[str, Any] = {}
+    future, static = (getattr(example, name, None) for name in (FUTURE, STATIC))
+    if future is not None and known.future:
+        found[FUTURE] = {
+            each.name: [value_of(each, code) for code in codes]
+            for each, codes in zip(known.future, future.T.tolist(), strict=True)
+        }
+    if static is not None and known.static:
+        found[STATIC] = {
+            each.name: value_of(each, code)
+            for each, code in zip(known.static, static.tolist(), strict=True)
+        }
+    return found

@@ -103,7 +103,7 @@ class Forecast(BaseModel):
         "forecasts."
     )
     filled: dict[str, int] | None = optional(
-        "Number of filled missing values in the model's input, by channel."
+        "Number of filled missing values in the model's input, by channel or covariate."
     )
     masked: dict[str, int] | None = optional(
         "If `options.missing` is `mask`: number of masked missing values in the model's "
@@ -145,6 +145,7 @@ class Warned(BaseModel):
         "filled",
         "masked",
         "origins_left_out",
+        "actual_covariates",
     ]
     message: str
     param: str | None = Field(description="The place in the request, as in errors.")

@@ -76,7 +76,7 @@ def read_options(given: BacktestOptions, inputs: int, model: Model, settings: Se
         )
     most = min(given.origins or most, _MOST_CORRECTED if is_corrected else most)
     rolling = RollingOrigins(stride, least, most, is_explicit=given.origins is not None)
-    return Options(horizon, passes, given.missing, quantiles, None, rolling, is_corrected)
+    return Options(horizon, passes, given.missing, quantiles, None, rolling, is_corrected, True)
 
 
 class Backtest:
@@ -118,6 +118,12 @@ class Backtest:
         warnings = warn(replace(job, warnings=self._request.warnings), far)
         if past.filled:
             warnings.append(gaps(past.filled, job.options))
+        if past.covariates is not None:
+            text = (
+                "the future covariates of each origin are those that came true; with forecasts of "
+                "them, errors are larger"
+            )
+            warnings.append(warning("actual_covariates", text, None))
         if past.left_out and not (job.options.rolling and job.options.rolling.is_explicit):
             text = (
                 f"there was no room for {past.left_out} earlier origins of the rows "

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.codes import SeriesCovariates
+from foretell.service.forecast.covariates import PAST, CovariateReader
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import SeriesInput
 from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
-from foretell.service.forecast.values import is_multivariate, read_values
+from foretell.service.forecast.values import is_multivariate, read_values, width_of
 from foretell.service.validation import KnownFields, UnknownFields, check_texts, refusal, shown
 from foretell.timeaxis.errors import TimestampError
 
@@ -32,8 +36,10 @@ def read_inputs(
         names = [raw.get("name") for raw in inputs if isinstance(raw, dict)]
         given = {name for name in names if isinstance(name, str)}
     reader = SeriesReader(manifest, options, len(inputs))
+    covariates = CovariateReader(manifest, options)
     has_gaps = options.missing != "error"
-    return reader.read(_Inputs(inputs, manifest, has_gaps, known, unknown, given, reader).read)
+    reading = _Inputs(inputs, manifest, has_gaps, known, unknown, given, reader, covariates)
+    return reader.read(reading.read)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +53,55 @@ class _Inputs:
     unknown: UnknownFields
     given: set[str]
     reader: SeriesReader
+    covariates: CovariateReader
     names: set[str] = field(default_factory=set)
 
     def read(self, index: int) -> Series:
         """Read an input; raises a `ServiceError` if it is invalid."""
-        raw, at = self.inputs[index], f"inputs[{index}]"
+        at = f"inputs[{index}]"
+        entry = self._validate(self.inputs[index], at)
+        name = self._claim_name(entry.name, index)
+        if entry.frequency is not None or entry.frequency_multiple is not None:
+            self._check_frequency(entry, at)
+        covariates = self.covariates.read(entry, at)
+        by_name = [] if covariates is None else covariates.names
+        channels: Sequence[str] = self.manifest.channels
+        columns = None
+        if by_name or entry.channels is not None:
+            channels, columns = self._columns(entry, covariates, at)
+        nested = is_multivariate(entry.series)
+        if entry.type is not None and len(entry.series):
+            _check_type(entry.type, f"{at}.type", nested=nested)
+        at_series = f"{at}.series"
+
+        def path(row: int | None = None, column: int = 0) -> str:
+            if row is None:
+                return at_series
+            if column >= len(channels):
+                return f"{at}.{PAST}.{by_name[column - len(channels)]}[{row}]"
+            return f"{at_series}[{row}]" + (f"[{column}]" if nested else "")
+
+        values = read_values(entry.series, channels, at_series, gaps=self.has_gaps)
+        if len(values) < self.manifest.context:
+            raise self.reader.too_short(len(values), path)
+        if covariates is not None and by_name:
+            values = np.concatenate([values, covariates.past], axis=1)
+        try:
+            return self.reader.add(
+                name,
+                values,
+                self._read_timeline(entry, at),
+                path,
+                covariates=covariates,
+                columns=columns,
+                univariate=not nested,
+                gaps=self.has_gaps,
+            )
+        except TimestampError as error:
+            field = "start_timestamp" if entry.timestamps is None else "timestamps"
+            raise InvalidInputError(str(error), param=f"{at}.{field}") from None
+
+    def _validate(self, raw: Any, at: str) -> SeriesInput:  # noqa: ANN401 - any JSON
         if isinstance(raw, dict) and not raw.keys() <= self.known.levels["inputs[]"].keys():
             self.known.check("inputs[]", raw, at, self.unknown)
         try:
@@ -60,38 +110,7 @@ class _Inputs:
             raise refusal(error, at) from None
         if entry.timestamps:
             check_texts(entry.timestamps, f"{at}.timestamps")
-        name = self._claim_name(entry.name, index)
-        if entry.frequency is not None or entry.frequency_multiple is not None:
-            self._check_frequency(entry, at)
-        channels, columns = self.manifest.channels, None
-        if entry.channels is not None and tuple(entry.channels) != channels:
-            columns = self._columns(entry.channels, f"{at}.channels")
-            channels = tuple(entry.channels)
-        nested = is_multivariate(entry.series)
-        if entry.type is not None and len(entry.series):
-            _check_type(entry.type, f"{at}.type", nested=nested)
-        at_series = f"{at}.series"
-
-        def path(row: int | None = None, column: int = 0) -> str:
-            at_column = f"[{column}]" if nested else ""
-            return at_series if row is None else f"{at_series}[{row}]{at_column}"
-
-        values = read_values(entry.series, channels, at_series, gaps=self.has_gaps)
-        if len(values) < self.manifest.context:
-            raise self.reader.too_short(len(values), path)
-        try:
-            return self.reader.add(
-                name,
-                values,
-                self._read_timeline(entry, at),
-                path,
-                columns=columns,
-                univariate=not nested,
-                gaps=self.has_gaps,
-            )
-        except TimestampError as error:
-            field = "start_timestamp" if entry.timestamps is None else "timestamps"
-            raise InvalidInputError(str(error), param=f"{at}.{field}") from None
+        return entry
 
     def _claim_name(self, given: str | None, index: int) -> str:
         name = given
@@ -118,21 +137,60 @@ class _Inputs:
                 param=f"{at}.frequency_multiple",
             )
 
-    def _columns(self, names: list[str], path: str) -> list[int]:
-        channels = self.manifest.channels
+    def _columns(
+        self, entry: SeriesInput, covariates: SeriesCovariates | None, at: str
+    ) -> tuple[Sequence[str], list[int] | None]:
+        """The channels of the columns of `series`, and the model's channel of each value.
+
+        Past covariates that were sent by name have the last values.
+        """
+        known, path = self.manifest.channels, f"{at}.channels"
+        by_name: dict[str, str] = {}
+        if covariates is not None:
+            columns = [known[column] for column in covariates.columns]
+            by_name = dict(zip(columns, covariates.names, strict=True))
+        names = entry.channels
+        if names is None:
+            names = [name for name in known if name not in by_name]
+            self._check_targets(names, entry, [*by_name.values()], at)
         for index, name in enumerate(names):
-            if name not in channels:
+            if name not in known:
                 raise InvalidInputError(
-                    f"expected a channel of the model ({listed(channels)}), got {shown(name)}",
+                    f"expected a channel of the model ({listed(known)}), got {shown(name)}",
                     param=f"{path}[{index}]",
                 )
             if name in names[:index]:
                 raise InvalidInputError(f"{name!r} is named twice", param=f"{path}[{index}]")
-        if missing := [name for name in channels if name not in names]:
+            if name in by_name:
+                raise InvalidInputError(
+                    f"it is in {at}.{PAST}.{by_name[name]}, too; leave out one of both",
+                    param=f"{path}[{index}]",
+                )
+        if missing := [name for name in known if name not in names and name not in by_name]:
             raise InvalidInputError(
                 f"the model needs every channel; missing: {listed(missing)}", param=path
             )
-        return [channels.index(name) for name in names]
+        order = [known.index(name) for name in (*names, *by_name)]
+        return names, None if order == [*range(len(known))] else order
+
+    def _check_targets(
+        self, names: list[str], entry: SeriesInput, by_name: list[str], at: str
+    ) -> None:
+        """Check that past covariates by name are all of them, and that `series` has none."""
+        place = f"{at}.{PAST}"
+        for each in self.manifest.past_covariates:
+            if each.name not in by_name:
+                raise InvalidInputError(
+                    "required, but missing: send all past covariates by name, or as columns of "
+                    f"{at}.series",
+                    param=f"{place}.{each.name}",
+                )
+        if width_of(entry.series) == len(self.manifest.channels):
+            raise InvalidInputError(
+                f"it is a column of {at}.series, too; leave it out here, or send only "
+                f"{listed(names)} there",
+                param=f"{place}.{by_name[0]}",
+            )
 
     def _read_timeline(self, entry: SeriesInput, at: str) -> Timeline | None:
         zone = None

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import FUTURE_COVARIATES, HISTORY_COVARIATES, STATIC_COVARIATES
 from foretell.service.arrays import (
     FORECAST,
     FUTURE_CALENDAR,
@@ -51,6 +52,9 @@ class Job:
         metadata: JSON to echo.
         past: Backtest windows to forecast as well, if any.
         table: Columns that the answer takes over from a request in Arrow's format.
+        covariates: `[windows, context + passes * horizon, future]`, codes of future covariates;
+            None if the model reads none.
+        static: `[windows, static]`, likewise.
     """
 
     model: Model
@@ -62,6 +66,8 @@ class Job:
     warnings: list[AnswerWarning] = field(default_factory=list)
     past: BacktestWindows | None = None
     table: object | None = None
+    covariates: NDArray[np.float32] | None = None
+    static: NDArray[np.float32] | None = None
     windows: int = field(init=False)
     held: int = field(init=False)
     # These requests have their timeout in a header, and no coverage.
@@ -85,7 +91,9 @@ class Job:
 
     def of_past(self, past: BacktestWindows) -> Job:
         options = replace(self.options, attention=None)
-        return Job(self.model, options, [], past.history, past.calendar, None)
+        job = Job(self.model, options, [], past.history, past.calendar, None)
+        job.covariates, job.static = past.covariates, past.static
+        return job
 
     def run(self, deadline: float, wait: Wait) -> Awaitable[Arrays]:
         """Submit the first pass, and forecast all steps.
@@ -154,12 +162,18 @@ class Job:
     ) -> Arrays:
         """The inputs of a pass over some windows with the given history."""
         feeds: Arrays = {HISTORY: history}
-        if self.calendar is not None:
-            manifest = self.model.manifest
-            now = number * manifest.horizon + manifest.context
-            first, end = now - manifest.context, now + manifest.horizon
-            feeds[HISTORY_CALENDAR] = np.ascontiguousarray(self.calendar[rows, first:now])
-            feeds[FUTURE_CALENDAR] = np.ascontiguousarray(self.calendar[rows, now:end])
+        manifest = self.model.manifest
+        now = number * manifest.horizon + manifest.context
+        first, end = now - manifest.context, now + manifest.horizon
+        for before, after, steps in (
+            (HISTORY_CALENDAR, FUTURE_CALENDAR, self.calendar),
+            (HISTORY_COVARIATES, FUTURE_COVARIATES, self.covariates),
+        ):
+            if steps is not None:
+                feeds[before] = np.ascontiguousarray(steps[rows, first:now])
+                feeds[after] = np.ascontiguousarray(steps[rows, now:end])
+        if self.static is not None:
+            feeds[STATIC_COVARIATES] = self.static[rows]
         return feeds
 
 
@@ -178,10 +192,18 @@ def decode(
         )
     options = operation.read_options(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
-    entries, history, calendar, past = read_inputs(
-        envelope.inputs, model.manifest, options, operation.names, ignored
+    rows = read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored)
+    if not len(rows.history):
+        raise next(entry for entry in rows.entries if isinstance(entry, ServiceError))
+    return Job(
+        model,
+        options,
+        rows.entries,
+        rows.history,
+        rows.calendar,
+        metadata,
+        unknown_fields(ignored.values()),
+        rows.past,
+        covariates=rows.covariates,
+        static=rows.static,
     )
-    if not len(history):
-        raise next(entry for entry in entries if isinstance(entry, ServiceError))
-    warnings = unknown_fields(ignored.values())
-    return Job(model, options, entries, history, calendar, metadata, warnings, past)

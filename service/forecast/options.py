@@ -15,7 +15,7 @@ from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import Selection, select
 from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
-from foretell.service.forecast.pieces import Form
+from foretell.service.forecast.pieces import ANY, Form
 from foretell.service.forecast.requests import (
     NAMES,
     AttentionOptions,
@@ -37,7 +37,8 @@ class Options:
     """Checked options of a request.
 
     The horizon takes `passes` runs of the model. `rolling` are backtest windows to forecast as
-    well; with `is_corrected` their errors correct the quantiles of later windows.
+    well; with `is_corrected` their errors correct the quantiles of later windows. A backtest has no
+    other windows.
     """
 
     horizon: int
@@ -47,6 +48,7 @@ class Options:
     attention: Selection | None
     rolling: RollingOrigins | None = None
     is_corrected: bool = False
+    is_backtest: bool = False
 
     @property
     def of_gaps(self) -> Literal["filled", "masked"]:
@@ -192,7 +194,9 @@ class Operation:
     @cached_property
     def form(self) -> Form:
         levels = self.names.levels
-        return Form(levels, texts={"inputs[].timestamps"}, numbers={"inputs[].series"})
+        named = {f"inputs[].{kind}_covariates" for kind in ("past", "future", "static")}
+        texts = {"inputs[].timestamps", *(f"{path}.{ANY}" for path in named)}
+        return Form(levels, texts=texts, numbers={"inputs[].series"}, named=named)
 
 
 FORECASTING = Operation(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.codes import SeriesCovariates
 from foretell.service.forecast.times import Timeline
 from foretell.service.settings import Settings
 from foretell.timeaxis.errors import TimestampError
@@ -45,6 +46,8 @@ def max_origins(
     """Most origins of each of `inputs` series; `beside` counts its other windows in the queue."""
     channels = len(manifest.channels)
     features = 0 if manifest.calendar is None else len(manifest.calendar.features)
+    if manifest.covariates is not None:
+        features += len(manifest.covariates.future)
     steps = manifest.context + passes * manifest.horizon
     size = np.dtype(np.float32).itemsize * steps * (channels + features)
     values = horizon * len(manifest.targets) * (1 + quantiles)
@@ -70,6 +73,10 @@ class BacktestWindows:
     left_out: int
     # Number of missing values in the rows that the windows read.
     filled: int
+    # `[windows, context + passes * horizon, future]` and `[windows, static]`, codes of covariates,
+    # for models that read them.
+    covariates: Floats | None
+    static: Floats | None
 
     def __len__(self) -> int:
         return len(self.history)
@@ -90,15 +97,27 @@ class WindowCutter:
     missing: Missing
     _histories: list[Floats] = field(default_factory=list)
     _calendars: list[Floats] = field(default_factory=list)
+    _covariates: list[Floats] = field(default_factory=list)
+    _statics: list[Floats] = field(default_factory=list)
     _futures: list[Floats] = field(default_factory=list)
     _origins: list[NDArray[np.int64]] = field(default_factory=list)
     _left_out: int = 0
     _filled: int = 0
 
-    def add(self, values: NDArray[np.float64], timeline: Timeline | None, path: str) -> None:
+    def add(
+        self,
+        values: NDArray[np.float64],
+        timeline: Timeline | None,
+        path: str,
+        covariates: SeriesCovariates | None = None,
+    ) -> None:
         """Cut the windows of a series, `[rows, channels]` in the model's order; gaps are NaN."""
-        rolling, context, calendar = self.rolling, self.manifest.context, self.manifest.calendar
-        every = np.arange(len(values) - self.horizon, context - 1, -rolling.stride)[::-1]
+        rolling, context = self.rolling, self.manifest.context
+        last = len(values) - self.horizon
+        if covariates is not None and covariates.future.shape[1]:
+            # The model reads all of its horizon.
+            last = min(last, len(covariates.future) + context - self.steps)
+        every = np.arange(last, context - 1, -rolling.stride)[::-1]
         last_known = None
         is_known = ~np.isnan(values)
         given = values
@@ -107,28 +126,26 @@ class WindowCutter:
             if self.missing != "mask":
                 values = filled(values, self.missing)
         origins = self._sound(every, values, last_known)
+        if covariates is not None:
+            # Filled values have no gap after the first value.
+            origins = origins[~np.isnan(covariates.future[origins - context]).any(axis=1)]
         if len(origins) < rolling.least:
-            least = f"{context} to read and {self.horizon} that follow"
+            follow = len(values) - last
+            least = f"{context} to read and {follow} that follow"
             if rolling.least > 1:
                 least += f", for each of {rolling.least} origins {rolling.stride} apart"
             hollow = len(every) - len(origins)
             gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
-            shortest = context + (rolling.least - 1) * rolling.stride + self.horizon
+            shortest = context + (rolling.least - 1) * rolling.stride + follow
             raise InvalidInputError(
                 f"expected at least {shortest} rows ({least}), got {len(values)}{gaps}", param=path
             )
         left_out = max(0, len(origins) - rolling.most)
         origins = origins[left_out:]
-        if calendar is not None and timeline is not None:
-            # From the first row that the first origin reads.
-            first, count = int(origins[0]) - context, int(origins[-1] - origins[0]) + self.steps
-            try:
-                walls, _ = timeline.read(first - len(values), count)
-                check_years(walls)
-            except TimestampError as error:
-                raise InvalidInputError(str(error), param=path) from None
-            features = _cut(calendar.encode(walls), origins - origins[0], self.steps)
-            self._calendars.append(features)
+        if timeline is not None:
+            self._add_calendar(timeline, origins, len(values), path)
+        if covariates is not None:
+            self._add_covariates(covariates, origins)
         self._left_out += left_out
         self._filled += int(np.isnan(given[origins[0] - context : origins[-1]]).sum())
         if last_known is None or self.missing == "mask":
@@ -141,17 +158,43 @@ class WindowCutter:
         self._futures.append(_cut(given, origins, self.horizon))
         self._origins.append(origins)
 
+    def _add_calendar(
+        self, timeline: Timeline, origins: NDArray[np.int64], rows: int, path: str
+    ) -> None:
+        calendar = self.manifest.calendar
+        if calendar is None:
+            return
+        # From the first row that the first origin reads.
+        first = int(origins[0]) - self.manifest.context
+        count = int(origins[-1] - origins[0]) + self.steps
+        try:
+            walls, _ = timeline.read(first - rows, count)
+            check_years(walls)
+        except TimestampError as error:
+            raise InvalidInputError(str(error), param=path) from None
+        features = _cut(calendar.encode(walls), origins - origins[0], self.steps)
+        self._calendars.append(features)
+
+    def _add_covariates(self, covariates: SeriesCovariates, origins: NDArray[np.int64]) -> None:
+        first = origins - self.manifest.context
+        self._covariates.append(_cut(covariates.future, first, self.steps))
+        static = covariates.static.astype(np.float32)
+        self._statics.append(np.tile(static, (len(origins), 1)))
+        self._filled += sum(covariates.filled.values())
+
     def windows(self) -> BacktestWindows:
         ends = np.cumsum([len(origins) for origins in self._origins])
         spans = [slice(end - len(each), end) for end, each in zip(ends, self._origins, strict=True)]
         return BacktestWindows(
             np.concatenate(self._histories),
-            np.concatenate(self._calendars) if self._calendars else None,
+            _joined(self._calendars),
             np.concatenate(self._futures),
             spans,
             self._origins,
             self._left_out,
             self._filled,
+            _joined(self._covariates),
+            _joined(self._statics),
         )
 
     def _sound(
@@ -170,6 +213,10 @@ class WindowCutter:
             # Filled values have no gap after the first value.
             sound &= ~np.isnan(values[origins - self.manifest.context]).any(axis=1)
         return origins[sound]
+
+
+def _joined(parts: list[Floats]) -> Floats | None:
+    return np.concatenate(parts) if parts and parts[0].shape[-1] else None
 
 
 def _cut(rows: NDArray[np.floating], starts: NDArray[np.int64], size: int) -> Floats:

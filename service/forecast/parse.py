@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from foretell.service.engine.registry import Model
+from foretell.service.forecast.covariates import FUTURE, PAST
 from foretell.service.forecast.encode import encode, encoding_work
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation
@@ -147,8 +148,9 @@ def _check_beginning(body: Body | memoryview) -> None:
 
 # The work of an input beside its numbers: its checks, and calendar features.
 _INPUT = 8 * 1024
-# The work of each of its times beside their bytes: the expected time is written and compared.
-_TIMESTAMP = 256
+# The work of each of its times beside their bytes: the expected time is written and compared. And
+# that of each value of a covariate, which is looked up.
+_TIMESTAMP, _VALUE = 256, 32
 
 
 class JsonCodec(JsonBody):
@@ -195,4 +197,8 @@ def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
             return ALWAYS
         if isinstance(timestamps := entry.get("timestamps"), list):
             work += _TIMESTAMP * len(timestamps)
+        for place in (PAST, FUTURE):
+            if isinstance(values := entry.get(place), dict):
+                lists = [each for each in values.values() if isinstance(each, list)]
+                work += _VALUE * sum(map(len, lists))
     return work

@@ -32,7 +32,7 @@ _PIECE = 64 * 1024
 _DEEPEST = 1024
 # Items that are freed at a time; each may be as large as a piece.
 _FREED = 8
-# Most items of a valid list that holds neither data nor objects of the request.
+# Most items of a valid list that holds neither data nor objects of the request, and most names.
 _MOST_ITEMS = 64 * 1024
 
 _COMMA, _LIST, _OBJECT, _END, _QUOTE, _BACKSLASH = range(1, 7)
@@ -46,6 +46,7 @@ _CONTINUED = {_LIST: "[", _OBJECT: f'{{"{_BEFORE}":'}
 _INTERRUPTED = {_LIST: "null]", _OBJECT: f'"{_AFTER}":null}}'}
 _CLOSED = {_LIST: "]", _OBJECT: "}"}
 METADATA = "metadata"
+ANY = "*"
 _PLACE = re.compile(r"line (\d+) column (\d+)")
 
 
@@ -61,12 +62,14 @@ class Form:
         nested: Lists of any length, or of such lists.
         numbers: Lists of any length that become arrays of float64, `[time]` or `[time, channel]`,
             if they only hold numbers and nulls; null becomes `NULL`.
+        named: Objects with any names; `ANY` stands for a name in the path of its value.
     """
 
     objects: Mapping[str, Mapping[str, Any]]
     texts: Set[str] = frozenset()
     nested: Set[str] = frozenset()
     numbers: Set[str] = frozenset()
+    named: Set[str] = frozenset()
 
 
 def read_pieces(body: memoryview, form: Form, most: int) -> Any:  # noqa: ANN401 - any JSON
@@ -285,15 +288,14 @@ class _Merged:
             return _Items("", "", _MOST_ITEMS) if is_list else _Members("", "", form.objects[""])
         parent = self._open[-1]
         name = "" if parent.before == 0 else _name(opened.key)
-        if isinstance(parent, _Items):
-            path = f"{parent.path}[]"
-        elif isinstance(parent, _Members) and name in parent.known:
-            path = f"{parent.path}.{name}" if parent.path else name
-        else:
+        path = _inside(parent, name)
+        if path is None:
             return _Skipped(is_list, name, is_echoed=parent.is_echoed)
         if not is_list:
             if path in form.objects:
                 return _Members(path, name, form.objects[path])
+            if path in form.named:
+                return _Named(path, name, {})
             if path == METADATA and path in form.objects[""]:
                 return _Skipped(is_list, name, is_echoed=True, start=opened.start)
             return _Skipped(is_list, name)
@@ -305,6 +307,17 @@ class _Merged:
             return _Items(path, name, self._most, (list,))
         is_data = path.rstrip("[]") in form.texts | form.numbers
         return _Items(path, name, None if is_data else _MOST_ITEMS)
+
+
+def _inside(parent: _Skipped, name: str) -> str | None:
+    """The path of a list or an object in another one; None if it is not read."""
+    if isinstance(parent, _Items):
+        return f"{parent.path}[]"
+    if isinstance(parent, _Named):
+        return f"{parent.path}.{ANY}"
+    if isinstance(parent, _Members) and name in parent.known:
+        return f"{parent.path}.{name}" if parent.path else name
+    return None
 
 
 def _name(key: bytes) -> str:
@@ -355,6 +368,14 @@ class _Members(_Skipped):
         elif self._unknown <= MOST_UNKNOWN and name not in self._value:
             self._value[name] = None
             self._unknown += 1
+
+
+class _Named(_Members):
+    """An object with any names."""
+
+    def put(self, name: str, value: Any) -> None:  # noqa: ANN401 - as above
+        if len(self._value) < _MOST_ITEMS:
+            self._value[name] = value
 
 
 class _Freed(list[Any]):

@@ -20,6 +20,7 @@ from pydantic_core import PydanticKnownError
 from pydantic_core.core_schema import is_instance_schema
 
 from foretell.bundle.bounds import Bounds
+from foretell.bundle.covariates import CovariateType
 from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
 from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
 from foretell.timeaxis.gaps import Missing
@@ -89,6 +90,17 @@ Heads = Annotated[
 ]
 
 
+# `foretell.service.forecast.covariates` checks the values with the model's covariates.
+def _named(values: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "object", "additionalProperties": values})
+
+
+_Value = {"type": ["number", "boolean", "string"]}
+_Values = {"type": "array", "items": {"type": [*_Value["type"], "null"]}}
+ValuesByName = Annotated[dict[str, Any], _named(_Values)]
+ValueByName = Annotated[dict[str, Any], _named(_Value)]
+
+
 class SeriesInput(BaseModel):
     """One history to forecast."""
 
@@ -116,6 +128,16 @@ class SeriesInput(BaseModel):
         "IANA name, such as `Europe/Berlin`: the clock of times without a UTC offset, of "
         "calendar features and of answered times, also across clock changes."
     )
+    past_covariates: ValuesByName | None = optional(
+        "Values by name, one for each row, of channels that are read and not forecast; `series` "
+        "then has the others."
+    )
+    future_covariates: ValuesByName | None = optional(
+        "Values by name, one for each row and then each step of the model's horizon, or of all its "
+        "passes over a longer one; or of these steps alone, with the rows' in `past_covariates`. A "
+        "backtest takes one for each row."
+    )
+    static_covariates: ValueByName | None = optional("A value by name.")
 
 
 class AttentionOptions(BaseModel):
@@ -277,6 +299,26 @@ BACKTEST_NAMES = KnownFields(
 )
 
 
+class CovariateCard(BaseModel):
+    """A covariate that a model reads."""
+
+    name: str
+    type: CovariateType
+    categories: tuple[str, ...] = Field(description="Names of the categories; else empty.")
+    other: bool = Field(description="Whether any other category may be sent.")
+
+
+class CovariateCards(BaseModel):
+    """The covariates that a model reads."""
+
+    future: list[CovariateCard] = Field(description="Known for the history and the horizon.")
+    past: list[CovariateCard] = Field(
+        description="Known for the history: channels that are read and not forecast, by name or as "
+        "columns of `series` (of a category, one column `name=category` for each)."
+    )
+    static: list[CovariateCard] = Field(description="One value for each series.")
+
+
 class ModelCard(BaseModel):
     """Description of a model, from which a client builds requests."""
 
@@ -292,6 +334,7 @@ class ModelCard(BaseModel):
     targets: tuple[str, ...] = Field(
         description="The forecast channels, out of those that it reads."
     )
+    covariates: CovariateCards
     bounds: Bounds = Field(description="Limits of channels, which bound forecasts.")
     context: int
     horizon: int

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.errors import InvalidInputError, ServiceError, kept
+from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError, kept
+from foretell.service.forecast.codes import NONE, SeriesCovariates
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
@@ -64,12 +65,17 @@ class SeriesRows(NamedTuple):
         calendar: `[windows, context + passes * horizon, features]`, of the history's and all later
             steps; None if the model reads no calendar.
         past: Windows of rolling origins, if requested and a series is valid.
+        covariates: `[windows, context + passes * horizon, future]`, codes of future covariates;
+            None if the model reads none, or for a backtest.
+        static: `[windows, static]`, likewise.
     """
 
     entries: list[Series | ServiceError]
     history: NDArray[np.float32]
     calendar: NDArray[np.float32] | None
     past: BacktestWindows | None
+    covariates: NDArray[np.float32] | None
+    static: NDArray[np.float32] | None
 
 
 class SeriesReader:
@@ -86,6 +92,10 @@ class SeriesReader:
         if manifest.calendar is not None:
             features = len(manifest.calendar.features)
             self._calendar = np.empty((count, self._steps, features), np.float32)
+        known = manifest.covariates or NONE
+        self._needs_covariates = bool(known.future or known.static)
+        self._covariates = np.empty((count, self._steps, len(known.future)), np.float32)
+        self._static = np.empty((count, len(known.static)), np.float32)
         # Row of the first series by the id of its timeline, which series may share.
         self._timelines: dict[int, int] = {}
         self._cutter: WindowCutter | None = None
@@ -105,7 +115,12 @@ class SeriesReader:
         windows = self._windows
         calendar = None if self._calendar is None else self._calendar[:windows]
         past = self._cutter.windows() if self._cutter is not None and windows else None
-        return SeriesRows(entries, self._history[:windows], calendar, past)
+        # Windows of a backtest have their own.
+        covariates, static = (
+            each[:windows] if each.shape[-1] and not self._options.is_backtest else None
+            for each in (self._covariates, self._static)
+        )
+        return SeriesRows(entries, self._history[:windows], calendar, past, covariates, static)
 
     def too_short(self, rows: int, path: Path) -> InvalidInputError:
         """The error of a series with fewer rows than the model's context."""
@@ -121,6 +136,7 @@ class SeriesReader:
         timeline: Timeline | None,
         path: Path,
         *,
+        covariates: SeriesCovariates | None = None,
         columns: list[int] | None = None,
         univariate: bool = False,
         gaps: bool = True,
@@ -131,6 +147,13 @@ class SeriesReader:
         `columns` are the model's channels of their columns, if not in the model's order. With
         `univariate` the answer is `[time]`. TimestampError: a time is outside the years 1 to 9999.
         """
+        if covariates is not None:
+            self._write_covariates(covariates)
+        elif self._needs_covariates:
+            raise NotSupportedError(
+                f"{self._manifest.name} reads covariates, which POST /forecast takes in JSON",
+                param=path(),
+            )
         manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
         known = values
@@ -150,12 +173,20 @@ class SeriesReader:
         if self._cutter is not None:
             # Each window is filled by itself, like a request of its own.
             rows = values if columns is None else values[:, np.argsort(columns)]
-            self._cutter.add(rows, timeline, path())
+            self._cutter.add(rows, timeline, path(), covariates)
         if timeline is not None:
             self._timelines.setdefault(id(timeline), self._windows)
+        if covariates is not None:
+            filled |= covariates.filled
         series = Series(name, self._windows, univariate, columns, timeline, filled)
         self._windows += 1
         return series
+
+    def _write_covariates(self, covariates: SeriesCovariates) -> None:
+        if not self._options.is_backtest:
+            self._static[self._windows] = covariates.static
+            if self._covariates.shape[-1]:
+                assign(self._covariates[self._windows], covariates.future[-self._steps :])
 
     def _read_times(self, timeline: Timeline) -> None:
         """Check the years of all times, and write the calendar features."""

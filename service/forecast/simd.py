@@ -31,6 +31,8 @@ _MOST_INPUTS = 4096
 _MOST_OTHERS = 32 * 1024
 _MARK = b"\xef\xbb\xbf"
 _SERIES = "series"
+# Objects of lists, of numbers or not.
+_NAMED = ("past_covariates", "future_covariates")
 # The bytes of numbers and of blanks between them.
 _NUMBERS = b"0123456789+-.eE \t\n\r"
 
@@ -79,15 +81,12 @@ def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
     form = body.translate(None, _NUMBERS)
     others = len(form)
     for entry in entries:
-        if _SERIES in entry:
-            entry[_SERIES], size = _array(entry[_SERIES])
-            others -= size
+        others -= _make_arrays(entry)
     if others > _MOST_OTHERS:
         raise ValueError("much besides numbers")
     for part in (request, *entries):
         for name, value in part.items():
-            if isinstance(value, simdjson.Array | simdjson.Object):
-                part[name] = _plain(value)
+            part[name] = _plain(value)
     # simdjson makes arrays of numbers out of any lists of lists, and merges members of the same
     # name. If the result is written like the body, except for numbers, it was read correctly.
     if orjson.dumps(request, default=_form).translate(None, _NUMBERS) != form:
@@ -95,8 +94,14 @@ def _read(parser: simdjson.Parser, body: Body) -> dict[str, Any]:
     return request
 
 
-def _plain(value: simdjson.Array | simdjson.Object) -> Any:  # noqa: ANN401 - any JSON
-    return value.as_list() if isinstance(value, simdjson.Array) else value.as_dict()
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, simdjson.Array):
+        return value.as_list()
+    if isinstance(value, simdjson.Object):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
@@ -105,6 +110,20 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
     if len(value) > _MOST_KEYS:
         raise ValueError("many keys")
     return {name: value[name] for name in value}
+
+
+def _make_arrays(entry: dict[str, Any]) -> int:
+    """Replace the lists of numbers in an input by arrays; returns their size, as `_array`."""
+    total = 0
+    if _SERIES in entry:
+        entry[_SERIES], total = _array(entry[_SERIES])
+    for name in _NAMED:
+        if isinstance(entry.get(name), simdjson.Object):
+            entry[name] = lists = _members(entry[name])
+            for each, values in lists.items():
+                lists[each], size = _array(values)
+                total += size
+    return total
 
 
 def _array(series: Any) -> tuple[Any, int]:  # noqa: ANN401 - any JSON

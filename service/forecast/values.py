@@ -120,6 +120,13 @@ def is_multivariate(rows: Rows) -> bool:
     return bool(rows) and isinstance(rows[0], list)
 
 
+def width_of(rows: Rows) -> int:
+    """The number of values at every time, judged by the first row."""
+    if isinstance(rows, np.ndarray):
+        return rows.shape[1] if rows.ndim > 1 else 1
+    return len(rows[0]) if is_multivariate(rows) else 1
+
+
 def _flatten(rows: list[Any], channels: Sequence[str], path: str) -> list[Any]:
     """The values of the rows; a text or an object of the right length gives texts."""
     flat: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from onnx.external_data_helper import set_external_data
 from foretell.bundle import calibration, example, layout
 from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
 from foretell.bundle.checksums import sha256
+from foretell.bundle.covariates import FUTURE_COVARIATES, Covariates
 from foretell.bundle.manifest import CalibrationReport, Coverage, Manifest, Scaler, Verification
 from foretell.timeaxis import timestamps
 from foretell.timeaxis.calendar import Calendar
@@ -52,6 +54,7 @@ class Spec:
     horizon: int = 4
     frequency: str = "h"
     with_calendar: bool = False
+    covariates: Covariates | None = None
     stages: tuple[AttentionStage, ...] = ()
     burn: int = 0
     ballast: int = 0
@@ -75,12 +78,31 @@ class Spec:
     def scale(self) -> Floats:
         return np.arange(1, len(self.channels) + 1, dtype=np.float32)
 
-    def forecast(self, history: Floats, future_calendar: Floats | None = None) -> Floats:
-        """Output of the graph: `[batch, horizon, targets]`."""
+    def weights(self, name: str) -> Floats:
+        """Weights of the values of an input of covariates, without the axis of the horizon."""
+        assert self.covariates is not None
+        shape = self.covariates.shapes(self.context, 1)[name]
+        weights = np.linspace(0.25, 1, int(np.prod(shape)), dtype=np.float32)
+        return weights.reshape(shape)
+
+    def forecast(
+        self,
+        history: Floats,
+        future_calendar: Floats | None = None,
+        covariates: Mapping[str, Floats] | None = None,
+    ) -> Floats:
+        """Output of the graph: `[batch, horizon, targets]`.
+
+        Every value of an input of covariates has a weight of its own.
+        """
         last = history[:, -1:] * self.scale
         repeated = np.repeat(last, self.horizon, axis=1)
         if future_calendar is not None:
             repeated = repeated + future_calendar.sum(axis=2, keepdims=True)
+        for name, values in (covariates or {}).items():
+            weighted = values * self.weights(name)
+            axes = 2 if name == FUTURE_COVARIATES else tuple(range(1, weighted.ndim))
+            repeated = repeated + weighted.sum(axis=axes).reshape(len(weighted), -1, 1)
         return repeated.astype(np.float32)[..., self.columns]
 
 
@@ -190,6 +212,7 @@ def rewrite_manifest(folder: Path, spec: Spec) -> None:
         horizon=spec.horizon,
         frequency=spec.frequency,
         calendar=spec.calendar,
+        covariates=spec.covariates,
         observed_steps=spec.observed_steps,
         scaler=Scaler(mean=(0.0,) * len(spec.channels), std=(2.0,) * len(spec.channels)),
         attention=spec.stages,
@@ -213,7 +236,12 @@ def _write_probes(folder: Path, spec: Spec) -> None:
         features = len(spec.calendar.features)
         for name, steps in (("history_calendar", spec.context), ("future_calendar", spec.horizon)):
             arrays[name] = rng.normal(size=(3, steps, features)).astype(np.float32)
-    forecast = spec.forecast(history, arrays.get("future_calendar"))
+    covariates = {}
+    if spec.covariates is not None:
+        for name, shape in spec.covariates.shapes(spec.context, spec.horizon).items():
+            covariates[name] = rng.uniform(size=(3, *shape)).astype(np.float32)
+    forecast = spec.forecast(history, arrays.get("future_calendar"), covariates)
+    arrays |= covariates
     np.savez(folder / layout.PROBES, forecast=forecast, **arrays)
 
 
@@ -278,6 +306,11 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
         build.add("Mul", ["past", build.constant("nothing", np.float32(0))], "none")
         build.add("Add", ["season", "none"], "added")
         repeated = build.add("Add", ["repeated", "added"], "seasonal")
+    if spec.covariates is not None:
+        shapes = spec.covariates.shapes(spec.context, spec.horizon)
+        inputs += shapes.items()
+        for name in shapes:
+            repeated = _add_covariates(build, spec, repeated, name)
     repeated = _burn(build, repeated, spec.burn)
     repeated = _weigh(build, repeated, spec)
     if spec.fails:
@@ -311,6 +344,21 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
     onnx.checker.check_model(model)
     return model
+
+
+def _add_covariates(build: _Builder, spec: Spec, repeated: str, name: str) -> str:
+    weighted = build.add(
+        "Mul", [name, build.constant(f"{name}/weights", spec.weights(name))], f"{name}/weighted"
+    )
+    if name == FUTURE_COVARIATES:
+        axes = build.constant(f"{name}/axes", np.array([2]))
+        total = build.add("ReduceSum", [weighted, axes], f"{name}/sum", keepdims=1)
+    else:
+        flat = build.constant(f"{name}/flat", np.array([0, -1, 1]))
+        build.add("Reshape", [weighted, flat], f"{name}/flattened")
+        axes = build.constant(f"{name}/axes", np.array([1]))
+        total = build.add("ReduceSum", [f"{name}/flattened", axes], f"{name}/sum", keepdims=1)
+    return build.add("Add", [repeated, total], f"{name}/added")
 
 
 def _burn(build: _Builder, value: str, products: int) -> str:

@@ -24,6 +24,7 @@ from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.http import compression
 from foretell.service.http.compression import compress
 from tests.service.client import Client
+from tests.service.forecast.shops import SHOP, STALL
 from tests.support.bundles import Spec, write_bundle
 
 SPECS = (
@@ -185,6 +186,41 @@ def test_report_of_a_model(client: Client) -> None:
     for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
         answer = client.get(f"/models/{reference}")
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
+
+
+def test_card_lists_covariates(tmp_path: Path) -> None:
+    for spec in (SHOP, STALL, Spec("bare")):
+        write_bundle(tmp_path, spec)
+    with Client(tmp_path) as client:
+        shop, stall, bare = (
+            client.get(f"/models/{name}").json()["covariates"] for name in ("shop", "stall", "bare")
+        )
+    number: dict[str, Any] = {"type": "number", "categories": [], "other": False}
+    assert shop == {
+        "future": [
+            {"name": "price", **number},
+            {"name": "open", **number, "type": "boolean"},
+            {
+                "name": "sky",
+                "type": "category",
+                "categories": ["clear", "rain", "snow"],
+                "other": False,
+            },
+        ],
+        "past": [],
+        "static": [
+            {
+                "name": "region",
+                "type": "category",
+                "categories": ["north", "south"],
+                "other": True,
+            },
+            {"name": "size", **number},
+        ],
+    }
+    # Channels that are read and not forecast are past covariates.
+    assert stall == {"future": [], "past": [{"name": "visits", **number}], "static": []}
+    assert bare == {"future": [], "past": [], "static": []}
 
 
 def test_card_of_a_model(client: Client) -> None:

@@ -21,11 +21,12 @@ FORM = Form(
     {
         "": dict.fromkeys(("model", "inputs", "metadata", "options")),
         "options": dict.fromkeys(("levels", "a")),
-        "inputs[]": dict.fromkeys(("name", "times", "rows", "values", "a")),
+        "inputs[]": dict.fromkeys(("name", "times", "rows", "values", "by_name", "a")),
     },
-    texts={"inputs[].times"},
+    texts={"inputs[].times", "inputs[].by_name.*"},
     nested={"inputs[].rows"},
     numbers={"inputs[].values"},
+    named={"inputs[].by_name"},
 )
 TEXTS = st.text('ab,:[]{}"\\ é😀\n', max_size=6)
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -207,6 +208,23 @@ def test_first_unknown_names_are_kept_without_values() -> None:
     assert found.pop("model") == "m"
     assert [*found] == [f"z{index}" for index in range(MOST_UNKNOWN + 1)]
     assert set(map(str, found.values())) == {"None"}
+
+
+def test_objects_with_any_names_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {
+        "a.b": [*range(40)],
+        "é": ["clear", None, True, 2.5] * 20,
+        "nested": [1, [2, 3], 4],
+        "object": {"d": [1, 2, 3, 4, 5, 6, 7]},
+        "value": "text",
+    }
+    found = read(json.dumps({"inputs": [{"by_name": given}]}))["inputs"][0]["by_name"]
+    assert without_objects(list(found.values())) == without_objects(list(given.values()))
+    assert [*found] == [*given]
+    monkeypatch.setattr(pieces, "_MOST_ITEMS", 30)
+    many = {f"z{index}": index for index in range(300)}
+    found = read(json.dumps({"inputs": [{"by_name": many}]}))["inputs"][0]["by_name"]
+    assert found == {f"z{index}": index for index in range(30)}
 
 
 def test_last_of_duplicate_names_counts() -> None:

@@ -73,6 +73,38 @@ def test_all_members_are_read() -> None:
     assert isinstance(found["inputs"][1]["series"], np.ndarray)
 
 
+@pytest.mark.parametrize("field", ["past_covariates", "future_covariates"])
+def test_covariates_become_arrays_where_they_are_numbers(field: str) -> None:
+    given = {
+        "price": [1, 2.5],
+        "sky": ["clear", "rain"],
+        "open": [True, False],
+        "gaps": [1, None],
+        "rows": [[1], [2]],
+        "ragged": [["a"], [1, 2]],
+        "one": 5,
+        "object": {"a": [1, 2]},
+        "none": [],
+    }
+    found = simd.read(body_of({"series": [1, 2], field: given}, {field: [1]}, {field: None}))
+    assert found is not None
+    entry, other, empty = found["inputs"]
+    assert plain(entry[field]) == given
+    arrays = {name for name, each in entry[field].items() if isinstance(each, np.ndarray)}
+    assert arrays == {"price", "rows"}
+    assert (other, empty) == ({field: [1]}, {field: None})
+    many = {str(index): [1] for index in range(40)}
+    assert simd.read(body_of({"series": [1], field: many})) is None
+    texts = {"sky": ["clear"] * 40_000}
+    assert simd.read(body_of({"series": [1], field: texts})) is None
+    numbers = {"price": [1.5] * 40_000}
+    assert plain(simd.read(body_of({"series": [1], field: numbers}))) == {
+        "inputs": [{"series": [1], field: numbers}]
+    }
+    twice = b'{"inputs":[{"series":[1],"%s":{"a":[1],"a":[2]}}]}' % field.encode()
+    assert simd.read(twice) is None
+
+
 # Flattened, each has as many numbers as rows of a table would.
 @pytest.mark.parametrize(
     "series",
