@@ -61,7 +61,9 @@ class Reader:
         text = self._located(block.text)
         done = self._call(["bash", "-euo", "pipefail", "-c", text])
         expected = _REFUSED if is_error(block.answer) else 0
-        assert done.returncode == expected, f"{block}\nexit status {done.returncode}\n{said(done)}"
+        assert done.returncode == expected, (
+            f"{block}\nexit status {done.returncode}\n{output_of(done)}"
+        )
         if block.answer is not None:
             assert_shows(block.answer, json.loads(done.stdout), str(block))
 
@@ -74,7 +76,7 @@ class Reader:
         path = self._folder / f"{block.page.name}.py"
         path.write_text(self._located("\n".join([*lines, found])))
         done = self._call([sys.executable, path.name])
-        assert done.returncode == 0, f"{block.page}\n{said(done)}"
+        assert done.returncode == 0, f"{block.page}\n{output_of(done)}"
 
     def _call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -93,7 +95,7 @@ class Reader:
         return text
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
     return f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
 
 

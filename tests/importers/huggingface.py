@@ -173,7 +173,7 @@ def _trained(kind: str, changes: str) -> Any:
     for _ in range(3):
         rows = walks(8, context + config.prediction_length, channels)
         rows = rows.abs().round() if config.distribution_output == "negative_binomial" else rows
-        given = asked(model, rows[:, :context], None, future=rows[:, context:])
+        given = library_inputs(model, rows[:, :context], None, future=rows[:, context:])
         optimizer.zero_grad()
         model(**given).loss.backward()
         optimizer.step()
@@ -214,7 +214,7 @@ def calendars(model: Any, count: int, start: str | None) -> tuple[Tensor, Tensor
     return features[:, :context], features[:, context:]
 
 
-def asked(
+def library_inputs(
     model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
 ) -> dict[str, Any]:
     """Inputs of the library for windows, from this time on or at any; NaN is missing."""
@@ -276,7 +276,7 @@ def path(
     config = model.config
     future = torch.zeros(len(history), config.prediction_length, config.input_size)
     for step in range(config.prediction_length):
-        given = asked(model, history, start, future=future, category=category)
+        given = library_inputs(model, history, start, future=future, category=category)
         with torch.inference_mode():
             found = model(**given)
         if order is None:
@@ -315,7 +315,7 @@ def _of_lags(
         drawn.append(known(*given, **named))
         return drawn[-1]
 
-    given = asked(model, history, start, future=history, category=category)
+    given = library_inputs(model, history, start, future=history, category=category)
     del given["future_values"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "output_distribution", watched)

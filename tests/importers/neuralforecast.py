@@ -21,7 +21,7 @@ from tests.importers.conformance import Case, Reference
 
 CONTEXT, HORIZON, SERIES = 17, 11, 4
 # Levels for networks that accept any.
-TOLD = (0.05, 0.3, 0.5, 0.9)
+ANY_LEVELS = (0.05, 0.3, 0.5, 0.9)
 STEPS: dict[str, Any] = {
     "hidden_size": 8,
     "n_head": 2,
@@ -177,7 +177,7 @@ def train(
 
     Returns:
         By alias `[16, horizon, columns]`, all columns of the library; for a network of any level,
-        the columns of each level in `TOLD`.
+        the columns of each level in `ANY_LEVELS`.
     """
     quiet = {
         **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
@@ -231,7 +231,7 @@ def _told(trained: Any, parts: Floats) -> Floats:
     """Columns of one model for each level: the library itself interpolates eleven others."""
     (model,) = trained.models
     predict, told = model.predict, []
-    for level in TOLD:
+    for level in ANY_LEVELS:
         model.predict = partial(predict, quantiles=[level])
         found = pd.concat([trained.predict(frame(part)) for part in parts])
         told.append(found[f"{model.alias}_ql{level}"].to_numpy(np.float32).reshape(16, HORIZON))
@@ -285,10 +285,10 @@ def refer(group: str, name: str, root: Path) -> Reference:
     elif loss in ("MQLoss", "HuberMQLoss"):
         told = columns[..., [1, 0, 2]]
     elif "IQLoss" in loss:
-        told, forecast = columns, columns[..., TOLD.index(0.5)]
+        told, forecast = columns, columns[..., ANY_LEVELS.index(0.5)]
     history = torch.from_numpy(by_window(asked[..., None])[..., 0].copy())
     parameters = None if told is None else by_window(told)
-    levels = {"levels": ",".join(map(str, TOLD))} if "IQLoss" in loss else {}
+    levels = {"levels": ",".join(map(str, ANY_LEVELS))} if "IQLoss" in loss else {}
     request = Request(folder, "neuralforecast", member=f"{name}_0", arguments=levels)
     return Reference(request, history, by_window(forecast), parameters, (), clear, found)
 

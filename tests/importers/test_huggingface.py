@@ -44,18 +44,18 @@ def saved(name: str, folder: Path) -> tuple[Any, Path]:
     return model, huggingface.save(model, folder / "saved")
 
 
-def asked(name: str, folder: Path, given: Mapping[str, str] | None = None) -> Request:
+def request_for(name: str, folder: Path, given: Mapping[str, str] | None = None) -> Request:
     kind, changes, options = SERVED[name]
     model = huggingface.train(kind, changes)
     return huggingface.request_of(model, folder, options if given is None else given)
 
 
 def adopt(name: str, folder: Path, given: Mapping[str, str] | None = None) -> Imported:
-    return import_checkpoint(asked(name, folder, given))
+    return import_checkpoint(request_for(name, folder, given))
 
 
 def run(name: str, folder: Path, out: Path, *options: str) -> Result:
-    arguments = [*words(asked(name, folder)), "--out", str(out), *options]
+    arguments = [*words(request_for(name, folder)), "--out", str(out), *options]
     return CliRunner().invoke(command, arguments)
 
 
@@ -284,7 +284,7 @@ def test_data_and_scale_are_required(tmp_path: Path) -> None:
 
 def test_counts_with_a_scaler_are_refused(tmp_path: Path) -> None:
     scaled = ["--mean", "1,1,1", "--std", "1,1,1", "--out", str(tmp_path / "out")]
-    given = words(replace(asked("counts", saved("counts", tmp_path)[1]), unscaled=False))
+    given = words(replace(request_for("counts", saved("counts", tmp_path)[1]), unscaled=False))
     done = CliRunner().invoke(command, [*given, *scaled])
     assert done.exit_code == 2
     assert "negative-binomial: counts are trained without a scaler" in done.stderr

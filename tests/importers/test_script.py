@@ -199,7 +199,7 @@ def test_arguments_that_matter() -> None:
 
 
 TAIL = "ftM_sl336_ll48_pl96_dm16_nh4_el3_dl1_df128"
-TOLD = {
+READ = {
     "features": "M",
     "seq_len": 336,
     "label_len": 48,
@@ -247,7 +247,7 @@ TOLD = {
 def test_settings(name: str, extra: dict[str, Any]) -> None:
     arguments = read_setting(name, "setting")
     assert arguments is not None
-    assert {key: known.value for key, known in arguments.items()} == {**TOLD, **extra}
+    assert {key: known.value for key, known in arguments.items()} == {**READ, **extra}
     assert {known.provenance for known in arguments.values()} == {"setting"}
 
 

@@ -92,10 +92,10 @@ class _Full:
     def __init__(self, listener: socket.socket, error: int) -> None:
         self._listener = listener
         self._error = error
-        self.asked = 0
+        self.requests = 0
 
     def accept(self) -> None:
-        self.asked += 1
+        self.requests += 1
         raise OSError(self._error, "full")
 
 
@@ -123,7 +123,7 @@ def test_acceptor_pauses_without_free_files(error: int, caplog: pytest.LogCaptur
         acceptor._listeners, acceptor._connecting = [full], set()
         acceptor._begin(full)
         acceptor._accept(full)
-        assert (acceptor._loop.readers, full.asked) == (0, 1)
+        assert (acceptor._loop.readers, full.requests) == (0, 1)
         [(seconds, (begin, *arguments))] = timers
         assert seconds == 1.0
         begin(*arguments)

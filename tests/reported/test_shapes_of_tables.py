@@ -239,11 +239,11 @@ def made_long(path: Path) -> Path:
     ) as raised:
         read(path)
     with chdir(path.parent):
-        exec(told(str(raised.value)), {})
+        exec(suggestion(str(raised.value)), {})
     return path.parent / "long.csv"
 
 
-def told(message: str) -> str:
+def suggestion(message: str) -> str:
     """The Python of the command that a message names."""
     command = re.search(r"python -c ('.*') writes them to long\.csv", message)
     assert command
@@ -289,7 +289,7 @@ def test_a_frame_whose_names_are_numbers() -> None:
     frame.insert(0, "Year", range(1990, 2010))
     with pytest.raises(ValueError, match="are months of Year") as raised:
         read_frame(frame)
-    code = told(str(raised.value)).removesuffix(".to_csv('long.csv', index=False)")
+    code = suggestion(str(raised.value)).removesuffix(".to_csv('long.csv', index=False)")
     made: dict[str, object] = {"frame": frame}
     exec(code.replace("frame.rename", "made = frame.rename"), made)
     (table,) = read_frame(made["made"]).tables  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 
 from foretell.service.forecast.warnings import AnswerWarning
 from tests.service.client import Client
-from tests.service.forecast.bodies import asked, notes_of, table_of, warned
+from tests.service.forecast.bodies import notes_of, request_body, table_of, warned
 from tests.service.inference.bodies import infer, request, tensor
 
 START = "2024-01-01T00:00:00"
@@ -217,7 +217,7 @@ def notes(answer: Any) -> list[AnswerWarning]:
 
 def test_distant_name_gets_no_suggestion(client: Client) -> None:
     inputs = [{"series": EIGHT, "colour": "red"}, {"series": EIGHT, "colour": "blue"}]
-    body = asked(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
+    body = request_body(*inputs, options={"seed": 1}, user="me", metadata={"horizons": 1})
     found = warned(client, body)
     assert {notice["type"] for notice in found} == {"ignored_field"}
     assert [notice["param"] for notice in found] == ["user", "options.seed", "inputs[0].colour"]
@@ -337,6 +337,8 @@ def test_hint_names_the_nearest_name(
 
 
 def test_unknown_name_fails_only_its_own_input(client: Client) -> None:
-    answer = client.forecast(asked({"series": EIGHT, "name": "a"}, {"series": EIGHT, "freq": "D"}))
+    answer = client.forecast(
+        request_body({"series": EIGHT, "name": "a"}, {"series": EIGHT, "freq": "D"})
+    )
     assert answer.json()["status"] == "partial"
     assert answer.json()["outputs"][1]["error"]["param"] == "inputs[1].freq"

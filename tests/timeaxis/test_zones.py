@@ -30,7 +30,7 @@ ZONES = [
 ]
 
 
-def told(times: Timestamps, zone: ZoneInfo, fold: int | None) -> list[timedelta]:
+def expected_offsets(times: Timestamps, zone: ZoneInfo, fold: int | None) -> list[timedelta]:
     """Offsets of the standard library: of local time, or of UTC if there is no fold."""
     moments: list[datetime] = times.tolist()
     if fold is None:
@@ -41,9 +41,9 @@ def told(times: Timestamps, zone: ZoneInfo, fold: int | None) -> list[timedelta]
 
 
 def compare(times: Timestamps, zone: ZoneInfo) -> None:
-    assert offsets_at(times, zone).tolist() == told(times, zone, None)
+    assert offsets_at(times, zone).tolist() == expected_offsets(times, zone, None)
     for fold in (0, 1):
-        assert offsets_of(times, zone, fold=fold).tolist() == told(times, zone, fold)
+        assert offsets_of(times, zone, fold=fold).tolist() == expected_offsets(times, zone, fold)
 
 
 @given(

@@ -19,7 +19,7 @@ ASK = Ask("GET", "models")
 REQUEST = httpx.Request("GET", "http://server/models")
 
 
-def said(status: int, **headers: str) -> httpx.Response:
+def answered(status: int, **headers: str) -> httpx.Response:
     error = {"code": str(status), "message": "told", "param": "model", "type": "some"}
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, json={"error": error}, headers=names, request=REQUEST)
@@ -53,20 +53,22 @@ GOOD = httpx.Response(200, request=REQUEST)
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_client_honours_retry_after(status: int) -> None:
-    found, pauses = driven(said(status, retry_after="3"), said(status, retry_after="7"), GOOD)
+    found, pauses = driven(
+        answered(status, retry_after="3"), answered(status, retry_after="7"), GOOD
+    )
     assert found is GOOD
     assert [3 <= pauses[0] <= 3.6, 7 <= pauses[1] <= 8.4] == [True, True]
 
 
 def test_client_backs_off_without_retry_after() -> None:
     assert driven(GOOD) == (GOOD, [])
-    _, pauses = driven(*[said(503)] * 3, GOOD)
+    _, pauses = driven(*[answered(503)] * 3, GOOD)
     assert [round(pause / 1.1) for pause in pauses] == [1, 2, 4]
 
 
 def test_client_keeps_its_retry_limit() -> None:
     with pytest.raises(OverloadedError, match="told") as raised:
-        driven(said(429, retry_after="11"), retry_for=10)
+        driven(answered(429, retry_after="11"), retry_for=10)
     assert raised.value.retry_after == 11
     assert raised.value.__notes__ == ["[]"]
 
@@ -107,7 +109,7 @@ def test_request_that_timed_out_is_not_repeated() -> None:
 )
 def test_status_decides_the_error_class(status: int, kind: type[ForetellError]) -> None:
     with pytest.raises(kind, match=r"^model: told") as raised:
-        driven(said(status, x_request_id="7"))
+        driven(answered(status, x_request_id="7"))
     error = raised.value
     found = (error.place, error.kind, error.status, error.request_id)
     assert found == ("model", "some", status, "7")
@@ -115,11 +117,11 @@ def test_status_decides_the_error_class(status: int, kind: type[ForetellError]) 
 
 def test_error_without_a_key_names_the_variable() -> None:
     with pytest.raises(UnauthorizedError, match="FORETELL_KEY"):
-        driven(said(401))
+        driven(answered(401))
     REQUEST.headers["authorization"] = "Bearer x"
     try:
         with pytest.raises(UnauthorizedError, match=r"told\n"):
-            driven(said(401))
+            driven(answered(401))
     finally:
         del REQUEST.headers["authorization"]
 

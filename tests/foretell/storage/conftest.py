@@ -39,20 +39,20 @@ class Proxy(InThread):
         faults: What happens to a request whose method and path have this pattern: it is not
             answered, or with an error, with half of the bytes or with a wrong one; a listing comes
             two entries at a time.
-        asked: Methods and paths of requests.
+        requests: Methods and paths of requests.
         before: Is called with each of them before it is passed on, which waits for it.
     """
 
     def __init__(self, target: str) -> None:
         self.faults: dict[str, Kind] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
         self._ended = Event()
         super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), self._handler(target)))
 
     def gets(self) -> list[str]:
         """Objects that were read, by the ends of their paths: version and file."""
-        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", asked) for asked in self.asked]
+        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", asked) for asked in self.requests]
         return [match[1] for match in found if match]
 
     def _handler(self, target: str) -> type[BaseHTTPRequestHandler]:
@@ -63,7 +63,7 @@ class Proxy(InThread):
 
             def do_GET(self) -> None:
                 asked = f"{self.command} {self.path}"
-                proxy.asked.append(asked)
+                proxy.requests.append(asked)
                 proxy.before(asked)
                 kinds = {kind for known, kind in proxy.faults.items() if re.search(known, asked)}
                 path = self.path + ("&max-keys=2" if "pages" in kinds else "")

@@ -51,7 +51,7 @@ def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mi
     mirror = Mirror(location, tmp_path / "cache")
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
-    proxy.asked.clear()
+    proxy.requests.clear()
     return mirror
 
 
@@ -92,7 +92,7 @@ def test_bundle_is_fetched_once_and_later_refreshes_only_list(
     assert mirror.folder.parent.name == "cache"
     assert not mirror.failures
     mirror.refresh()
-    [asked] = proxy.asked
+    [asked] = proxy.requests
     assert "list-type=2" in asked
 
 
@@ -165,7 +165,7 @@ def test_files_in_common_are_fetched_and_kept_once(
     if not links:
         monkeypatch.setattr("os.link", fail)
     publish(bundle, mirror.location)
-    proxy.asked.clear()
+    proxy.requests.clear()
     mirror.refresh()
     assert proxy.gets() == ["2/manifest.json"]
     assert here(mirror) == ["repeat/1", "repeat/2"]
@@ -173,7 +173,7 @@ def test_files_in_common_are_fetched_and_kept_once(
     assert one.samefile(two) == links
     # Also by a server that has only just started.
     publish(bundle, mirror.location)
-    proxy.asked.clear()
+    proxy.requests.clear()
     Mirror(mirror.location, mirror.folder.parent).refresh()
     assert "3/manifest.json" in proxy.gets()
     assert not links or proxy.gets() == ["3/manifest.json"]
@@ -189,7 +189,7 @@ def test_four_versions_are_fetched_at_a_time(
     ]
     for bundle in bundles:
         publish(bundle, location)
-    proxy.asked.clear()
+    proxy.requests.clear()
     barrier = Barrier(4, timeout=30)
     proxy.before = lambda asked: barrier.wait() and None if "manifest" in asked else None
     mirror = Mirror(location, tmp_path / "cache")
@@ -293,7 +293,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
     proxy.faults[f"GET .*{stored(other)}"] = "wrong"
 
     def tried() -> bool:
-        proxy.asked.clear()
+        proxy.requests.clear()
         mirror.refresh()
         assert mirror.failures["repeat", "2"].startswith("repeat/2/weights.bin: sha256 differs")
         return stored(other) in proxy.gets()
@@ -306,7 +306,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
         clock[0] += 1
         assert tried()
     # A request for it does not wait, and another manifest is another version.
-    proxy.asked.clear()
+    proxy.requests.clear()
     mirror.refresh("repeat", "2")
     assert proxy.gets().count(stored(other)) == 1
     rewrite(mirror.location, "repeat/2", parameters=77)
@@ -342,7 +342,7 @@ def test_refresh_times_out_without_an_answer(
         Mirror(open_location(mirror.location.url), mirror.folder.parent).refresh()
     assert here(mirror) == ["repeat/1"]
     # The request was repeated, as after an error.
-    assert len(proxy.asked) == 2
+    assert len(proxy.requests) == 2
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "no tag"])
@@ -383,7 +383,7 @@ def test_servers_that_share_a_folder_take_turns(
     bundle: Path, location: Location, proxy: Proxy, tmp_path: Path
 ) -> None:
     publish(bundle, location)
-    proxy.asked.clear()
+    proxy.requests.clear()
     mirrors = [Mirror(location, tmp_path / "cache") for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(Mirror.refresh, mirrors))
@@ -426,7 +426,7 @@ def test_server_waits_while_another_makes_progress(
 
 def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, proxy: Proxy) -> None:
     publish(other, mirror.location)
-    proxy.asked.clear()
+    proxy.requests.clear()
     proxy.before = lambda asked: mirror.stop() if "manifest" in asked else None
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]

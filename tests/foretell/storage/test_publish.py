@@ -136,7 +136,7 @@ def test_interrupted_publish_leaves_no_version_and_can_be_repeated(
     proxy.faults["partNumber=3"] = "500"
     with pytest.raises(StorageError, match=r"blobs/[0-9a-f]{64}: 500 Internal Server Error"):
         publish(bundle, location)
-    assert any("partNumber=2" in asked for asked in proxy.asked)
+    assert any("partNumber=2" in asked for asked in proxy.requests)
     assert not list_contents(location).versions
     assert "<Upload>" not in uploads(location, s3)
     proxy.faults.clear()

@@ -161,8 +161,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Location]:
 
 def read(storage: Storage, location: Location) -> None:
     """Read all files of the versions that are there now."""
-    for path in [path for path in storage.objects if path.endswith(layout.MANIFEST)]:
-        found = storage.objects[path]
+    # A version may be removed while others are read.
+    versions = [one for one in storage.objects.items() if one[0].endswith(layout.MANIFEST)]
+    for path, found in versions:
         for file, wanted in parse(found[0], path).files.items():
             try:
                 deque(read_blob(location, wanted, file), maxlen=0)

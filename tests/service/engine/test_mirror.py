@@ -24,7 +24,7 @@ class Mirror:
         failures: Versions that cannot be fetched, and why.
         error: Raised instead of anything else.
         read_at: A time.
-        asked: Requested names and versions.
+        requests: Requested names and versions.
         stopped: Whether `stop` was called.
     """
 
@@ -34,14 +34,14 @@ class Mirror:
         self.failures: Mapping[Version, str] = {}
         self.error: Exception | None = None
         self.read_at = 7.0
-        self.asked: list[tuple[str | None, str | None]] = []
+        self.requests: list[tuple[str | None, str | None]] = []
         self.stopped = False
 
     def __str__(self) -> str:
         return "s3://bucket"
 
     def refresh(self, name: str | None = None, version: str | None = None) -> None:
-        self.asked.append((name, version))
+        self.requests.append((name, version))
         if self.error is not None:
             raise self.error
         for folder in list(self.folder.glob("*/*")):
@@ -65,7 +65,7 @@ def test_start_fetches_bundles_first(tmp_path: Path) -> None:
     scene = scene_of(mirror)
     scene.repository.start()
     assert scene.has == ["one@1", "two@1"]
-    assert mirror.asked == [(None, None)]
+    assert mirror.requests == [(None, None)]
     scene.repository.close(5)
     assert mirror.stopped
 
@@ -123,8 +123,8 @@ def test_errors_of_the_mirror_change_nothing(
     scene.repository.start()
     mirror.error = StorageError("s3://bucket: denied")
     until(lambda: "it is tried again: s3://bucket: denied" in caplog.text)
-    before = len(mirror.asked)
-    until(lambda: len(mirror.asked) > before + 2)
+    before = len(mirror.requests)
+    until(lambda: len(mirror.requests) > before + 2)
     assert scene.has == ["one@1"]
     assert scene.repository.snapshot.ready
     # Once, and without a trace.
@@ -186,7 +186,7 @@ def test_an_explicit_load_fetches_the_version(
     scene.repository.start()
     mirror.holds["one@2"] = "good"
     scene.repository.load("one", "2")
-    assert mirror.asked[-1] == ("one", "2")
+    assert mirror.requests[-1] == ("one", "2")
     assert scene.has == ["one@1", "one@2"]
     mirror.failures = {("one", "3"): "one/3/weights.bin: differs"}
     with pytest.raises(LoadFailedError, match=r"one@3: one/3/weights\.bin: differs"):

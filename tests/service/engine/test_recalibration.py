@@ -10,7 +10,7 @@ from foretell.service.engine.recalibration import Recalibration, stride_of
 
 STEPS, CHANNELS, STRIDE = 6, 2, 1
 LEVELS = stored_levels([499])
-ASKED = [0.1, 0.5, 0.9]
+WANTED = [0.1, 0.5, 0.9]
 
 
 def drawn(count: int, seed: int, spread: float = 1.0, shift: float = 0.0) -> np.ndarray:
@@ -30,8 +30,8 @@ def held(offsets: np.ndarray, errors: np.ndarray) -> float:
 
 
 def test_errors_like_the_stored_ones_hardly_change_offsets() -> None:
-    offsets = STORED.offsets(drawn(100, 1), STRIDE, ASKED)
-    stored = CALIBRATION.at(np.array(ASKED), STEPS)
+    offsets = STORED.offsets(drawn(100, 1), STRIDE, WANTED)
+    stored = CALIBRATION.at(np.array(WANTED), STEPS)
     assert offsets.shape == (3, STEPS, CHANNELS)
     np.testing.assert_allclose(offsets, stored, atol=0.6)
     assert held(offsets, drawn(2000, 2)) == pytest.approx(0.8, abs=0.03)
@@ -41,9 +41,9 @@ def test_errors_like_the_stored_ones_hardly_change_offsets() -> None:
 def test_offsets_follow_other_errors(spread: float, shift: float) -> None:
     coming = drawn(2000, 2, spread, shift)
     few, many = (
-        STORED.offsets(drawn(count, 1, spread, shift), STRIDE, ASKED) for count in (40, 1500)
+        STORED.offsets(drawn(count, 1, spread, shift), STRIDE, WANTED) for count in (40, 1500)
     )
-    stored = CALIBRATION.at(np.array(ASKED), STEPS)
+    stored = CALIBRATION.at(np.array(WANTED), STEPS)
     off = [abs(held(offsets, coming) - 0.8) for offsets in (stored, few, many)]
     # The more of them there are, the closer.
     assert off[0] > off[1] > off[2]
@@ -56,7 +56,7 @@ def test_offsets_follow_other_errors(spread: float, shift: float) -> None:
 def test_bias_of_a_step_does_not_widen_intervals() -> None:
     wave = np.array([0, 4, 0, -4, 0, 0], np.float32)[:, None]
     plain, waved = (
-        STORED.offsets(drawn(300, 1) + shift, STRIDE, ASKED) for shift in (0 * wave, wave)
+        STORED.offsets(drawn(300, 1) + shift, STRIDE, WANTED) for shift in (0 * wave, wave)
     )
     np.testing.assert_allclose(waved[1] - plain[1], np.tile(wave, (1, CHANNELS)), atol=0.6)
     np.testing.assert_allclose(np.ptp(waved, axis=0), np.ptp(plain, axis=0), rtol=0.15)
@@ -68,7 +68,7 @@ def test_bias_of_a_step_does_not_widen_intervals() -> None:
 def test_recent_errors_weigh_more() -> None:
     calm, wild = drawn(150, 1, 0.5), drawn(150, 2, 4.0)
     width = [
-        np.ptp(STORED.offsets(np.concatenate(order), STRIDE, ASKED), axis=0).mean()
+        np.ptp(STORED.offsets(np.concatenate(order), STRIDE, WANTED), axis=0).mean()
         for order in ((wild, calm), (calm, wild))
     ]
     assert width[0] < 0.8 * width[1]
@@ -77,8 +77,8 @@ def test_recent_errors_weigh_more() -> None:
 def test_channels_are_recalibrated_separately() -> None:
     errors = drawn(500, 1)
     errors[:, :, 1] += 5
-    offsets = STORED.offsets(errors, STRIDE, ASKED)
-    alone = STORED.offsets(drawn(500, 1), STRIDE, ASKED)
+    offsets = STORED.offsets(errors, STRIDE, WANTED)
+    alone = STORED.offsets(drawn(500, 1), STRIDE, WANTED)
     np.testing.assert_allclose(offsets[:, :, 0], alone[:, :, 0])
     assert (offsets[1, :, 1] > alone[1, :, 1] + 2).all()
 
@@ -87,10 +87,10 @@ def test_unknown_errors_do_not_count() -> None:
     errors = drawn(80, 1)
     gone = np.full((80, STEPS, CHANNELS), np.nan)
     gone[:, :, 0] = errors[:, :, 0]
-    offsets = STORED.offsets(gone, STRIDE, ASKED)
-    np.testing.assert_allclose(offsets[..., 0], STORED.offsets(errors, STRIDE, ASKED)[..., 0])
+    offsets = STORED.offsets(gone, STRIDE, WANTED)
+    np.testing.assert_allclose(offsets[..., 0], STORED.offsets(errors, STRIDE, WANTED)[..., 0])
     # The stored offsets, for all steps together.
-    stored = CALIBRATION.at(np.array(ASKED), STEPS)
+    stored = CALIBRATION.at(np.array(WANTED), STEPS)
     np.testing.assert_allclose(offsets[..., 1], stored[..., 1], atol=0.35)
 
 
@@ -98,8 +98,8 @@ def test_few_known_origins_correct_a_channel_little() -> None:
     errors = drawn(400, 1) + 5
     few = np.full_like(errors, np.nan)
     few[[100, 300], 2] = errors[[100, 300], 2]
-    stored = CALIBRATION.at(np.array(ASKED), STEPS)
-    off = [np.abs(STORED.offsets(each, STRIDE, ASKED) - stored).max() for each in (few, errors)]
+    stored = CALIBRATION.at(np.array(WANTED), STEPS)
+    off = [np.abs(STORED.offsets(each, STRIDE, WANTED) - stored).max() for each in (few, errors)]
     assert off[0] < 1
     assert off[1] > 4
 
@@ -107,7 +107,7 @@ def test_few_known_origins_correct_a_channel_little() -> None:
 def test_channel_without_errors_has_zero_offsets() -> None:
     flat = Calibration(LEVELS, CALIBRATION.offsets * np.array([1, 0], np.float32))
     errors = drawn(80, 1) * np.array([1, 0], np.float32)
-    offsets = Recalibration.of(flat, STEPS).offsets(errors, STRIDE, ASKED)
+    offsets = Recalibration.of(flat, STEPS).offsets(errors, STRIDE, WANTED)
     assert (offsets[..., 1] == 0).all()
     assert np.isfinite(offsets).all()
 

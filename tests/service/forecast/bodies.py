@@ -21,7 +21,7 @@ def body(*inputs: dict[str, Any], model: str = "repeat", **options: Any) -> dict
     return {"model": model, "inputs": list(inputs) or [{"series": EIGHT}], "options": options}
 
 
-def asked(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
+def request_body(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
     return {"model": model, "inputs": list(inputs), **rest}
 
 

@@ -278,7 +278,7 @@ def values() -> np.ndarray:
     return np.random.default_rng(5).normal(size=(ROWS, 3)).round(3)
 
 
-def asked(model: str, **options: Any) -> dict[str, Any]:
+def body_for(model: str, **options: Any) -> dict[str, Any]:
     series = {"series": values().tolist(), "start_timestamp": START}
     return {"model": model, "inputs": [series], "options": options}
 
@@ -293,8 +293,8 @@ def first(both: Client, path: str, body: dict[str, Any]) -> tuple[dict[str, Any]
 @pytest.mark.parametrize("calibration", ["stored", "history"])
 def test_forecasts_of_targets_equal_a_model_of_all_channels(both: Client, calibration: str) -> None:
     options = {"quantiles": LEVELS, "calibration": calibration}
-    some, _ = first(both, "/forecast", asked("some", **options))
-    whole, _ = first(both, "/forecast", asked("whole", **options))
+    some, _ = first(both, "/forecast", body_for("some", **options))
+    whole, _ = first(both, "/forecast", body_for("whole", **options))
     assert some["channels"] == list(TARGETS)
     assert some["type"] == "multivariate_time_series"
     found, expected = (
@@ -305,7 +305,7 @@ def test_forecasts_of_targets_equal_a_model_of_all_channels(both: Client, calibr
     assert some.get("calibration") == whole.get("calibration")
     assert (np.array(some["quantiles"]["0.1"])[:, 1] == -2).any()
     # Columns in another order do not change that of the answer.
-    body = asked("some", **options)
+    body = body_for("some", **options)
     body["inputs"][0] |= {
         "channels": ["sun", "load", "wind"],
         "series": values()[:, [2, 0, 1]].tolist(),
@@ -334,8 +334,8 @@ def test_tables(both: Client) -> None:
 @pytest.mark.parametrize("calibration", ["stored", "history"])
 def test_backtest(both: Client, calibration: str) -> None:
     options = {"horizon": 3, "stride": 2, "quantiles": LEVELS, "calibration": calibration}
-    some, _ = first(both, "/backtest", asked("some", **options))
-    whole, _ = first(both, "/backtest", asked("whole", **options))
+    some, _ = first(both, "/backtest", body_for("some", **options))
+    whole, _ = first(both, "/backtest", body_for("whole", **options))
     assert some["channels"] == whole["channels"][1:]
     assert some["origins"] == whole["origins"]
     assert some.get("calibration") == whole.get("calibration")
@@ -348,7 +348,7 @@ def test_warnings(both: Client, channel: int) -> None:
     far[:, channel] += 40
     found = {}
     for model in ("some", "whole"):
-        body = asked(model)
+        body = body_for(model)
         body["inputs"][0]["series"] = far.tolist()
         _, found[model] = first(both, "/forecast", body)
     expected = found["whole"]
@@ -360,12 +360,12 @@ def test_warnings(both: Client, channel: int) -> None:
 
 @pytest.mark.parametrize("path", ["/forecast", "/backtest"])
 def test_model_of_targets_does_not_roll_forecasts(both: Client, path: str) -> None:
-    answer = both.request("POST", path, json=asked("some", horizon=5))
+    answer = both.request("POST", path, json=body_for("some", horizon=5))
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert error["param"] == "options.horizon"
     assert error["message"].startswith("expected at most 4 steps: some does not forecast all")
-    assert both.request("POST", "/forecast", json=asked("whole", horizon=5)).status_code == 200
+    assert both.request("POST", "/forecast", json=body_for("whole", horizon=5)).status_code == 200
 
 
 def test_cards_and_metadata_name_the_targets(both: Client) -> None:

@@ -119,14 +119,14 @@ def rows(count: int = CONTEXT) -> np.ndarray:
     return found
 
 
-def asked(values: np.ndarray, model: str = "gaps", **options: Any) -> dict[str, Any]:
+def request_body(values: np.ndarray, model: str = "gaps", **options: Any) -> dict[str, Any]:
     series = [[None if np.isnan(one) else one for one in row] for row in values.tolist()]
     return {"model": model, "inputs": [{"series": series}], "options": options}
 
 
 def test_masked_gaps_reach_the_model_and_are_counted(client: Client) -> None:
     values = rows(10)
-    answer = client.forecast(asked(values, missing="mask", horizon=6)).json()
+    answer = client.forecast(request_body(values, missing="mask", horizon=6)).json()
     (found,) = answer["outputs"][0]["content"]
     # The last value of `wind` is missing, which this model takes for 0; `load` is carried on.
     np.testing.assert_allclose(found["mean_forecast"], [[values[-1, 0], 0]] * 6, rtol=1e-6)
@@ -135,22 +135,22 @@ def test_masked_gaps_reach_the_model_and_are_counted(client: Client) -> None:
     (_, told) = answer["warnings"]
     assert (told["type"], told["param"]) == ("masked", "options.missing")
     assert told["message"] == "3 missing values of what the model read were left out (mask)"
-    whole = client.forecast(asked(np.ones((8, 2)), missing="mask")).json()
+    whole = client.forecast(request_body(np.ones((8, 2)), missing="mask")).json()
     assert "warnings" not in whole
     assert "masked" not in whole["outputs"][0]["content"][0]
 
 
 def test_columns_in_another_order(client: Client) -> None:
-    body = asked(rows()[:, ::-1], missing="mask")
+    body = request_body(rows()[:, ::-1], missing="mask")
     body["inputs"][0]["channels"] = ["wind", "load"]
     found = client.first(body)
-    plain = client.first(asked(rows(), missing="mask"))
+    plain = client.first(request_body(rows(), missing="mask"))
     assert found["masked"] == plain["masked"]
     assert [row[::-1] for row in found["mean_forecast"]] == plain["mean_forecast"]
 
 
 def test_width_of_intervals_follows_known_values(client: Client) -> None:
-    found = client.first(asked(rows(), missing="mask", quantiles=LEVELS))
+    found = client.first(request_body(rows(), missing="mask", quantiles=LEVELS))
     forecast, low, high = (
         np.array(one) for one in (found["mean_forecast"], *found["quantiles"].values())
     )
@@ -165,7 +165,7 @@ def test_a_model_that_reads_no_gaps_refuses_them(client: Client) -> None:
         "whole reads no missing values, so that none can be left out; 'interpolate' or 'ffill' "
         "fills them in"
     )
-    body = asked(rows(), "whole", missing="mask")
+    body = request_body(rows(), "whole", missing="mask")
     for found in (client.error(body), refused_backtest(client, body)):
         assert (found["param"], found["message"]) == ("options.missing", message)
     table = pa.table({"unique_id": ["x"] * 8, "load": rows()[:, 0], "wind": rows()[:, 1]})
@@ -184,15 +184,18 @@ def test_each_channel_needs_a_value_in_the_scaled_steps(client: Client, missing:
     values[:, 0] = values[:, 1] = NAN
     values[CONTEXT - NEEDED - 1] = 1
     if missing == "interpolate":
-        assert client.first(asked(values, missing=missing))["filled"] == {"load": 7, "wind": 7}
+        assert client.first(request_body(values, missing=missing))["filled"] == {
+            "load": 7,
+            "wind": 7,
+        }
         return
-    found = client.error(asked(values, missing=missing))
+    found = client.error(request_body(values, missing=missing))
     assert found["param"] == "inputs[0].series[5][0]"
     assert found["message"] == (
         "'load' has no value in the last 3 rows, by which the model scales it"
     )
     values[-NEEDED] = 1
-    assert client.first(asked(values, missing=missing))["masked"] == {"load": 6, "wind": 6}
+    assert client.first(request_body(values, missing=missing))["masked"] == {"load": 6, "wind": 6}
     values[-NEEDED:, 1] = NAN
     table = pa.table({"unique_id": ["x"] * 8, "load": values[:, 0], "wind": values[:, 1]})
     assert refused_table(client, table, "?model=gaps&missing=mask")["param"] == "wind[5]"
@@ -202,7 +205,7 @@ def test_tables_are_answered_as_json(client: Client) -> None:
     values = rows(11)
     table = pa.table({"unique_id": ["x"] * 11, "load": values[:, 0], "wind": values[:, 1]})
     found = forecast_table(client, table, "?model=gaps&missing=mask&horizon=5&quantiles=0.1")
-    told = client.first(asked(values, missing="mask", horizon=5, quantiles=[0.1]))
+    told = client.first(request_body(values, missing="mask", horizon=5, quantiles=[0.1]))
     np.testing.assert_array_equal(
         np.stack([found["load"], found["wind"]], axis=1), np.float32(told["mean_forecast"])
     )
@@ -223,11 +226,11 @@ def long_rows() -> np.ndarray:
 
 def test_backtest_with_gaps_equals_single_forecasts(client: Client) -> None:
     values, options = long_rows(), {"missing": "mask", "horizon": 2}
-    body = asked(values, **options, stride=1, quantiles=LEVELS)
+    body = request_body(values, **options, stride=1, quantiles=LEVELS)
     found = backtest(client, body)
     origins = [origin for origin in range(8, 49) if origin != 28]
     assert found["origins"] == len(origins)
-    entry = asked(values)["inputs"][0]
+    entry = request_body(values)["inputs"][0]
     forecast, quantiles = one_by_one(client, "gaps", entry, origins, **options, quantiles=LEVELS)
     future = np.stack([values[origin : origin + 2] for origin in origins])
     filled = [[interpolated(values[origin - 8 : origin])] for origin in origins]
@@ -252,8 +255,8 @@ def interpolated(window: np.ndarray) -> np.ndarray:
 
 def test_errors_of_late_correct_quantiles(client: Client) -> None:
     options = {"missing": "mask", "quantiles": LEVELS}
-    stored = client.first(asked(long_rows(), **options))["quantiles"]
-    found = client.first(asked(long_rows(), **options, calibration="history"))
+    stored = client.first(request_body(long_rows(), **options))["quantiles"]
+    found = client.first(request_body(long_rows(), **options, calibration="history"))
     assert found["calibration"]["origins"] == 19
     for level, values in found["quantiles"].items():
         assert np.isfinite(np.array(values, float)).all()

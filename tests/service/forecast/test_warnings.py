@@ -12,7 +12,7 @@ from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.warnings import outside
 from tests import golden
 from tests.service.client import Client
-from tests.service.forecast.bodies import asked, notes_of, table_of, warned
+from tests.service.forecast.bodies import notes_of, request_body, table_of, warned
 from tests.service.inference.bodies import infer, request, tensor
 
 EIGHT = [0.1 * n for n in range(8)]
@@ -33,19 +33,19 @@ ONE = np.ones((1, 1, 1), np.float32)
 def test_warnings_of_rolled_steps_and_filled_values(client: Client) -> None:
     gap = {"series": [*EIGHT[:6], None, 0.7]}
     options = {"horizon": 9, "missing": "ffill"}
-    rolled, filled = warned(client, asked(gap, options=options))
+    rolled, filled = warned(client, request_body(gap, options=options))
     assert (rolled["type"], rolled["param"]) == ("rolled", "options.horizon")
     assert rolled["message"] is not None
     assert "from 4 on" in rolled["message"]
     assert (filled["type"], filled["param"]) == ("filled", "options.missing")
     assert filled["message"] == ("1 missing values of what the model read were filled in (ffill)")
-    assert warned(client, asked({"series": EIGHT}, options={"missing": "ffill"})) == []
+    assert warned(client, request_body({"series": EIGHT}, options={"missing": "ffill"})) == []
 
 
 def test_warning_of_a_history_in_another_unit(client: Client) -> None:
     far = [[value, 1000.0] for value in EIGHT]
     near = [[value, 1.0] for value in EIGHT]
-    found = warned(client, asked({"series": near}, {"series": far}, model="multi"))
+    found = warned(client, request_body({"series": near}, {"series": far}, model="multi"))
     assert [(notice["type"], notice["param"]) for notice in found] == [
         ("outside_training_range", "inputs[1].series"),
         ("forecast_outside_training_range", "inputs[1].series"),
@@ -68,9 +68,9 @@ def test_warning_of_a_history_in_another_unit(client: Client) -> None:
 
 def test_warning_has_the_place_of_its_input(client: Client) -> None:
     inputs = [{"series": "x"}, {"series": [100.0] * 8}]
-    found = warned(client, asked(*inputs))
+    found = warned(client, request_body(*inputs))
     assert {notice["param"] for notice in found} == {"inputs[1].series"}
-    found = warned(client, asked(*[inputs[1]] * 12))
+    found = warned(client, request_body(*[inputs[1]] * 12))
     assert len(found) == 2 * 9
     assert found[8] == {
         "type": "outside_training_range",
