@@ -68,6 +68,7 @@ OPTIONS: Mapping[str, Option] = {
     "stride": Option(PositiveInt, "steps from one patch to the next"),
     "padding_patch": Option(Literal["end", "None"], "end or None"),
     "revin": Option(_Switch, "1 if each window is normalised, else 0"),
+    "use_norm": Option(_Switch, "1 if TimeXer normalises each window, else 0"),
     "affine": Option(_Switch, "1 if the normalisation has trained parameters, else 0"),
     "subtract_last": Option(_Switch, "1 if it subtracts the last value, 0 if the mean"),
     "individual": Option(_Switch, "1 with a head per channel, else 0"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from foretell.importers import patchtst, tslib
+from foretell.importers import patchtst, tslib_keys
 from foretell.importers.arguments import Argument, Values, with_provenance
 from foretell.importers.errors import ImporterError, explained
 from foretell.importers.keys import KeyMap, Row, load_weights, rows
@@ -26,6 +26,7 @@ from foretell.importers.neuralforecast_losses import (
     read_loss,
 )
 from foretell.importers.saved import Request, SavedModel
+from foretell.importers.tslib import with_lags
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from foretell.models.layers.normalization import TokenBatchNorm
@@ -311,7 +312,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "iTransformer": Family(
         "itransformer",
-        tslib.itransformer_rows("projector"),
+        tslib_keys.itransformer_rows("projector"),
         "projector.",
         {"n_series": None, "hidden_size": "d_model", "n_heads": "heads"}
         | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
@@ -320,7 +321,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "VanillaTransformer": Family(
         "transformer",
-        tslib.transformer_rows("timeF"),
+        tslib_keys.transformer_rows("timeF"),
         ".projection.",
         _STEPS,
         # The library never makes the mask.
@@ -328,13 +329,12 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "Autoformer": Family(
         "autoformer",
-        tslib.autoformer_rows("timeF"),
+        tslib_keys.autoformer_rows("timeF"),
         ".projection.",
         _STEPS | {"factor": None, "MovingAvg_window": "moving_average"},
         # Its inverse FFT has no length argument, so it loses a lag of an odd length.
         configure=lambda values: (
-            {"label": _label(values)}
-            | tslib.with_lags({"factor": values["factor"], "lags": "even"})
+            {"label": _label(values)} | with_lags({"factor": values["factor"], "lags": "even"})
         ),
     ),
 }

@@ -8,7 +8,7 @@ from foretell.importers.arguments import Option
 
 # Code bases that save a plain state_dict, which `published` reads, and their architectures.
 CODE_BASES = ("tslib", "autoformer", "tfb", "patchtst")
-ARCHITECTURES = ("autoformer", "dlinear", "itransformer", "patchtst", "transformer")
+ARCHITECTURES = ("autoformer", "dlinear", "itransformer", "patchtst", "timexer", "transformer")
 # Libraries that save a model in a folder, which the module of the same name reads, and options for
 # arguments that their folders lack.
 FOLDERS: Mapping[str, Mapping[str, Option]] = {

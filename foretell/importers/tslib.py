@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,143 +19,36 @@ from foretell.importers.code_base import (
     steps_of_patches,
 )
 from foretell.importers.errors import ImporterError
-from foretell.importers.keys import KeyMap, Row, rows
+from foretell.importers.keys import KeyMap
+from foretell.importers.tslib_keys import (
+    GLOBAL_TOKENS,
+    LINEAR_CALENDAR,
+    POSITIONS,
+    TABLES,
+    autoformer_rows,
+    dlinear_rows,
+    itransformer_rows,
+    patchtst_rows,
+    timexer_rows,
+    transformer_rows,
+)
 from foretell.models.layers.embedding import sinusoids
-from foretell.timeaxis.calendar import Calendar, Feature
+from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.errors import FrequencyError
 from foretell.timeaxis.frequency import Frequency
 
 DEFAULTS = {"seq_len": 96, "label_len": 48, "pred_len": 96, "features": "M", "target": "OT"}
-DEFAULTS |= {"n_heads": 8, "factor": 1.0, "moving_avg": 25, "activation": "gelu"}
+DEFAULTS |= {"n_heads": 8, "factor": 1.0, "moving_avg": 25, "activation": "gelu", "use_norm": 1}
 TOKENS: dict[str, str | None] = {"enc_in": "channels", "seq_len": "context", "pred_len": "horizon"}
 TOKENS |= {"d_model": "d_model", "n_heads": "heads", "d_ff": "d_ff", "e_layers": "encoder_layers"}
 TOKENS |= {"dropout": "dropout", "activation": "activation"}
 _SERIES = TOKENS | {"label_len": "label", "d_layers": "decoder_layers", "embed": "embedding"}
-_ENCODER_LAYER = ("encoder.attn_layers.{layer}.", "encoder_layers.{layer}.")
-_DECODER_LAYER = ("decoder.layers.{layer}.", "decoder_layers.{layer}.")
-# Names of embedding tables, and the calendar features that they embed.
-_TABLES: Mapping[str, Feature] = {
-    "month": "month",
-    "day": "day_of_month",
-    "weekday": "day_of_week",
-    "hour": "hour",
-    "minute": "quarter_hour",
-}
-_LINEAR_CALENDAR = ".temporal_embedding.embed.weight"
-_POSITIONS = "position_embedding.pe"
 _OUTPUT = re.compile(r"decoder\.(layers\.\d+\.)?projection\.(weight|bias)")
 _UNITS = {"s": "s", "t": "min", "h": "h", "d": "D", "b": "B", "w": "W", "m": "M"}
 
 
-def _attention(name: str) -> str:
-    return "".join(
-        f"{name}.{part}_projection.* {name}.{part}.*\n" for part in ("query", "key", "value", "out")
-    )
-
-
-# Autoformer's feed-forward network has no bias.
-_FEED_FORWARD = """
-conv1.*  feed_forward.expand.*
-conv2.*  feed_forward.contract.*
-"""
-_ENCODER_NORMS = """
-norm1.*  attention_norm.*
-norm2.*  feed_forward_norm.*
-"""
-_ENCODER = _attention("attention") + _FEED_FORWARD + _ENCODER_NORMS
-
-
-def _embeddings(embed: str) -> list[Row]:
-    calendar = "temporal_embedding.embed.weight  calendar.linear.weight"
-    if embed != "timeF":
-        middle = ".emb" if embed == "fixed" else ""
-        calendar = "\n".join(
-            f"temporal_embedding.{table}_embed{middle}.weight calendar.tables.{feature}.weight"
-            for table, feature in _TABLES.items()
-        )
-    table = f"""
-    value_embedding.tokenConv.weight  value.convolution.weight
-    {_POSITIONS}                      -
-    {calendar}
-    """
-    return [
-        *rows(table, "enc_embedding.", "encoder_embedding."),
-        *rows(table, "dec_embedding.", "decoder_embedding."),
-    ]
-
-
-def _encoder_decoder(embed: str, encoder: str, decoder: str, norms: str) -> list[Row]:
-    """The keys that Autoformer and Transformer share, and further rows for layers and norms."""
-    attentions = _attention("self_attention") + _attention("cross_attention")
-    return [
-        *_embeddings(embed),
-        *rows(_attention("attention") + _FEED_FORWARD + encoder, *_ENCODER_LAYER),
-        *rows(attentions + _FEED_FORWARD + decoder, *_DECODER_LAYER),
-        *rows(norms + "decoder.projection.*  projection.*"),
-    ]
-
-
-def autoformer_rows(embed: str) -> list[Row]:
-    """The keys of an Autoformer; `embed` is the embedding of the calendar."""
-    trend = "projection.weight  trend_projection.convolution.weight"
-    norms = """
-    encoder.norm.layernorm.*  encoder_norm.norm.*
-    decoder.norm.layernorm.*  decoder_norm.norm.*
-    """
-    return _encoder_decoder(embed, "", trend, norms)
-
-
-def transformer_rows(embed: str) -> list[Row]:
-    """The keys of a Transformer; `embed` is the embedding of the calendar."""
-    decoder = """
-    norm1.*  self_norm.*
-    norm2.*  cross_norm.*
-    norm3.*  feed_forward_norm.*
-    """
-    norms = """
-    encoder.norm.*  encoder_norm.*
-    decoder.norm.*  decoder_norm.*
-    """
-    return _encoder_decoder(embed, _ENCODER_NORMS, decoder, norms)
-
-
-def itransformer_rows(projection: str) -> list[Row]:
-    """The keys of an iTransformer; `projection` is the name of its last layer."""
-    table = f"""
-    enc_embedding.value_embedding.*  embedding.*
-    encoder.norm.*                   encoder_norm.*
-    {projection}.*                   projection.*
-    """
-    return rows(_ENCODER, *_ENCODER_LAYER) + rows(table)
-
-
-def _patchtst_keys(state: State) -> KeyMap:
-    norm = "encoder.norm.* final_norm.*"
-    if _final_norm(state) == "batch":
-        norm = "encoder.norm.1.** final_norm.norm.**"
-    table = f"""
-    patch_embedding.value_embedding.weight  patch_projection.weight
-    patch_embedding.{_POSITIONS}            positions
-    head.linear.*                           heads.0.*
-    {norm}
-    """
-    layer = "branches.0.layers.{layer}."
-    return KeyMap(
-        "PatchTST", rows(_ENCODER, _ENCODER_LAYER[0], layer) + rows(table, ours="branches.0.")
-    )
-
-
-def _dlinear_keys(state: State) -> KeyMap:
-    channel = ".{channel}" if has(state, "Linear_Seasonal.0.") else ""
-    table = f"""
-    Linear_Seasonal{channel}.*  seasonal{channel}.*
-    Linear_Trend{channel}.*     trend{channel}.*
-    """
-    return KeyMap("DLinear", rows(table))
-
-
 def _embed(state: State) -> str:
-    if has(state, _LINEAR_CALENDAR):
+    if has(state, f".{LINEAR_CALENDAR}"):
         return "timeF"
     return "fixed" if has(state, "_embed.emb.") else "learned"
 
@@ -167,14 +59,14 @@ def _final_norm(state: State) -> str:
 
 def _calendar(state: State) -> Calendar | None:
     """The calendar features, from the width of a linear embedding or the names of tables."""
-    linear = state.get(f"enc_embedding{_LINEAR_CALENDAR}")
+    linear = state.get(f"enc_embedding.{LINEAR_CALENDAR}")
     if linear is not None:
         calendars = {len(each.features): each for each in map(_scaled, _UNITS)}
         if linear.shape[-1] not in calendars:
             raise ImporterError(f"it reads {linear.shape[-1]} calendar features; expected 1 to 6")
         return calendars[linear.shape[-1]]
-    tables = {name for name in _TABLES if has(state, f".temporal_embedding.{name}_embed.")}
-    features = tuple(feature for name, feature in _TABLES.items() if name in tables)
+    tables = {name for name in TABLES if has(state, f".temporal_embedding.{name}_embed.")}
+    features = tuple(feature for name, feature in TABLES.items() if name in tables)
     return Calendar(encoding="integer", features=features) if features else None
 
 
@@ -185,17 +77,17 @@ def _scaled(freq: str) -> Calendar:
 def _are_learned(state: State) -> bool:
     """Whether the tables of positions were trained, since they are not sinusoids."""
     return any(
-        key.endswith(_POSITIONS)
+        key.endswith(POSITIONS)
         and table.ndim == 3
         and not torch.allclose(table[0].float(), sinusoids(*table.shape[1:]), atol=1e-3)
         for key, table in state.items()
     )
 
 
-def _of_encoder(state: State) -> dict[str, Any]:
-    contract = "encoder.attn_layers.0.conv2.weight"
+def _of_encoder(state: State, layers: str = "encoder.attn_layers") -> dict[str, Any]:
+    contract = f"{layers}.0.conv2.weight"
     found = sizes(state, {"d_model": (contract, 0), "d_ff": (contract, 1)})
-    return found | {"e_layers": numbers(state, "encoder.attn_layers.#.")}
+    return found | {"e_layers": numbers(state, f"{layers}.#.")}
 
 
 def _of_series(state: State, values: Values) -> Values:
@@ -250,6 +142,25 @@ def _of_itransformer(state: State, _: Values) -> Values:
     return _of_encoder(state) | sizes(state, places)
 
 
+def _of_timexer(state: State, values: Values) -> Values:
+    if _are_learned(state):
+        raise ImporterError("its positions are not the sinusoids of the published code")
+    places = {
+        "patch_len": ("en_embedding.value_embedding.weight", 1),
+        "seq_len": ("ex_embedding.value_embedding.weight", 1),
+        "pred_len": ("head.linear.weight", 0),
+        "series": (GLOBAL_TOKENS, 1),
+    }
+    found = _of_encoder(state, "encoder.layers") | sizes(state, places)
+    series = found.pop("series")
+    # With features MS the target alone has a global token, and no weight depends on the others.
+    if series > 1:
+        found |= {"enc_in": series, "features": "M"}
+    elif values.get("features") == "M":
+        found["enc_in"] = 1
+    return found
+
+
 def with_lags(values: Values) -> dict[str, Any]:
     """The attention mechanism of an Autoformer."""
     own = {name: values[name] for name in ("factor", "lags")}
@@ -277,6 +188,15 @@ def _with_marks(values: Values) -> dict[str, Any]:
         raise ImporterError(f"freq {values['freq']}: {error}") from None
 
 
+def _with_exogenous(values: Values) -> dict[str, Any]:
+    """The channels that global tokens read, calendar features and the norm of a TimeXer."""
+    return {
+        "exogenous": "all" if values["features"] == "M" else "others",
+        "window_norm": "mean" if values["use_norm"] else None,
+        **_with_marks({**values, "marks": 1}),
+    }
+
+
 def _spread_output(state: State, values: Values) -> State:
     """Repeat a single row of outputs for all channels, since the published code broadcasts it.
 
@@ -290,10 +210,21 @@ def _spread_output(state: State, values: Values) -> State:
 
 def _cut_positions(state: State, values: Values) -> State:
     """Drop the table of sinusoids, or keep the trained rows that are used."""
-    key = f"patch_embedding.{_POSITIONS}"
+    key = f"patch_embedding.{POSITIONS}"
     if values["positions"] == "learned":
         return {**state, key: state[key][0, : count_patches(values)]}
     return {name: tensor for name, tensor in state.items() if name != key}
+
+
+def _cut_global_tokens(state: State, values: Values) -> State:
+    """The global tokens without the axes of batch and time."""
+    tokens = state[GLOBAL_TOKENS].flatten(0, -2)
+    if values["features"] == "M" and len(tokens) != values["enc_in"]:
+        raise ImporterError(
+            f"contradictions: features M of {values['enc_in']} channels, but the file forecasts "
+            f"{len(tokens)}; give features MS if it reads the others"
+        )
+    return {**state, GLOBAL_TOKENS: tokens}
 
 
 _AUTOFORMER = Architecture(
@@ -311,7 +242,7 @@ _TRANSFORMER = Architecture(
     prepare=_spread_output,
 )
 _PATCHTST = Architecture(
-    _patchtst_keys,
+    lambda state: KeyMap("PatchTST", patchtst_rows(_final_norm(state))),
     _of_patchtst,
     TOKENS
     | {"patch_len": "patch", "stride": "stride", "padding_patch": None, "revin": None}
@@ -320,7 +251,7 @@ _PATCHTST = Architecture(
     _cut_positions,
 )
 _DLINEAR = Architecture(
-    _dlinear_keys,
+    lambda state: KeyMap("DLinear", dlinear_rows(individual=has(state, "Linear_Seasonal.0."))),
     _of_dlinear,
     {"enc_in": "channels", "seq_len": "context", "pred_len": "horizon"}
     | {"moving_avg": "moving_average", "individual": "individual"},
@@ -330,6 +261,14 @@ _ITRANSFORMER = Architecture(
     _of_itransformer,
     TOKENS | {"marks": None, "embed": None, "freq": None},
     _with_marks,
+)
+_TIMEXER = Architecture(
+    lambda _: KeyMap("TimeXer", timexer_rows()),
+    _of_timexer,
+    TOKENS
+    | {"patch_len": "patch", "use_norm": None, "features": None, "embed": None, "freq": None},
+    _with_exogenous,
+    _cut_global_tokens,
 )
 _TIME_SERIES = {"autoformer": _AUTOFORMER, "transformer": _TRANSFORMER}
 # An inverse FFT without a length argument loses a lag of an odd length: the lags are `even`.
@@ -356,6 +295,7 @@ CODE_BASES = {
             "dlinear": _DLINEAR,
             "itransformer": _ITRANSFORMER,
             "patchtst": _PATCHTST,
+            "timexer": _TIMEXER,
         },
         DEFAULTS,
         lambda _: {**_FIXED, "usual_stride": 8},

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from foretell.importers.keys import KeyMap
 from foretell.importers.published import CODE_BASES
+from foretell.importers.tslib_keys import GLOBAL_TOKENS
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -53,13 +54,20 @@ FIELDS: dict[str, dict[str, Any]] = {
     "transformer": SIZES | SERIES,
     "patchtst": SIZES | {"patch": 6, "stride": 3},
     "official": SIZES | OFFICIAL,
+    "dlinear": {"channels": 3, "context": 24, "horizon": 6, "moving_average": 5},
+    "itransformer": SIZES | {"calendar": SERIES["calendar"]},
+    "timexer": SIZES | {"patch": 6, "calendar": SERIES["calendar"]},
 }
 _TOKENS = {"seq_len": "24", "n_heads": "2", "activation": "gelu"}
+_MARKS = {"embed": "timeF", "freq": "h"}
 # Arguments that the files of these models lack.
 ARGUMENTS = {
     "autoformer": _TOKENS | {"label_len": "12", "pred_len": "6", "factor": "2", "moving_avg": "5"},
     "transformer": _TOKENS | {"label_len": "12", "pred_len": "6"},
     "patchtst": _TOKENS,
+    "dlinear": {"moving_avg": "5", "individual": "0"},
+    "itransformer": _TOKENS | _MARKS | {"marks": "1"},
+    "timexer": _TOKENS | _MARKS | {"use_norm": "1"},
     "official": {"seq_len": "24", "revin": "1", "padding_patch": "end", "subtract_last": "0"},
 }
 # Parts of keys that show the form of the others.
@@ -68,6 +76,9 @@ FORMS = {
     "transformer": (".temporal_embedding.embed.weight",),
     "patchtst": ("encoder.norm.1.",),
     "official": (".norm_attn.1.",),
+    "dlinear": (),
+    "itransformer": (),
+    "timexer": (),
 }
 
 
@@ -92,12 +103,15 @@ def keys(form: str, *parts: str) -> KeyMap:
 
 
 def publish(model: Forecaster, form: KeyMap) -> dict[str, Tensor]:
-    """The state_dict of a model under its published keys, with convolutions of kernel 1."""
+    """The state_dict of a model under its published keys, with the axes that it has there."""
     state = {form.original(name): each.clone() for name, each in model.state_dict().items()}
     convolutions = ("conv1.weight", "conv2.weight")
-    return {
+    found = {
         key: each[..., None] if key.endswith(convolutions) else each for key, each in state.items()
     }
+    if GLOBAL_TOKENS in found:
+        found[GLOBAL_TOKENS] = found[GLOBAL_TOKENS][None, :, None]
+    return found
 
 
 def inputs(model: Forecaster) -> Inputs:

@@ -31,7 +31,7 @@ from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from tests.importers import published
 
-FORMS = ("autoformer", "transformer", "patchtst", "official")
+FORMS = ("autoformer", "transformer", "patchtst", "official", "timexer")
 SETTING = (
     "long_term_forecast_x_{}_custom_ftM_sl24_ll12_pl6_dm8_nh2_el2_dl1_df12_expand2_dc4_fc2_"
     "ebtimeF_dtTrue_Exp_0"
@@ -182,6 +182,7 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
         ),
         ("transformer", {}, "seq_len pred_len n_heads activation label_len split target"),
         ("official", {"seq_len": "24"}, "n_heads revin subtract_last split"),
+        ("timexer", {"seq_len": "24"}, "n_heads activation use_norm embed freq split target"),
         (
             "official",
             {"revin": "0", "split": "custom"},
@@ -564,7 +565,9 @@ def test_calendar_features_as_tokens(
 # The published `MS`: all channels are read, and the last one is what is forecast.
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", ["autoformer", "dlinear", "itransformer", "official", "patchtst", "transformer"]
+)
 def test_target_is_moved_and_is_the_only_forecast(tmp_path: Path, form: str) -> None:
     asked = given(request(tmp_path, form), features="MS", target="wind")
     imported = import_checkpoint(asked)
@@ -633,3 +636,38 @@ def test_univariate_target_is_a_model_of_one_channel(tmp_path: Path, form: str) 
     assert (imported.info.channels, imported.info.config.targets) == (("wind",), None)
     assert_is(imported, form, channels=1)
     assert "target" in refused(given(asked, "target"))
+
+
+@pytest.mark.parametrize(
+    ("features", "own", "channels"),
+    [
+        ("MS", {"targets": (2,)}, ("load", "OT", "wind")),
+        ("S", {"channels": 1, "exogenous": "others"}, ("wind",)),
+        ("M", {"window_norm": None}, ("load", "OT", "wind")),
+    ],
+)
+def test_features_decide_what_a_timexer_reads(
+    tmp_path: Path, features: str, own: dict[str, Any], channels: tuple[str, ...]
+) -> None:
+    norm = {"use_norm": "0"} if "window_norm" in own else {}
+    asked = given(request(tmp_path, "timexer"), features=features, target="wind", **norm)
+    model = published.make("timexer", **own)
+    published.save(tmp_path, model, published.keys("timexer"))
+    imported = import_checkpoint(asked)
+    assert imported.info.channels == channels
+    assert imported.model.config == model.config
+    assert_is(imported, "timexer", **own)
+    assert imported.arguments["features"].value == features
+
+
+def test_features_that_contradict_a_timexer_are_refused(tmp_path: Path) -> None:
+    asked = request(tmp_path, "timexer")
+    assert import_checkpoint(asked).arguments["features"] == ("M", "the file")
+    assert "features is MS by --set, M by the file" in refused(given(asked, features="MS"))
+    single = published.make("timexer", targets=(2,))
+    published.save(tmp_path, single, published.keys("timexer"))
+    assert names_asked(asked) == ["features"]
+    message = "features M of 3 channels, but the file forecasts 1; give features MS"
+    assert message in refused(replace(asked, defaults=True))
+    table = {POSITIONS.replace("patch_embedding", "en_embedding"): torch.randn(1, 9, 8)}
+    assert "are not the sinusoids" in refused(damaged(asked, table))
