@@ -103,15 +103,12 @@ def keys(form: str, *parts: str) -> KeyMap:
 
 
 def publish(model: Forecaster, form: KeyMap) -> dict[str, Tensor]:
-    """The state_dict of a model under its published keys, with the axes that it has there."""
+    """The state_dict of a model under its published keys, with convolutions of kernel 1."""
     state = {form.original(name): each.clone() for name, each in model.state_dict().items()}
     convolutions = ("conv1.weight", "conv2.weight")
-    found = {
+    return {
         key: each[..., None] if key.endswith(convolutions) else each for key, each in state.items()
     }
-    if GLOBAL_TOKENS in found:
-        found[GLOBAL_TOKENS] = found[GLOBAL_TOKENS][None, :, None]
-    return found
 
 
 def inputs(model: Forecaster) -> Inputs:
@@ -133,8 +130,10 @@ def forecast(model: Forecaster) -> Tensor:
 
 
 def save(folder: Path, model: Forecaster, form: KeyMap) -> Path:
-    path = folder / "checkpoint.pth"
-    torch.save(publish(model, form), path)
+    path, state = folder / "checkpoint.pth", publish(model, form)
+    if GLOBAL_TOKENS in state:
+        state[GLOBAL_TOKENS] = state[GLOBAL_TOKENS][None, :, None]
+    torch.save(state, path)
     return path
 
 
