@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch.export import Dim
 
-from foretell.bundle.manifest import Scaler
 from foretell.export.graphs import OPSET, trace
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
+from foretell.export.window_set import arrays_of
 from foretell.export.write import export_checkpoint
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
@@ -28,7 +28,7 @@ from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.models.forecaster import Forecaster
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
-from tests.support.variants import Size
+from tests.support.variants import Size, scaler_of
 
 _SERIES: dict[str, Any] = {
     "channels": 7,
@@ -60,21 +60,17 @@ Floats = NDArray[np.float32]
 Body = Callable[[Floats], dict[str, Any]]
 
 
-def scaler(size: Size) -> Scaler:
-    """The scaler of a model with random weights: none."""
-    return Scaler.identity(size.config.channels)
-
-
 def trace_forecast(size: Size, path: Path) -> None:
     """Write our graph of a forecast."""
-    form = ServingForm(inference_form(size.model()), scaler(size), "forecast")
+    form = ServingForm(inference_form(size.model()), scaler_of(size), "forecast")
     onnx.save(trace(form), path)
 
 
 def export_plain(size: Size, path: Path) -> None:
     """Write what `torch.onnx.export` makes of a model as it stands."""
-    model, example = size.model(), size.inputs(batch=2)
-    form = ServingForm(model, scaler(size), "forecast")
+    model = size.model()
+    example = tuple(part for part in size.inputs(batch=2) if part is not None)
+    form = ServingForm(model, scaler_of(size), "forecast")
     batch = Dim("batch", min=1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -84,7 +80,7 @@ def export_plain(size: Size, path: Path) -> None:
             example,
             dynamo=True,
             opset_version=OPSET,
-            dynamic_shapes=tuple({0: batch} for _ in example),
+            dynamic_shapes=({0: batch}, tuple({0: batch} for _ in example[1:])),
             input_names=form.input_names,
             output_names=("forecast",),
             verbose=False,
@@ -96,15 +92,14 @@ def export_plain(size: Size, path: Path) -> None:
 
 def feeds(size: Size, batch: int) -> dict[str, NDArray[Any]]:
     """Random inputs of a model's graphs, by name."""
-    names = ("history", "history_calendar", "future_calendar")
-    return dict(zip(names, (part.numpy() for part in size.inputs(batch)), strict=False))
+    return arrays_of(size.inputs(batch))
 
 
 def save_checkpoint(size: Size, folder: Path) -> Forecaster:
     """Write a model with random weights as a checkpoint; returns it."""
     model = size.model()
     names = tuple(f"channel-{index}" for index in range(size.config.channels))
-    info = CheckpointInfo(config=size.config, channels=names, frequency="h", scaler=scaler(size))
+    info = CheckpointInfo(config=size.config, channels=names, frequency="h", scaler=scaler_of(size))
     save(folder, model, info)
     return model
 
@@ -154,11 +149,12 @@ def prepare(
     export_checkpoint(folder / "checkpoint", repository, name=name)
     if plain:
         export_plain(size, folder / "plain.onnx")
-    windows, *calendars = size.inputs(256)
+    inputs = size.inputs(256)
     # Three decimals, as measurements have: 18 kB of JSON a window.
-    windows = windows.round(decimals=3)
+    windows = inputs.history.round(decimals=3)
+    calendars = (None if part is None else part[:1] for part in inputs[1:])
     with torch.inference_mode():
-        forecast = model(windows[:1], *(part[:1] for part in calendars))[0]
+        forecast = model(windows[:1], *calendars)[0]
     graph = folder / "plain.onnx"
     checkpoint = folder / "checkpoint"
     return Subject(name, size, checkpoint, repository, graph, windows.numpy(), forecast.numpy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +17,7 @@ _LARGEST = 1e38
 def adversarial(
     windows: WindowSet, scaler: Scaler, seed: int, observed_steps: int | None = None
 ) -> Iterator[WindowSet]:
-    """Replace the histories of windows by artificial ones; the calendars stay.
+    """Replace the histories of windows by artificial ones; calendars and covariates stay.
 
     Args:
         windows: Real windows; `mixed` and `gaps` are made from them.
@@ -55,7 +54,7 @@ def adversarial(
     kinds["mixed"] = mixed
     for name, standardised in kinds.items():
         history = np.clip(standardised * std + mean, -_LARGEST, _LARGEST)
-        yield replace(windows, name=name, history=history.astype(np.float32))
+        yield windows.with_history(name, history.astype(np.float32))
 
     if observed_steps is not None:
         yield _with_gaps(windows, observed_steps, random)
@@ -72,4 +71,4 @@ def _with_gaps(windows: WindowSet, observed_steps: int, random: np.random.Genera
     missing[2::3] = (step >= context - length)[2::3]
     missing &= step != random.integers(context - observed_steps, context, each)
     history = np.where(missing, np.float32(np.nan), windows.history)
-    return replace(windows, name="gaps", history=history)
+    return windows.with_history("gaps", history)

@@ -6,7 +6,7 @@ only errors, forecasts and choices are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -98,8 +98,9 @@ class Case:
 class Runner(Protocol):
     """Runs a graph."""
 
-    def run(self, inputs: Sequence[Floats | None]) -> Outputs:
-        """Run a batch: history and, if the graph has them, both calendars; outputs by name."""
+    def run(self, inputs: Mapping[str, Floats]) -> Outputs:
+        """Run a batch of inputs by name; outputs by name."""
+        ...
 
 
 @dataclass(frozen=True)

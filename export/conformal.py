@@ -35,6 +35,7 @@ from foretell.data.splits import Spans, Split, count_windows
 from foretell.export.data_windows import windows_in
 from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
+from foretell.export.window_set import arrays_of
 from foretell.models.checkpoint import CheckpointInfo, Refits
 from foretell.training.accuracy import known_targets
 from foretell.training.windows import Batch, Windows
@@ -206,21 +207,22 @@ def roll_forward(graph: Graph, batch: Batch, horizon: int) -> NDArray[np.float32
     Returns:
         `[batch, future, targets]` in the user's units.
     """
-    known, forecasts = batch.history.numpy(), list[NDArray[np.float32]]()
-    context = known.shape[1]
-    calendar = None
-    if batch.history_calendar is not None and batch.future_calendar is not None:
-        calendar = torch.cat([batch.history_calendar, batch.future_calendar], dim=1).numpy()
+    inputs, forecasts = arrays_of(batch.inputs), list[NDArray[np.float32]]()
+    known, context = inputs["history"], batch.history.shape[1]
+    steps = {
+        kind: np.concatenate([inputs[f"history_{kind}"], inputs[f"future_{kind}"]], axis=1)
+        for kind in ("calendar", "covariates")
+        if f"history_{kind}" in inputs
+    }
     for first in range(0, batch.target.shape[1], horizon):
         last = first + context
         if forecasts:
             known = np.concatenate([known, forecasts[-1]], axis=1)
-        seen = known[:, first:last]
-        if calendar is None:
-            forecasts.append(graph.forecast(seen))
-        else:
-            times = calendar[:, first : last + horizon]
-            forecasts.append(graph.forecast(seen, times[:, :context], times[:, context:]))
+        inputs["history"] = known[:, first:last]
+        for kind, values in steps.items():
+            inputs[f"history_{kind}"] = values[:, first:last]
+            inputs[f"future_{kind}"] = values[:, last : last + horizon]
+        forecasts.append(graph.forecast(inputs))
     return np.concatenate(forecasts, axis=1)
 
 

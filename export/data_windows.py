@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
+from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
-from foretell.export.window_set import WindowSet
+from foretell.export.window_set import Floats, WindowSet
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.windows import Windows
@@ -59,12 +62,7 @@ def natural(windows: Windows, count: int, seed: int) -> WindowSet:
     """Randomly chosen windows of the data."""
     chosen = np.random.default_rng(seed).choice(len(windows), min(count, len(windows)), False)
     batch = windows.batch(torch.from_numpy(np.sort(chosen)))
-    return WindowSet(
-        "natural",
-        batch.history.numpy(),
-        None if batch.history_calendar is None else batch.history_calendar.numpy(),
-        None if batch.future_calendar is None else batch.future_calendar.numpy(),
-    )
+    return WindowSet.of("natural", batch.inputs)
 
 
 def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
@@ -78,7 +76,7 @@ def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
     noise = random.normal(0, 0.5, (count, config.context, config.channels))
     known = info.scaler.training
     values = (cycle + noise) * np.array(known.std) + np.array(known.mean)
-    past = future = None
+    inputs = {"history": values.astype(np.float32)}
     if config.calendar is not None:
         frequency = Frequency.parse(info.frequency)
         steps = config.context + config.horizon
@@ -88,5 +86,30 @@ def synthetic(info: CheckpointInfo, count: int, seed: int) -> WindowSet:
         encoded = np.stack(
             [config.calendar.encode(frequency.steps_from(start, steps)) for start in starts]
         )
-        past, future = encoded[:, : config.context], encoded[:, config.context :]
-    return WindowSet("synthetic", values.astype(np.float32), past, future)
+        inputs["history_calendar"] = encoded[:, : config.context]
+        inputs["future_calendar"] = encoded[:, config.context :]
+    if config.covariates is not None:
+        inputs |= _random_codes(config.covariates, config.context, config.horizon, count, random)
+    return WindowSet("synthetic", inputs)
+
+
+def _random_codes(
+    covariates: Covariates, context: int, horizon: int, count: int, random: np.random.Generator
+) -> dict[str, Floats]:
+    """Random codes of covariates, by the name of their input."""
+
+    def of(kinds: Sequence[Covariate], shape: tuple[int, ...]) -> Floats:
+        codes = np.empty((*shape, len(kinds)), np.float32)
+        for place, each in enumerate(kinds):
+            if each.type == "number":
+                codes[..., place] = random.normal(each.mean, each.std, shape)
+            else:
+                known = max(len(each.categories), 2 if each.type == "boolean" else 1)
+                codes[..., place] = random.integers(0, known + each.other, shape)
+        return codes
+
+    found = {}
+    for name, shape in covariates.shapes(context, horizon).items():
+        kinds = covariates.static if name == STATIC_COVARIATES else covariates.future
+        found[name] = of(kinds, (count, *shape[:-1]))
+    return found

@@ -61,7 +61,8 @@ def trace(form: ServingForm) -> onnx.ModelProto:
     # Tracing would take a batch of 1 for a constant.
     example = form.example_inputs(batch=2)
     batch = Dim("batch", min=1)
-    axes = tuple({0: batch} for _ in example)
+    # The form takes them as one variadic argument.
+    axes = (tuple({0: batch} for _ in example),)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     with _rare_collections(), warnings.catch_warnings():
@@ -74,7 +75,6 @@ def trace(form: ServingForm) -> onnx.ModelProto:
                 example,
                 dynamo=True,
                 opset_version=OPSET,
-                # `forward` takes three arguments; PatchTST's graph has one.
                 dynamic_shapes=axes,
                 input_names=form.input_names,
                 output_names=form.output_names,

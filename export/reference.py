@@ -44,8 +44,8 @@ class PlainModel:
     def __call__(self, windows: WindowSet) -> Reference:
         """The outputs of a batch: all of them, or those of the forecast graph."""
         tensors = (
-            None if part is None else torch.from_numpy(part).to(self._dtype)
-            for part in windows.inputs
+            torch.from_numpy(windows.inputs[name]).to(self._dtype)
+            for name in self._form.input_names
         )
         with torch.inference_mode():
             outputs = self._form(*tensors)

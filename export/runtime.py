@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
+from torch import Tensor
 
 from foretell.bundle.manifest import Precision
 from foretell.export.clipping import without_bounds
 from foretell.export.twin import float32_twin, half_precision
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Floats = NDArray[np.float32]
+from foretell.export.window_set import Floats, arrays_of
+from foretell.models.inputs import Inputs
 
 
 class Graph:
@@ -68,15 +65,15 @@ class Graph:
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.outputs = [value.name for value in self._session.get_outputs()]
 
-    def run(self, inputs: Sequence[Floats | None]) -> dict[str, NDArray[np.generic]]:
-        """Run a batch: history and, if the graph has them, both calendars; outputs by name."""
-        feeds = dict(zip(self._inputs, inputs, strict=False))
+    def run(self, inputs: Mapping[str, Floats]) -> dict[str, NDArray[np.generic]]:
+        """Run a batch of inputs by name; outputs by name."""
+        feeds = {name: inputs[name] for name in self._inputs}
         return dict(zip(self.outputs, self._session.run(None, feeds, self._options), strict=True))
 
-    def forecast(self, *inputs: Floats | None) -> Floats:
+    def forecast(self, inputs: Mapping[str, Floats]) -> Floats:
         """The forecast `[batch, horizon, targets]` alone."""
         return self.run(inputs)["forecast"].astype(np.float32, copy=False)
 
-    def predict(self, *inputs: Tensor | None) -> Floats:
+    def predict(self, history: Tensor, *others: Tensor | None) -> Floats:
         """The forecast from torch's tensors; see `foretell.training.accuracy.Predictor`."""
-        return self.forecast(*(None if part is None else part.numpy() for part in inputs))
+        return self.forecast(arrays_of(Inputs(history, *others)))

@@ -66,7 +66,7 @@ def _median(graph: Graph, info: CheckpointInfo, windows: Windows, batch: int) ->
     for start in range(0, count, batch):
         part = slice(start, start + batch)
         given = windows.batch(torch.from_numpy(chosen[part]))
-        forecast = graph.predict(given.history, given.history_calendar, given.future_calendar)
+        forecast = graph.predict(*given.inputs)
         scaled = (forecast.astype(np.float64) - given.target.numpy()) / std
         known = known_targets(given)
         # A window without known values comes last.

@@ -17,6 +17,7 @@ from foretell.export.rewrites.conditioning import clearness_of_norms
 from foretell.export.rewrites.margins import extremes, smallest_margin
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Inputs
 
 GraphKind = Literal["forecast", "explain"]
 
@@ -69,8 +70,8 @@ class ServingForm(nn.Module):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs, in order."""
-        calendars = ("history_calendar", "future_calendar")
-        return ("history", *(calendars if self.model.config.calendar else ()))
+        example = self.model.example_inputs(1)
+        return tuple(name for name, part in example._asdict().items() if part is not None)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -83,24 +84,21 @@ class ServingForm(nn.Module):
         return (*names, *(name for stage in self.model.stages for name in stage.output_names))
 
     def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
-        """Inputs of the right shapes, all zero."""
-        return self.model.example_inputs(batch)
+        """Inputs of the right shapes, all zero, in the order of `input_names`."""
+        return tuple(part for part in self.model.example_inputs(batch) if part is not None)
 
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> tuple[Tensor, ...]:
-        """Forecast `[batch, horizon, targets]` from `[batch, context, channels]`.
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """Forecast `[batch, horizon, targets]`.
 
-        A missing value is NaN, if the model may lack values.
+        Args:
+            given: One tensor for each of `input_names`. In `history` a missing value is NaN, if the
+                model may lack values.
 
         Returns:
             One tensor for each of `output_names`.
         """
-        scaled = (history - self.history_mean) / self.history_std
-        inputs = (scaled, history_calendar, future_calendar)
+        inputs = Inputs(**dict(zip(self.input_names, given, strict=True)))
+        inputs = inputs._replace(history=(inputs.history - self.history_mean) / self.history_std)
         head = self.model.head
         if not self.explains:
             return (self._unscaled(self.model(*inputs)),)

@@ -243,6 +243,7 @@ def _write(
         plain=plain,
         channels=info.channels,
         targets=info.targets,
+        covariates=info.config.covariates,
         context=info.config.context,
         horizon=info.config.horizon,
         frequency=info.frequency,
@@ -317,12 +318,10 @@ def _write_probes(path: Path, verified: Verified) -> None:
     """Store the best-conditioned windows with their reference forecasts."""
     probes = verified.windows.take(slice(_PROBES))
     arrays = {
-        "history": probes.history,
-        "history_calendar": probes.history_calendar,
-        "future_calendar": probes.future_calendar,
+        **probes.inputs,
         "forecast": verified.forecast[:_PROBES].astype(np.float32),
     }
-    np.savez(path, allow_pickle=False, **{k: a for k, a in arrays.items() if a is not None})
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 def _with_graph(

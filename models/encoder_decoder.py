@@ -26,6 +26,7 @@ class EncoderDecoderConfig(AttendingConfig):
     """A forecaster whose decoder reads the last `label` steps again and then the horizon."""
 
     has_heads: ClassVar[bool] = True
+    reads_covariates: ClassVar[bool] = True
     label: int = Field(
         default_factory=_half,
         ge=0,
@@ -68,8 +69,8 @@ class EncoderDecoderConfig(AttendingConfig):
     def decoder_calendar(
         self, history_calendar: Tensor | None, future_calendar: Tensor | None
     ) -> Tensor | None:
-        """Calendar features of the decoder's steps, `[batch, label + horizon, features]`."""
-        if self.calendar is None or history_calendar is None or future_calendar is None:
+        """Time features of the decoder's steps, `[batch, label + horizon, features]`."""
+        if history_calendar is None or future_calendar is None:
             return None
         start = self.context - self.label
         return torch.cat([history_calendar[:, start:], future_calendar], dim=1)
@@ -113,6 +114,7 @@ class EncoderDecoderConfig(AttendingConfig):
             kind=self.embedding,
             positions=positions,
             dropout=self.dropout,
+            covariates=self.covariate_features,
         )
 
 

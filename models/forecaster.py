@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import (
@@ -19,9 +18,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import AttentionStage
-from foretell.models.attention.evidence import Evidence, Parts, Single
+from foretell.bundle.covariates import Covariates, features_of
 from foretell.models.heads import HEADS, MEDIAN, OF_LEVELS, Head, HeadName
-from foretell.models.layers.scales import InstanceStatistics
+from foretell.models.inputs import Explained, Inputs
+from foretell.models.layers.covariates import CovariateDecoder, CovariateEncoder
 from foretell.models.layers.window_norms import (
     WindowNorm,
     WindowNormName,
@@ -32,54 +32,6 @@ from foretell.models.layers.window_norms import (
 from foretell.models.registry import Registry
 from foretell.timeaxis.calendar import Calendar, Encoding
 from foretell.timeaxis.frequency import Frequency
-
-
-class Inputs(NamedTuple):
-    """Inputs of a model.
-
-    Attributes:
-        history: `[batch, context, channels]`, standardised; NaN where a value is missing, for
-            models that read gaps.
-        history_calendar: `[batch, context, features]`, for models with a calendar.
-        future_calendar: `[batch, horizon, features]`, for models with a calendar.
-    """
-
-    history: Tensor
-    history_calendar: Tensor | None = None
-    future_calendar: Tensor | None = None
-
-
-class Explained(NamedTuple):
-    """A forecast, and the evidence of its attention if requested.
-
-    Attributes:
-        forecast: Outputs of a network, or the forecast made from them.
-        attention: Evidence by the name of the stage; empty if not requested.
-        distribution: Parameters `[batch, horizon, targets, parameters]`, of a model with a head.
-        anchor: Shift and scale of the distributions, from a network with a head that scales windows
-            itself.
-    """
-
-    forecast: Tensor
-    attention: dict[str, Single]
-    distribution: Tensor | None = None
-    anchor: InstanceStatistics | None = None
-
-    @property
-    def trained_output(self) -> Tensor:
-        """The output that training evaluates: the distribution, or else the forecast."""
-        return self.forecast if self.distribution is None else self.distribution
-
-    @classmethod
-    def of(cls, forecast: Tensor, seen: Mapping[str, Evidence | None]) -> Explained:
-        """A forecast with the evidence that exists, by the names of stages."""
-        found: dict[str, Single | None] = {}
-        for name, one in seen.items():
-            if isinstance(one, Parts):
-                found |= {f"{name}.{part}": each for part, each in one.by_name.items()}
-            else:
-                found[name] = one
-        return cls(forecast, {name: one for name, one in found.items() if one is not None})
 
 
 def _listed(levels: object) -> object:
@@ -114,6 +66,11 @@ class ForecasterConfig(BaseModel):
         affine: Whether RevIN in `window_norm` has trained parameters.
         head: The distributions or quantiles that it forecasts, or None for values.
         levels: Levels of the quantiles.
+        covariates: Future, past and static covariates, or None. Past ones are channels.
+        covariate_decoder: Whether a decoder adds what future and static covariates change to the
+            forecast of the network.
+        covariate_width: Features of that decoder.
+        covariate_neighbours: Steps before and after a step whose covariates it reads.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -135,10 +92,26 @@ class ForecasterConfig(BaseModel):
         default=None,
         description="Levels of a head of quantiles, such as 0.1,0.5,0.9, with the median.",
     )
+    covariates: Covariates | None = None
+    covariate_decoder: bool = Field(
+        default=False,
+        description="Whether a decoder of covariates adds to the network's forecast; needed by "
+        "architectures that do not read covariates themselves.",
+    )
+    covariate_width: int = Field(
+        default=64, ge=1, description="Features of the decoder of covariates."
+    )
+    covariate_neighbours: int = Field(
+        default=1,
+        ge=0,
+        description="Steps before and after each step whose covariates that decoder reads.",
+    )
 
     # Whether its networks return `horizon` values of every parameter, one parameter after the
     # other.
     has_heads: ClassVar[bool] = False
+    # Whether its networks read future and static covariates themselves.
+    reads_covariates: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _check_targets(self) -> Self:
@@ -168,6 +141,28 @@ class ForecasterConfig(BaseModel):
                 "it may change the sign of scales"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_covariates(self) -> Self:
+        known = self.covariates
+        if self.covariate_decoder and known is None:
+            raise ValueError("covariate_decoder: there are no covariates")
+        if self.covariate_neighbours > self.context:
+            raise ValueError(f"covariate_neighbours: expected at most the context {self.context}")
+        if known is None or self.covariate_decoder or self.reads_covariates:
+            return self
+        if known.future or known.static:
+            raise ValueError(
+                f"covariates: {self.architecture} does not read them itself; set covariate_decoder"
+            )
+        return self
+
+    @property
+    def covariate_features(self) -> int:
+        """Number of features of a step's future covariates and of the static ones."""
+        if self.covariates is None:
+            return 0
+        return features_of((*self.covariates.future, *self.covariates.static))
 
     @property
     def parameters(self) -> int:
@@ -262,6 +257,19 @@ class Forecaster(nn.Module, ABC):
         self.config = config
         self.window_norm = config.build_window_norm()
         self.head = config.build_head()
+        known = config.covariates
+        self.covariate_encoder = None if known is None else CovariateEncoder(known)
+        self.covariate_decoder = None
+        if known is not None and config.covariate_decoder:
+            self.covariate_decoder = CovariateDecoder(
+                known,
+                context=config.context,
+                channels=config.channels,
+                calendar=len(config.calendar.features) if config.calendar else 0,
+                outputs=config.parameters * config.channels,
+                width=config.covariate_width,
+                neighbours=config.covariate_neighbours,
+            )
         places = None if config.targets is None else torch.tensor(config.targets)
         self._targets = None if places is None else nn.Buffer(places, persistent=False)
 
@@ -269,30 +277,25 @@ class Forecaster(nn.Module, ABC):
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         """Forecast, and return evidence if requested."""
 
-    def example_inputs(self, batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
-        """Arguments of the right shapes for the config, all zero."""
+    def example_inputs(self, batch: int, dtype: torch.dtype = torch.float32) -> Inputs:
+        """Inputs of the right shapes for the config, all zero."""
         config = self.config
-        history = torch.zeros(batch, config.context, config.channels, dtype=dtype)
-        if config.calendar is None:
-            return (history,)
-        features = len(config.calendar.features)
-        return history, *(
-            torch.zeros(batch, steps, features, dtype=dtype)
-            for steps in (config.context, config.horizon)
-        )
+        shapes: dict[str, tuple[int, ...]] = {"history": (config.context, config.channels)}
+        if config.calendar is not None:
+            features = len(config.calendar.features)
+            shapes["history_calendar"] = config.context, features
+            shapes["future_calendar"] = config.horizon, features
+        if config.covariates is not None:
+            shapes |= config.covariates.shapes(config.context, config.horizon)
+        return Inputs(**{n: torch.zeros(batch, *each, dtype=dtype) for n, each in shapes.items()})
 
-    def explain(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Explained:
+    def explain(self, history: Tensor, *others: Tensor | None) -> Explained:
         """Forecast, and return what each stage of `stages` attended to; arguments as in `Inputs`.
 
         Returns:
             The forecast `[batch, horizon, targets]`, standardised, and the evidence by stage.
         """
-        return self._forecast(Inputs(history, history_calendar, future_calendar), explain=True)
+        return self._forecast(Inputs(history, *others), explain=True)
 
     def learn(
         self,
@@ -327,21 +330,18 @@ class Forecaster(nn.Module, ABC):
             return outputs, outputs.new_zeros(())
         if self.window_norm is None:
             forecast, penalty = self.learn(inputs, target, progress)
-            return self._of_targets(forecast), penalty
+            return self._of_targets(self._with_covariates(inputs, forecast)), penalty
         history, statistics = self.window_norm(inputs.history)
         target = self.window_norm.normalise(target, statistics)
-        forecast, penalty = self.learn(inputs._replace(history=history), target, progress)
+        inputs = inputs._replace(history=history)
+        forecast, penalty = self.learn(inputs, target, progress)
+        forecast = self._with_covariates(inputs, forecast)
         return self._of_targets(self.window_norm.reverse(forecast, statistics)), penalty
 
     @override
-    def forward(
-        self,
-        history: Tensor,
-        history_calendar: Tensor | None = None,
-        future_calendar: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, history: Tensor, *others: Tensor | None) -> Tensor:
         """Forecast `[batch, horizon, targets]`; arguments as in `Inputs`."""
-        return self.predict(Inputs(history, history_calendar, future_calendar)).forecast
+        return self.predict(Inputs(history, *others)).forecast
 
     def predict(self, inputs: Inputs) -> Explained:
         """Forecast without evidence, and with the distribution of a model with a head."""
@@ -351,10 +351,10 @@ class Forecaster(nn.Module, ABC):
         if self.head is not None:
             return self._distribution(self.head, inputs, explain=explain)
         if self.window_norm is None:
-            found = self.run(inputs, explain=explain)
+            found = self._run(inputs, explain=explain)
             return found._replace(forecast=self._of_targets(found.forecast))
         history, statistics = self.window_norm(inputs.history)
-        found = self.run(inputs._replace(history=history), explain=explain)
+        found = self._run(inputs._replace(history=history), explain=explain)
         forecast = self.window_norm.reverse(found.forecast, statistics)
         return found._replace(forecast=self._of_targets(forecast))
 
@@ -364,7 +364,7 @@ class Forecaster(nn.Module, ABC):
         if self.window_norm is not None:
             history, statistics = self.window_norm(inputs.history)
             inputs = inputs._replace(history=history)
-        found = self.run(inputs, explain=explain)
+        found = self._run(inputs, explain=explain)
         outputs, anchor, norm = found.forecast, None, self.window_norm
         if norm is not None:
             outputs, norm, statistics = norm.unwrap(outputs, statistics)
@@ -381,6 +381,37 @@ class Forecaster(nn.Module, ABC):
         if self._targets is not None:
             parameters = parameters.index_select(2, self._targets)
         return Explained(head.mean(parameters), found.attention, parameters)
+
+    def _run(self, inputs: Inputs, *, explain: bool) -> Explained:
+        """`run`, with what covariates change."""
+        found = self.run(inputs, explain=explain)
+        return found._replace(forecast=self._with_covariates(inputs, found.forecast))
+
+    def _with_covariates(self, inputs: Inputs, outputs: Tensor) -> Tensor:
+        """Outputs of the network, `[batch, parameters * horizon, channels]`, and the decoder's."""
+        if self.covariate_decoder is None or self.covariate_encoder is None:
+            return outputs
+        steps, config = inputs._replace(**self.covariate_encoder(inputs)), self.config
+        parts = outputs.reshape(-1, config.parameters, config.horizon, config.channels)
+        by_step = parts.transpose(1, 2).flatten(2)
+        change: Tensor = self.covariate_decoder(steps, by_step)
+        by_parameter = change.reshape(-1, config.horizon, config.parameters, config.channels)
+        return outputs + by_parameter.transpose(1, 2).flatten(1, 2)
+
+    def with_time_features(self, inputs: Inputs) -> Inputs:
+        """Inputs whose calendars have the features of covariates, too."""
+        if self.covariate_encoder is None:
+            return inputs
+        encoded = self.covariate_encoder(inputs)
+        static: Tensor | None = encoded["static_covariates"]
+        joined: list[Tensor | None] = []
+        for name, steps in (("history", self.config.context), ("future", self.config.horizon)):
+            parts = [getattr(inputs, f"{name}_calendar"), encoded[f"{name}_covariates"]]
+            if static is not None:
+                parts.append(static[:, None].expand(-1, steps, -1))
+            known = [part for part in parts if part is not None]
+            joined.append(torch.cat(known, dim=2) if known else None)
+        return inputs._replace(history_calendar=joined[0], future_calendar=joined[1])
 
     def _of_targets(self, forecast: Tensor) -> Tensor:
         return forecast if self._targets is None else forecast.index_select(-1, self._targets)

@@ -50,6 +50,8 @@ def randomised(config: ForecasterConfig, seed: int = 0) -> Forecaster:
             nn.init.normal_(module.bias, std=0.2)
         if isinstance(module, nn.Conv1d):
             nn.init.kaiming_normal_(module.weight)
+        if isinstance(module, nn.Linear) and not module.weight.any():
+            module.reset_parameters()
         if isinstance(module, nn.BatchNorm1d):
             module.running_mean.normal_(std=0.3)
             module.running_var.uniform_(0.5, 2)

@@ -18,7 +18,8 @@ from foretell.bundle.manifest import Scaler
 from foretell.importers.convert import Imported, import_checkpoint
 from foretell.importers.registry import ARCHITECTURES
 from foretell.importers.saved import Request
-from foretell.models.forecaster import Explained, Forecaster
+from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Explained
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 

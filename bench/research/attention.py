@@ -207,7 +207,7 @@ def faithfulness(model: Forecaster, windows: Windows) -> float | None:
     """
     picked = np.linspace(0, len(windows) - 1, _WINDOWS).astype(int)
     batch = windows.batch(torch.from_numpy(picked))
-    inputs = (batch.history, batch.history_calendar, batch.future_calendar)
+    inputs = batch.inputs
     with torch.inference_mode():
         forecast, attention, *_ = model.explain(*inputs)
         stage = model.stages[0]

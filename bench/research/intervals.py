@@ -367,7 +367,7 @@ def _counted(data: Path, folder: Path, arch: str, head: str, epochs: int) -> dic
     assert report is not None
     windows = windows_of(load(folder / "checkpoint").info, panel)
     batch = windows.batch(torch.arange(len(windows)))
-    forecast = Graph(bundle / "forecast.onnx").forecast(batch.history.numpy()).mean(axis=(1, 2))
+    forecast = Graph(bundle / "forecast.onnx").predict(*batch.inputs).mean(axis=(1, 2))
     actual = batch.target.numpy().mean(axis=(1, 2))
     # A day, and half of one.
     before, late = (batch.history[:, -hours:].numpy().mean(axis=(1, 2)) for hours in (24, 12))

@@ -58,13 +58,12 @@ class NeighbourEmbedding(nn.Module):
     def __init__(self, plain: SeriesEmbedding) -> None:
         super().__init__()
         weight = _of_neighbours(plain.value)
-        linear = plain.calendar.linear if plain.calendar is not None else None
-        if linear is not None:
-            weight = torch.cat([weight, linear.weight.detach().T])
-        self.weight = nn.Buffer(weight)
-        # Tables of calendar features stay as they are.
         self.calendar = plain.calendar
-        self.joined = linear is not None
+        # An embedding with tables of calendar features stays as it is.
+        self.joined = plain.calendar is not None and not plain.calendar.tables
+        if plain.calendar is not None and plain.calendar.linear is not None and self.joined:
+            weight = torch.cat([weight, plain.calendar.linear.weight.detach().T])
+        self.weight = nn.Buffer(weight)
 
     def forward(self, joined: Tensor, calendar: Tensor | None) -> Tensor:
         """Embed steps with their neighbours.

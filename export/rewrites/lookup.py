@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Inputs
 from foretell.models.layers.window_norms import WindowNorm
 
 M = TypeVar("M", bound=nn.Module)
@@ -84,7 +85,7 @@ def replace(module: nn.Module, **parts: nn.Module) -> None:
         module.register_module(name, part)
 
 
-def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
+def rewritten(model: Forecaster, inputs: Inputs) -> Forecaster:
     """Replace modules by faster forms.
 
     Args:
@@ -110,10 +111,10 @@ def rewritten(model: Forecaster, inputs: tuple[Tensor, ...]) -> Forecaster:
     return form
 
 
-def _observe(model: Forecaster, inputs: tuple[Tensor, ...]) -> dict[nn.Module, Call]:
+def _observe(model: Forecaster, inputs: Inputs) -> dict[nn.Module, Call]:
     """The call of each module that is always called in the same way."""
     several: set[nn.Module] = set()
-    calls: dict[nn.Module, Call] = {model: Call.of(inputs)}
+    calls: dict[nn.Module, Call] = {model: Call.of([one for one in inputs if one is not None])}
 
     def note(module: nn.Module, given: tuple[object, ...]) -> None:
         call = Call.of([one for one in given if isinstance(one, Tensor)])

@@ -138,8 +138,7 @@ def predictor(model: Forecaster, scaler: Scaler, within: Limits | None = None) -
     form = ServingForm(model, scaler, "forecast", within).eval()
 
     def predict(*inputs: Tensor | None) -> Tensor:
-        known = inputs if model.config.calendar is not None else inputs[:1]
-        forecast: Tensor = form(*known)[0]
+        forecast: Tensor = form(*(part for part in inputs if part is not None))[0]
         return forecast
 
     return predict

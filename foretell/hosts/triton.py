@@ -13,6 +13,7 @@ from foretell.bundle import checksums, layout
 from foretell.bundle import manifest as manifests
 from foretell.bundle.manifest import Manifest
 from foretell.errors import RefusedError
+from foretell.service.arrays import input_shapes
 
 CONFIG = "config.pbtxt"
 _GRAPH = "model.onnx"
@@ -101,11 +102,8 @@ def configuration(manifest: Manifest) -> str:
 
 
 def _tensors(manifest: Manifest) -> Iterator[str]:
-    yield _tensor("input", "history", manifest.context, len(manifest.channels))
-    if manifest.calendar is not None:
-        features = len(manifest.calendar.features)
-        yield _tensor("input", "history_calendar", manifest.context, features)
-        yield _tensor("input", "future_calendar", manifest.horizon, features)
+    for name, shape in input_shapes(manifest).items():
+        yield _tensor("input", name, *shape)
     yield _tensor("output", "forecast", manifest.horizon, len(manifest.targets))
     if (drawn := manifest.distribution) is not None:
         shape = manifest.horizon, len(manifest.targets), len(drawn.parameters)

@@ -25,10 +25,8 @@ from foretell.training.windows import Batch, Windows
 class Predictor(Protocol):
     """A forecaster in eval mode, an onnxruntime session or a baseline."""
 
-    def __call__(
-        self, history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
-    ) -> Tensor | NDArray[Any]:
-        """Forecasts `[batch, horizon, targets]` in the units of a `Batch`."""
+    def __call__(self, history: Tensor, /, *others: Tensor | None) -> Tensor | NDArray[Any]:
+        """Forecasts `[batch, horizon, targets]` in the units of a `Batch`, from its `inputs`."""
         ...
 
 
@@ -48,7 +46,7 @@ def evaluate(predict: Predictor, windows: Windows, batch_size: int) -> Accuracy:
     count = 0
     with torch.inference_mode():
         for batch in windows.batches(batch_size):
-            forecast = predict(batch.history, batch.history_calendar, batch.future_calendar)
+            forecast = predict(*batch.inputs)
             error = torch.as_tensor(forecast, device=device).double() - batch.target.double()
             error = error / windows.unit
             if batch.known is not None:
@@ -107,7 +105,7 @@ def score(
             known = known_targets(batch)
             count = count + known.sum(axis=0)
             for name, predict in forecasters.items():
-                found = predict(batch.history, batch.history_calendar, batch.future_calendar)
+                found = predict(*batch.inputs)
                 forecast = np.asarray(found, np.float64)
                 error = np.where(known, (forecast - target) / unit, 0)
                 both = np.stack([np.square(error).sum(axis=0), np.abs(error).sum(axis=0)])
@@ -225,10 +223,8 @@ def bounded(
     mean, std = np.array(scaler.mean), np.array(scaler.std)
     low, high = (torch.from_numpy((limit - mean) / std) for limit in (known.low, known.high))
 
-    def within(
-        history: Tensor, history_calendar: Tensor | None, future_calendar: Tensor | None, /
-    ) -> Tensor:
-        forecast = torch.as_tensor(predict(history, history_calendar, future_calendar))
+    def within(history: Tensor, /, *others: Tensor | None) -> Tensor:
+        forecast = torch.as_tensor(predict(history, *others))
         return forecast.clamp(low.to(forecast), high.to(forecast))
 
     return within

@@ -90,7 +90,7 @@ def refit_errors(
         mean, std = np.array(of_targets.mean), np.array(of_targets.std)
         with torch.inference_mode():
             for batch in test.batches(windows_that_fit(trainer.judged)):
-                forecast = trainer.judged(*batch[:3])
+                forecast = trainer.judged(*batch.inputs)
                 history = batch.history[..., test.targets]
                 ahead, actual, known = (
                     each.cpu().numpy().astype(np.float64) * std + mean

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from foretell.bundle.manifest import Accuracy
 from foretell.models.batches import are_recomputed, parts_that_fit, windows_that_fit
-from foretell.models.forecaster import Forecaster, ForecasterConfig, Inputs
+from foretell.models.forecaster import Forecaster, ForecasterConfig
 from foretell.models.layers.encoder import Encoder
 from foretell.training.config import Precision, TrainingConfig
 from foretell.training.errors import TrainingError
@@ -211,7 +211,7 @@ class Trainer:
         unit = self.validation.unit
         with torch.inference_mode():
             for batch in self.validation.batches(windows_that_fit(model)):
-                predicted = model.predict(Inputs(*batch[:3]))
+                predicted = model.predict(batch.inputs)
                 forecast = predicted.forecast.double() / unit
                 scaled = batch._replace(target=batch.target.double() / unit)
                 found = [over_known(self.judge, predicted.trained_output.double(), batch)]
@@ -231,7 +231,7 @@ class Trainer:
         kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
             forecast, penalty = self.model.forecast_to_learn(
-                Inputs(*batch[:3]), batch.future, done / self.steps
+                batch.inputs, batch.future, done / self.steps
             )
         loss = over_known(self.loss, forecast.float(), batch)
         self.optimizer.zero_grad()

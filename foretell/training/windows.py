@@ -15,6 +15,7 @@ from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.scaler import standardise
 from foretell.data.splits import Span
+from foretell.models.inputs import Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.gaps import latest, rows_before
 
@@ -30,9 +31,7 @@ class Batch(NamedTuple):
     """One window, or several with a batch axis in front.
 
     Attributes:
-        history: `[batch, context, channels]`, standardised.
-        history_calendar: `[batch, context, features]`, or None without a calendar.
-        future_calendar: `[batch, horizon, features]`, or None without a calendar.
+        inputs: Inputs of the model; the history is standardised.
         target: `[batch, horizon, targets]`, standardised, the values to forecast.
         future: `[batch, horizon, channels]`, standardised, all values that followed.
         known: `[batch, horizon, targets]`, whether a target was known and not filled in; None if
@@ -40,12 +39,15 @@ class Batch(NamedTuple):
             since a server refuses such a request.
     """
 
-    history: Tensor
-    history_calendar: Tensor | None
-    future_calendar: Tensor | None
+    inputs: Inputs
     target: Tensor
     future: Tensor
     known: Tensor | None = None
+
+    @property
+    def history(self) -> Tensor:
+        """`[batch, context, channels]`, standardised."""
+        return self.inputs.history
 
     @property
     def weight(self) -> float:
@@ -108,6 +110,8 @@ class Windows(Dataset[Batch]):
         if calendar is not None:
             times = [panel.tables[table].timestamps[start:end] for table, start, end in spans]
             self.calendar = torch.from_numpy(calendar.encode(np.concatenate(times)))
+        self.covariates = _rows_of(panel, spans, "covariates")
+        self.static = _rows_of(panel, spans, "static")
         self._latest = _latest(panel, spans)
         self._spans = spans
         self._count = sum(counts)
@@ -136,8 +140,9 @@ class Windows(Dataset[Batch]):
         """Move the rows to a device; windows are then cut out there."""
         self.values = self.values.to(device)
         self.unit = self.unit.to(device)
-        self.calendar = None if self.calendar is None else self.calendar.to(device)
-        self._latest = None if self._latest is None else self._latest.to(device)
+        for name in ("calendar", "covariates", "static", "_latest"):
+            rows = getattr(self, name)
+            setattr(self, name, None if rows is None else rows.to(device))
         self._firsts = self._firsts.to(device)
         self._steps = self._steps.to(device)
         return self
@@ -193,10 +198,11 @@ class Windows(Dataset[Batch]):
         target, known = future[..., self.targets], None
         if self._latest is not None:
             history, known = self._as_known(self._latest, rows)
-        if self.calendar is None:
-            return Batch(history, None, None, target, future, known)
-        past, ahead = self._split(self.calendar[rows])
-        return Batch(history, past, ahead, target, future, known)
+        past, ahead = self._split_of(self.calendar, rows)
+        of_past, of_future = self._split_of(self.covariates, rows)
+        static = None if self.static is None else self.static[rows[..., 0]]
+        inputs = Inputs(history, past, ahead, of_past, of_future, static)
+        return Batch(inputs, target, future, known)
 
     def _as_known(self, latest_known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Histories from known values before their origins, and whether each target is known."""
@@ -208,8 +214,25 @@ class Windows(Dataset[Batch]):
         known = latest_known[ahead] == ahead[..., None]
         return history, known[..., self.targets] & is_sound[..., None, None]
 
+    def _split_of(
+        self, values: Tensor | None, rows: Tensor
+    ) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        return (None, None) if values is None else self._split(values[rows])
+
     def _split(self, steps: Tensor) -> tuple[Tensor, Tensor]:
         return steps[..., : self.context, :], steps[..., self.context :, :]
+
+
+def _rows_of(panel: Panel, spans: Sequence[Span], kind: str) -> Tensor | None:
+    """Codes of covariates `[rows, covariates]` over spans; static ones are repeated."""
+    found = []
+    for table, start, end in spans:
+        codes = getattr(panel.tables[table], kind)
+        if codes is None:
+            return None
+        part = codes[None].repeat(end - start, axis=0) if kind == "static" else codes[start:end]
+        found.append(part.astype(np.float32))
+    return torch.from_numpy(np.concatenate(found))
 
 
 def _latest(panel: Panel, spans: Sequence[Span]) -> Tensor | None:

@@ -22,12 +22,12 @@ from foretell.export.choices import Outputs
 from foretell.export.comparison import LARGEST as LARGEST_COMPARED
 from foretell.export.comparison import Comparison
 from foretell.export.window_set import Floats, WindowSet
-from foretell.service.arrays import FORECAST, Arrays
+from foretell.service.arrays import FORECAST, Arrays, input_shapes
 from foretell.service.cuda.replays import bucket_sizes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
 from foretell.service.session import Session
-from foretell.verification.reference import INPUTS, NATURAL, Cases
+from foretell.verification.reference import NATURAL, Cases
 
 LARGEST = 128
 _RUNS = 20
@@ -96,8 +96,8 @@ class Subject:
         if NATURAL in self.cases:
             return self.cases[NATURAL].windows
         with np.load(self.folder / layout.PROBES, allow_pickle=False) as probes:
-            inputs = [probes.get(name) for name in INPUTS]
-        return WindowSet(NATURAL, *inputs)
+            inputs = {name: probes[name] for name in input_shapes(self.manifest)}
+        return WindowSet(NATURAL, inputs)
 
     @cached_property
     def scale(self) -> NDArray[np.float64]:
@@ -129,13 +129,8 @@ class _Runner:
         self._session = session
         self._worker = worker
 
-    def run(self, inputs: Sequence[Floats | None]) -> Outputs:
-        return self._session.run(feeds(inputs), self._worker)
-
-
-def feeds(inputs: Sequence[Floats | None]) -> Arrays:
-    """Inputs by name, without those that the model lacks."""
-    return {name: rows for name, rows in zip(INPUTS, inputs, strict=True) if rows is not None}
+    def run(self, inputs: Mapping[str, Floats]) -> Outputs:
+        return self._session.run(dict(inputs), self._worker)
 
 
 def check(subject: Subject, runtime: Runtime) -> Finding:
@@ -165,7 +160,7 @@ def _open(subject: Subject, runtime: Runtime, stack: ExitStack) -> _Sessions:
 
 def _together(subject: Subject, session: Session, threads: Sequence[Executor]) -> None:
     """Capture and run on all devices at once, and check that forecasts are equal."""
-    rows = feeds(subject.windows.inputs)
+    rows: Arrays = dict(subject.windows.inputs)
 
     def work(worker: int) -> list[Floats]:
         session.warm(worker)
@@ -213,8 +208,8 @@ def _against_plain(subject: Subject, sessions: _Sessions, worker: int) -> float:
         for count in {size, max(1, size // 2 + 1)}:
             rows = np.resize(np.arange(len(windows)), count)
             filled = np.concatenate([rows, np.full(size - count, rows[-1])])
-            plain = sessions.plain.run(feeds(windows.take(filled).inputs), worker)
-            replayed = sessions.replays.run(feeds(windows.take(rows).inputs), worker)
+            plain = sessions.plain.run({**windows.take(filled).inputs}, worker)
+            replayed = sessions.replays.run({**windows.take(rows).inputs}, worker)
             error = subject.difference(replayed[FORECAST], plain[FORECAST][:count])
             # This comparison also keeps NaN.
             largest = error if not error <= largest else largest
@@ -279,7 +274,7 @@ def _time(
     sessions: Mapping[str, Session], subject: Subject, batch: int, seconds: float
 ) -> dict[str, float]:
     windows = subject.windows
-    rows = feeds(windows.take(np.resize(np.arange(len(windows)), batch)).inputs)
+    rows: Arrays = {**windows.take(np.resize(np.arange(len(windows)), batch)).inputs}
     found: dict[str, list[float]] = {
         name: [] for name in sessions if name != CPU or batch <= _MOST_ON_CPU
     }

@@ -15,10 +15,8 @@ from foretell.bundle.attention import AttentionStage
 from foretell.bundle.errors import BundleError
 from foretell.export.comparison import Case, Reference
 from foretell.export.window_set import WindowSet
-from foretell.service.arrays import FUTURE_CALENDAR, HISTORY, HISTORY_CALENDAR
 
 NATURAL = "natural"
-INPUTS = (HISTORY, HISTORY_CALENDAR, FUTURE_CALENDAR)
 _WINDOWS, _ADVERSARIAL_WINDOWS = 32, 8
 Cases = Mapping[str, Case]
 Arrays = dict[str, NDArray[np.generic]]
@@ -77,9 +75,7 @@ def save(cases: Cases, path: Path) -> None:
     """Write cases to a file."""
     arrays: Arrays = {}
     for kind, case in cases.items():
-        for key, part in zip(INPUTS, case.windows.inputs, strict=True):
-            if part is not None:
-                arrays[f"{kind}/{key}"] = part
+        arrays |= {f"{kind}/inputs/{key}": part for key, part in case.windows.inputs.items()}
         for word, reference in (("exact", case.exact), ("rounded", case.rounded)):
             outputs = {} if reference is None else reference.outputs
             arrays |= {f"{kind}/{word}/{key}": output for key, output in outputs.items()}
@@ -105,13 +101,12 @@ def read(path: Path) -> Cases:
 
 
 def _case(kind: str, arrays: Arrays) -> Case:
-    def outputs(word: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    def parts(word: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
         prefix = f"{kind}/{word}/"
         for key, output in arrays.items():
             if key.startswith(prefix):
                 yield key.removeprefix(prefix), output
 
-    inputs = (arrays.get(f"{kind}/{key}") for key in INPUTS)
-    windows = WindowSet(kind, *inputs)  # type: ignore[arg-type]
-    rounded = dict(outputs("rounded"))
-    return Case(windows, Reference(dict(outputs("exact"))), Reference(rounded) if rounded else None)
+    windows = WindowSet(kind, {key: part.astype(np.float32) for key, part in parts("inputs")})
+    rounded = dict(parts("rounded"))
+    return Case(windows, Reference(dict(parts("exact"))), Reference(rounded) if rounded else None)

@@ -13,7 +13,8 @@ from typing_extensions import override
 from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.autoformer import (
     AutoformerDecoded,
     AutoformerDecoderLayer,
@@ -99,7 +100,7 @@ class Autoformer(Forecaster):
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        history, history_calendar, future_calendar = inputs
+        history, history_calendar, future_calendar = self.with_time_features(inputs)[:3]
         tokens = self.encoder_embedding(history, history_calendar)
         layers = self.encoder_layers(tokens, explain=explain)
         seen = {f"encoder.{i}.self": layer.evidence for i, layer in enumerate(layers)}

@@ -19,8 +19,9 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.bundle.distribution import PARAMETERS
 from foretell.models.attention.evidence import Dense, Evidence
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from foretell.models.heads import HEADS, Head
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
 from foretell.models.layers.decoding import whole_map
 from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending

@@ -14,14 +14,8 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import (
-    ARCHITECTURES,
-    Explained,
-    Forecaster,
-    Inputs,
-    NormOfWindows,
-    calendar_of,
-)
+from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows, calendar_of
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -69,7 +63,7 @@ class ITransformer(Forecaster):
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        history, calendar, _ = inputs
+        history, calendar = inputs.history, inputs.history_calendar
         channels = history.shape[2]
         if self.config.calendar is not None and calendar is not None:
             history = torch.cat([history, calendar], dim=2)

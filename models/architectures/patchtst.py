@@ -17,14 +17,8 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import (
-    ARCHITECTURES,
-    Explained,
-    Forecaster,
-    ForecasterConfig,
-    Inputs,
-    NormOfWindows,
-)
+from foretell.models.forecaster import ARCHITECTURES, Forecaster, ForecasterConfig, NormOfWindows
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids

@@ -18,14 +18,8 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Attended, Site
-from foretell.models.forecaster import (
-    ARCHITECTURES,
-    Explained,
-    Forecaster,
-    Inputs,
-    NormOfWindows,
-    calendar_of,
-)
+from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows, calendar_of
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.feed_forward import FeedForward

@@ -18,7 +18,8 @@ from typing_extensions import override
 from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.attention.mechanism import Site
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Explained, Forecaster, Inputs
+from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
 from foretell.models.layers.transformer import Decoded, DecoderLayer
 
@@ -137,6 +138,7 @@ class TransformerConfig(EncoderDecoderConfig):
             calendar=self.calendar,
             kind=self.embedding,
             dropout=self.dropout,
+            covariates=self.covariate_features,
         )
 
     @override
@@ -172,9 +174,10 @@ class Transformer(Forecaster):
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        history, *calendars = inputs
+        inputs = self.with_time_features(inputs)
+        history, past, ahead = inputs[:3]
         memories, seen = self._encode(inputs, explain=explain)
-        calendar = self.config.decoder_calendar(*calendars)
+        calendar = self.config.decoder_calendar(past, ahead)
         if self.config.decoding == "autoregressive":
             found = self._in_chunks(history, calendar, memories, explain=explain)
         else:
@@ -183,9 +186,10 @@ class Transformer(Forecaster):
 
     @override
     def learn(self, inputs: Inputs, target: Tensor, progress: float) -> tuple[Tensor, Tensor]:
-        history, *calendars = inputs
+        inputs = self.with_time_features(inputs)
+        history, past, ahead = inputs[:3]
         memories, _ = self._encode(inputs, explain=False)
-        calendar = self.config.decoder_calendar(*calendars)
+        calendar = self.config.decoder_calendar(past, ahead)
         given, guided = (history, calendar, memories), self.config.guidance > 0
         if self.config.decoding == "one_pass":
             forecast, seen = self._in_one_pass(*given, explain=guided)

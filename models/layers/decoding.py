@@ -29,6 +29,7 @@ class LaggedEmbedding(nn.Module):
         calendar: Calendar features of each step, or None.
         kind: Kind of their embedding.
         dropout: Probability of dropping a feature in training.
+        covariates: Number of features of covariates, behind those of the calendar.
     """
 
     def __init__(
@@ -40,10 +41,13 @@ class LaggedEmbedding(nn.Module):
         calendar: Calendar | None,
         kind: CalendarKind,
         dropout: float,
+        covariates: int = 0,
     ) -> None:
         super().__init__()
         self.value = nn.Linear((BEFORE + 1) * channels, d_model, bias=False)
-        self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
+        self.calendar = None
+        if calendar or covariates:
+            self.calendar = CalendarEmbedding(calendar, kind, d_model, covariates)
         self.positions = nn.Buffer(sinusoids(length, d_model), persistent=False)
         self.dropout = Dropout(dropout)
 

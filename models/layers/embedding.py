@@ -49,24 +49,26 @@ class TokenEmbedding(nn.Module):
 
 
 class CalendarEmbedding(nn.Module):
-    """Calendar features to d_model features.
+    """Calendar features, and the features of covariates behind them, to d_model features.
 
     Args:
-        calendar: The features; scaled for `timeF`, integers otherwise.
+        calendar: The calendar features, if any; scaled for `timeF`, integers otherwise.
         kind: `timeF` is one linear map; `learned` and `fixed` add one row a feature from tables
             that are trained or sinusoidal.
         d_model: Features of a token.
+        covariates: Number of features of covariates, which have a linear map with every kind.
     """
 
-    def __init__(self, calendar: Calendar, kind: CalendarKind, d_model: int) -> None:
+    def __init__(
+        self, calendar: Calendar | None, kind: CalendarKind, d_model: int, covariates: int = 0
+    ) -> None:
         super().__init__()
-        self.features = calendar.features
-        self.linear = (
-            nn.Linear(len(calendar.features), d_model, bias=False) if kind == "timeF" else None
-        )
+        self.features = () if calendar is None else calendar.features
+        mapped = covariates + (len(self.features) if kind == "timeF" else 0)
+        self.linear = nn.Linear(mapped, d_model, bias=False) if mapped else None
         self.tables = nn.ModuleDict()
         if kind != "timeF":
-            for feature in calendar.features:
+            for feature in self.features:
                 table = nn.Embedding(TABLE_ROWS[feature], d_model)
                 if kind == "fixed":
                     table.weight = nn.Parameter(
@@ -76,12 +78,14 @@ class CalendarEmbedding(nn.Module):
 
     def forward(self, calendar: Tensor) -> Tensor:
         """`[batch, time, features]` to `[batch, time, d_model]`."""
-        if self.linear is not None:
+        if self.linear is not None and not self.tables:
             return self.linear(calendar)  # type: ignore[no-any-return]
-        rows = calendar.long()
-        return torch.stack(
+        integers = len(self.features)
+        rows = calendar[..., :integers].long()
+        tokens = torch.stack(
             [self.tables[feature](rows[..., i]) for i, feature in enumerate(self.features)]
         ).sum(dim=0)
+        return tokens if self.linear is None else tokens + self.linear(calendar[..., integers:])
 
 
 class SeriesEmbedding(nn.Module):
@@ -95,6 +99,7 @@ class SeriesEmbedding(nn.Module):
         kind: Kind of their embedding.
         positions: Add sinusoidal positions.
         dropout: Probability of dropping a feature in training.
+        covariates: Number of features of covariates, behind those of the calendar.
     """
 
     def __init__(
@@ -107,10 +112,13 @@ class SeriesEmbedding(nn.Module):
         kind: CalendarKind,
         positions: bool,
         dropout: float,
+        covariates: int = 0,
     ) -> None:
         super().__init__()
         self.value = TokenEmbedding(channels, d_model)
-        self.calendar = CalendarEmbedding(calendar, kind, d_model) if calendar else None
+        self.calendar = None
+        if calendar or covariates:
+            self.calendar = CalendarEmbedding(calendar, kind, d_model, covariates)
         self.positions = (
             nn.Buffer(sinusoids(length, d_model), persistent=False) if positions else None
         )

@@ -17,7 +17,8 @@ from foretell.data.splits import Span
 from foretell.data.table import Table
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.attention.evidence import Dense, Sparse
-from foretell.models.forecaster import Explained, Forecaster, Inputs
+from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Explained, Inputs
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.windows import Windows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +27,7 @@ from foretell.models.attention.zoo.linear import RandomFeatureAttention
 from foretell.models.checkpoint import load
 from tests.checkpoints import CONFIGS
 
-WINDOWS = WindowSet("natural", np.zeros((4, 2, 1), np.float32), None, None)
+WINDOWS = WindowSet("natural", {"history": np.zeros((4, 2, 1), np.float32)})
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
 
 
@@ -37,10 +37,8 @@ class Wrong:
     def __init__(self, error: float) -> None:
         self.error = error
 
-    def run(self, inputs: Sequence[Floats | None]) -> Outputs:
-        history = inputs[0]
-        assert history is not None
-        return {"forecast": np.full((len(history), 3, 1), 1 + self.error)}
+    def run(self, inputs: Mapping[str, Floats]) -> Outputs:
+        return {"forecast": np.full((len(inputs["history"]), 3, 1), 1 + self.error)}
 
 
 def checks(error: float, of_torch: float | None, precision: Precision = "float32") -> list[Check]:
@@ -88,7 +86,7 @@ def test_weights_beyond_float32_do_not_refuse_the_export(tmp_path: Path) -> None
     for file, graph in trace_all(inference_form(model), scaler).items():
         onnx.save(graph, tmp_path / file)
     history = np.random.default_rng(0).normal(size=(64, 24, 2)).astype(np.float32)
-    natural = WindowSet("natural", history, None, None)
+    natural = WindowSet("natural", {"history": history})
     verification = verify(model, scaler, tmp_path, natural).verification
     assert verification.passed
     assert max(check.max_error for check in verification.checks) > 1e-5
@@ -106,7 +104,7 @@ def test_plain_model_runs_in_float64(checkpoints):
     mean, std = (
         np.float32(part).astype(np.float64) for part in (info.scaler.mean, info.scaler.std)
     )
-    history, past, future = (part.astype(np.float64) for part in windows.inputs)
+    history, past, future = (part.astype(np.float64) for part in windows.inputs.values())
     standardised = torch.from_numpy((history - mean) / std)
     with torch.inference_mode():
         expected = (

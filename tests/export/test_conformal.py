@@ -18,6 +18,7 @@ from foretell.export.data_windows import split_of, windows_in
 from foretell.export.errors import UncalibratedError
 from foretell.export.runtime import Graph
 from foretell.models.checkpoint import load_info
+from foretell.models.inputs import Inputs
 from foretell.training.windows import Batch
 
 CONTEXT, HORIZON, CHANNELS = 48, 12, 3
@@ -30,7 +31,8 @@ class Repeat:
         self.factor = np.float32(factor)
         self.runs = []
 
-    def forecast(self, history, *calendars):
+    def forecast(self, inputs):
+        history = inputs["history"]
         self.runs.append(len(history))
         with np.errstate(over="ignore"):
             return np.repeat(history[:, -1:] * self.factor, HORIZON, axis=1)
@@ -86,7 +88,7 @@ def test_offsets_are_order_statistics_of_the_errors(info, panel, table, split, b
     histories = np.stack([values[i : i + CONTEXT] for i in range(start, end - 59)])
     futures = np.stack([values[i + CONTEXT :][:HORIZON] for i in range(start, end - 59)])
     spread = np.maximum(histories.astype(float).std(axis=1), 0.1 * np.array(info.scaler.std))
-    scaled = np.sort((futures - graph.forecast(histories)) / spread[:, None], axis=0)
+    scaled = np.sort((futures - graph.forecast({"history": histories})) / spread[:, None], axis=0)
     manifest = read(bundles["patchtst"])
     stored = calibration.read(bundles["patchtst"], manifest)
     for level in (0.1, 0.5, 0.95):
@@ -110,20 +112,22 @@ def test_passes_read_forecasts_and_the_calendar_of_the_rows(
         for number in range(3):
             begin = first + number * HORIZON
             times = table.timestamps[begin : begin + CONTEXT + HORIZON]
-            inputs = [rows[-CONTEXT:][None]]
+            inputs = {"history": rows[-CONTEXT:][None]}
             if info.config.calendar is not None:
                 encoded = info.config.calendar.encode(times)[None]
-                inputs += [encoded[:, :CONTEXT], encoded[:, CONTEXT:]]
-            rows = np.concatenate([rows, graph.forecast(*inputs)[0]])
+                inputs["history_calendar"] = encoded[:, :CONTEXT]
+                inputs["future_calendar"] = encoded[:, CONTEXT:]
+            rows = np.concatenate([rows, graph.forecast(inputs)[0]])
         np.testing.assert_allclose(forecast, rows[CONTEXT:], rtol=1e-4, atol=1e-3)
 
 
 def test_a_horizon_longer_than_the_context():
     class Count:
-        def forecast(self, history):
+        def forecast(self, inputs):
+            history = inputs["history"]
             return history[:, -1:] + np.arange(1, 6, dtype=np.float32)[:, None]
 
-    batch = Batch(torch.zeros(2, 3, 1), None, None, *[torch.zeros(2, 15, 1)] * 2)
+    batch = Batch(Inputs(torch.zeros(2, 3, 1)), *[torch.zeros(2, 15, 1)] * 2)
     found = roll_forward(Count(), batch, 5)
     np.testing.assert_array_equal(found[1, :, 0], np.arange(1, 16))
 

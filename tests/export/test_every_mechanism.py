@@ -37,7 +37,7 @@ def test_the_graphs_are_right(tmp_path: Path) -> None:
         onnx.save(graph, tmp_path / file)
     torch.manual_seed(2)
     history = torch.randn(64, SIZES["context"], SIZES["channels"]).numpy()
-    windows = WindowSet("natural", history, None, None)
+    windows = WindowSet("natural", {"history": history})
     far = adversarial(windows.take(slice(4)), SCALER, seed=0)
     verified = verify(model, SCALER, tmp_path, windows, far)
     checks = {check.name: check for check in verified.verification.checks}

@@ -24,6 +24,7 @@ from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
 from foretell.models.attention.mechanism import MECHANISMS, Site
+from foretell.models.inputs import Inputs
 from tests import golden
 from tests.models.attention.published import aft, croco
 
@@ -38,7 +39,7 @@ def test_graph_equals_the_published_forecast(name, tmp_path):
     )
     graph = Graph(tmp_path / "graph.onnx")
     for file in ("io", "io_edge"):
-        found = graph.forecast(*(tensor.numpy() for tensor in case.inputs(file)))
+        found = graph.predict(*case.inputs(file))
         expected = case.arrays(file)["out"]
         assert np.isfinite(found).all()
         if file == "io":
@@ -102,8 +103,8 @@ class Alone(nn.Module):
         self.layer = layer
         self._tokens = tokens
 
-    def example_inputs(self, batch: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        return (self._tokens[:batch].to(dtype),)
+    def example_inputs(self, batch: int, dtype: torch.dtype) -> Inputs:
+        return Inputs(self._tokens[:batch].to(dtype))
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         attended = self.layer(tokens, tokens, explain=True)

@@ -95,8 +95,8 @@ class ReadsDoubles(ServingForm):
     def example_inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
         return tuple(part.double() for part in super().example_inputs(batch))
 
-    def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (history[:, :12].float(),)
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (given[0][:, :12].float(),)
 
 
 class GivesDoubles(ServingForm):
@@ -176,13 +176,13 @@ def test_outputs_by_name(bundles, checkpoints):
     assert list(outputs) == explain.outputs
     assert explain.outputs[0] == "forecast"
     assert outputs["encoder.0.self.lags"].dtype == np.int64
-    np.testing.assert_array_equal(explain.forecast(*inputs), outputs["forecast"])
+    np.testing.assert_array_equal(explain.forecast(inputs), outputs["forecast"])
 
 
 def test_graph_without_a_calendar_has_no_input_for_it(bundles, checkpoints):
     windows = synthetic(load_info(checkpoints["patchtst"]), 3, seed=0)
-    assert windows.inputs[1:] == (None, None)
-    forecast = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH).forecast(*windows.inputs)
+    assert windows.inputs.keys() == {"history"}
+    forecast = Graph(bundles["patchtst"] / layout.FORECAST_GRAPH).forecast(windows.inputs)
     assert forecast.shape == (3, 12, 3)
 
 

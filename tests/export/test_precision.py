@@ -47,7 +47,7 @@ def names(form, kind: type[nn.Module] | tuple[type[nn.Module], ...]) -> set[str]
 @pytest.mark.parametrize("name", CONFIGS)
 def test_differs_by_a_few_roundings(name, precision):
     config = CONFIGS[name]
-    given = [part.float() for part in inputs(config)]
+    given = [part if part is None else part.float() for part in inputs(config)]
     with torch.inference_mode():
         expected = inference_form(randomised(config)).explain(*given)
         found = reduced(config, precision).explain(*given)
@@ -118,7 +118,7 @@ def test_attention_that_reads_unbounded_tokens_stays_in_float32(config, kept):
 
 def test_a_history_far_from_the_data_does_not_overflow():
     config = CONFIGS["transformer"]
-    history, *calendars = (part.float() for part in inputs(config))
+    history, *calendars = (p if p is None else p.float() for p in inputs(config))
     with torch.inference_mode():
         assert reduced(config, "float16")(history + 10_000, *calendars).isfinite().all()
 

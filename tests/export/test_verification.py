@@ -139,14 +139,14 @@ def periodic(loaded, count):
     """Windows that repeat exactly every four steps: lags four apart tie."""
     windows = synthetic(loaded.info, count, seed=2)
     history = np.tile(windows.history[:, :4], (1, 12, 1))
-    zeros = [np.zeros_like(part) for part in (windows.history_calendar, windows.future_calendar)]
-    return WindowSet("periodic", history, *zeros)
+    zeros = {name: np.zeros_like(part) for name, part in windows.inputs.items()}
+    return WindowSet("periodic", zeros | {"history": history})
 
 
 def mixed(loaded, good, ties):
     """Windows that are well-conditioned, and such that are not."""
-    parts = synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs
-    return WindowSet("mixed", *(np.concatenate(pair) for pair in zip(*parts, strict=True)))
+    first, second = synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs
+    return WindowSet("mixed", {name: np.concatenate([first[name], second[name]]) for name in first})
 
 
 def test_ill_conditioned_windows_are_left_out_and_counted(loaded, verified):

@@ -22,7 +22,7 @@ def test_natural_windows_are_rows_of_the_test_split_in_users_units(info, data):
     assert len(chosen) == 10
     ((_, start, end),) = split_of(info, panel).test
     rows = table.values[start:end].astype(np.float32)
-    for history, calendar in zip(chosen.history, chosen.history_calendar, strict=True):
+    for history, calendar in zip(chosen.history, chosen.inputs["history_calendar"], strict=True):
         (first,) = np.flatnonzero((rows[:, 0] == history[0, 0]) & (rows[:, 2] == history[0, 2]))
         np.testing.assert_array_equal(history, rows[first : first + 48])
         times = table.timestamps[start + first : start + first + 48]
@@ -54,10 +54,11 @@ def test_synthetic_windows_are_of_the_scale_of_the_data(info):
     assert windows.history.dtype == np.float32
     assert np.abs(standardised.mean()) < 0.1
     assert 0.7 < standardised.std() < 1.1
-    assert windows.history_calendar.shape == (64, 48, 4)
-    assert windows.future_calendar.shape == (64, 12, 4)
+    assert windows.inputs["history_calendar"].shape == (64, 48, 4)
+    assert windows.inputs["future_calendar"].shape == (64, 12, 4)
     # The future's hours follow the history's.
-    hours = np.concatenate([windows.history_calendar, windows.future_calendar], axis=1)[..., 0]
+    calendars = windows.inputs["history_calendar"], windows.inputs["future_calendar"]
+    hours = np.concatenate(calendars, axis=1)[..., 0]
     steps = np.diff(np.rint((hours + 0.5) * 23), axis=1) % 24
     assert (steps == 1).all()
     assert Frequency.parse(info.frequency).unit == "h"
@@ -103,7 +104,8 @@ def test_adversarial_kinds_keep_the_calendars(kinds):
     for kind in found.values():
         assert kind.history.dtype == np.float32
         assert kind.history.shape == windows.history.shape
-        np.testing.assert_array_equal(kind.history_calendar, windows.history_calendar)
+        name = "history_calendar"
+        np.testing.assert_array_equal(kind.inputs[name], windows.inputs[name])
 
 
 def test_gaps_keep_a_value_in_the_needed_steps_of_each_channel(kinds):

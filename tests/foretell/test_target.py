@@ -76,8 +76,8 @@ def test_accuracy_is_of_the_targets(made: Path) -> None:
     errors = []
     for batch in every.batches(1000):
         for forecast, future in (
-            (loaded.model(*batch[:3]), batch.future[..., COLUMNS]),
-            (torch.as_tensor(naive(*batch[:3]))[..., COLUMNS], batch.future[..., COLUMNS]),
+            (loaded.model(*batch.inputs), batch.future[..., COLUMNS]),
+            (torch.as_tensor(naive(*batch.inputs))[..., COLUMNS], batch.future[..., COLUMNS]),
         ):
             errors.append((forecast - future).square().mean().item())
     assert [test.model.mse, test.last_value.mse] == pytest.approx(errors, rel=1e-5)

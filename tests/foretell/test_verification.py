@@ -288,7 +288,7 @@ def test_reference_cases_are_natural_and_adversarial(models: dict[str, Subject])
     natural = cases[reference.NATURAL]
     assert natural.exact.forecast.dtype == np.float64
     assert natural.exact.forecast.shape == (32, 12, 3)
-    assert natural.windows.history_calendar is not None
+    assert "history_calendar" in natural.windows.inputs
     assert set(cases) > {reference.NATURAL, "constant", "offset 10000"}
     assert cases["constant"].rounded is not None
 
@@ -301,7 +301,7 @@ def test_reference_cases_are_read_as_they_were_saved(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"r\.npz: "):
         reference.read(path)
     history, future = np.ones((2, 3, 1), np.float32), np.zeros((2, 4, 1), np.float32)
-    windows = WindowSet("any", history, None, future)
+    windows = WindowSet("any", {"history": history, "future_calendar": future})
     outputs = {"forecast": np.arange(2.0), "encoder.0.self.lags": np.arange(3)}
     reference.save({"any": Case(windows, Reference(outputs), None)}, path)
     [(name, case)] = reference.read(path).items()

@@ -182,7 +182,7 @@ def test_reference_is_written_with_torch_and_used_without(
     case = reference.of_checkpoint(checkpoint, None)["constant"]
     other = replace(case, exact=Reference({"forecast": case.exact.forecast + 1}))
     # Reference of a model with another context.
-    short = replace(case, windows=WindowSet("natural", case.windows.history[:, 1:], None, None))
+    short = replace(case, windows=WindowSet("natural", {"history": case.windows.history[:, 1:]}))
     for cases in ({"constant": other}, {"natural": short}):
         reference.save(cases, path)
         result = run("verify", small, "--reference", path)

@@ -14,7 +14,8 @@ from torch import Tensor
 from foretell.importers.arguments import OPTIONS
 from foretell.importers.registry import FOLDERS
 from foretell.importers.saved import Request
-from foretell.models.forecaster import Explained, Forecaster, Inputs
+from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Explained, Inputs
 
 START = "2026-01-01"
 

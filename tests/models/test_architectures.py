@@ -7,20 +7,17 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.forecaster import (
-    ARCHITECTURES,
-    AnyConfig,
-    Forecaster,
-    ForecasterConfig,
-    Inputs,
-)
+from foretell.models.forecaster import ARCHITECTURES, AnyConfig, Forecaster, ForecasterConfig
+from foretell.models.inputs import Inputs
 from foretell.models.registry import Registry
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from tests.checkpoints import SMALL, randomised
 from tests.support.process import ROOT
+from tests.support.variants import Size
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
 ADAPTER: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)
@@ -58,6 +55,38 @@ LAGS = {"mechanism": "autocorrelation", "factor": 2.0}
 LENGTHS = [
     {"context": context, "label": label, "horizon": horizon}
     for context, label, horizon in [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
+]
+COVARIATES = Covariates(
+    future=(
+        Covariate(name="price", mean=10, std=3),
+        Covariate(name="sky", type="category", categories=("clear", "rain", "snow"), other=True),
+    ),
+    past=(Covariate(name="wind"),),
+    static=(
+        Covariate(name="open", type="boolean"),
+        Covariate(name="shop", type="category", categories=("a", "b", "c", "d")),
+    ),
+)
+WITH_COVARIATES = {"covariates": COVARIATES}
+DECODED = WITH_COVARIATES | {"covariate_decoder": True}
+COVARIATE_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("autoformer", LABELLED | WITH_COVARIATES),
+    ("transformer", LABELLED | WITH_COVARIATES | {"calendar": None}),
+    ("transformer", LABELLED | DECODED | {"calendar": INTEGERS, "embedding": "learned"}),
+    (
+        "transformer",
+        LABELLED | WITH_COVARIATES | {"decoding": "autoregressive", "decoding_chunk": 4},
+    ),
+    ("dlinear", SIZES | DECODED | {"covariate_neighbours": 0}),
+    ("itransformer", SIZED | DECODED | {"calendar": HOURS, "head": "student-t"}),
+    ("patchtst", PATCHES | DECODED | {"covariate_neighbours": 3}),
+    (
+        "patchtst",
+        PATCHES
+        | {"covariates": Covariates(static=COVARIATES.static)}
+        | {"covariate_decoder": True},
+    ),
+    ("patchtst", PATCHES | {"covariates": Covariates(past=COVARIATES.past)}),
 ]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("dlinear", SIZES),
@@ -100,6 +129,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("huggingface-patchtst", PATCHES | {"channel_attention": True, "head": "student-t"}),
     ("huggingface-autoformer", LABELLED | {"attention": LAGS | {"factor": 1.0}}),
     ("huggingface-time-series-transformer", SIZED | {"calendar": HOURS}),
+    *COVARIATE_CASES,
 ]
 EVERY_CASE = pytest.mark.parametrize(("name", "fields"), CASES)
 
@@ -109,12 +139,8 @@ def build(name: str, fields: dict[str, Any]) -> Forecaster:
     return ARCHITECTURES.read({"architecture": name, **fields}).build().eval()
 
 
-def inputs_of(model: Forecaster, count: int) -> tuple[torch.Tensor, ...]:
-    torch.manual_seed(1)
-    history, *calendars = model.example_inputs(count)
-    integers = model.config.calendar is not None and model.config.calendar.encoding == "integer"
-    times = (torch.ones_like(one) if integers else torch.rand_like(one) for one in calendars)
-    return torch.randn_like(history), *times
+def inputs_of(model: Forecaster, count: int) -> Inputs:
+    return Size("", model.config).inputs(count)
 
 
 @EVERY_CASE
@@ -136,7 +162,7 @@ def test_forecast_does_not_depend_on_the_batch(name: str, fields: dict[str, Any]
     parts = inputs_of(model, 5)
     together = model(*parts)
     for i in range(5):
-        alone = model(*(part[i : i + 1] for part in parts))
+        alone = model(*(None if part is None else part[i : i + 1] for part in parts))
         torch.testing.assert_close(alone[0], together[i], atol=1e-5, rtol=1e-5)
 
 
@@ -165,6 +191,48 @@ def test_scores_reach_the_next_layer(name: str, attention: list[str]) -> None:
     first, second = given
     assert first is None
     assert second is not None
+
+
+@pytest.mark.parametrize(("name", "fields"), COVARIATE_CASES)
+def test_each_covariate_changes_the_forecast(name: str, fields: dict[str, Any]) -> None:
+    model = randomised(ARCHITECTURES.read({"architecture": name, **fields}))
+    inputs = inputs_of(model, 2)
+    forecast = model(*inputs)
+    covariates = {n: part for n, part in inputs._asdict().items() if "covariates" in n}
+    for input_name, codes in covariates.items():
+        for place in range(0 if codes is None else codes.shape[-1]):
+            other = codes.clone()
+            other[..., place] = (other[..., place] + 1) % 2
+            changed = model(*inputs._replace(**{input_name: other}))
+            assert not torch.equal(changed, forecast), (input_name, place)
+
+
+def test_decoder_of_covariates_begins_with_the_forecast_of_the_network() -> None:
+    with_decoder = build("patchtst", PATCHES | DECODED)
+    plain = build("patchtst", PATCHES)
+    plain.load_state_dict(with_decoder.state_dict(), strict=False)
+    inputs = inputs_of(with_decoder, 2)
+    torch.testing.assert_close(with_decoder(*inputs), plain(inputs.history))
+
+
+def test_trained_output_has_the_covariates_too() -> None:
+    model = randomised(ARCHITECTURES.read({"architecture": "patchtst", **PATCHES, **DECODED}))
+    inputs = inputs_of(model, 2)
+    learnt, _ = model.forecast_to_learn(inputs, torch.zeros(2, 10, 3), 0.0)
+    torch.testing.assert_close(learnt, model(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("patchtst", WITH_COVARIATES, "patchtst does not read them itself; set covariate_decoder"),
+        ("dlinear", {"covariate_decoder": True}, "covariate_decoder: there are no covariates"),
+        ("dlinear", DECODED | {"covariate_neighbours": 25}, "at most the context 24"),
+    ],
+)
+def test_covariates_need_a_reader(name: str, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ARCHITECTURES.read({"architecture": name, **SIZES, **fields})
 
 
 def test_names_are_unique() -> None:

@@ -80,7 +80,7 @@ class Served:
         for file, graph in trace_all(inference_form(model), scaler).items():
             onnx.save(graph, folder / file)
         self.others = noise(np.random.default_rng(1), AMONG, config.channels).astype(np.float32)
-        natural = WindowSet("natural", self.others, None, None)
+        natural = WindowSet("natural", {"history": self.others})
         verified = verify(model, scaler, folder, natural)
         assert verified.verification.passed
         assert verified.margin_bound is not None
@@ -174,11 +174,11 @@ def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0
     assert bound is not None
     history = a_hundred(info, seed)
     # At times of windows that are known.
-    past, future = (
-        None if each is None else np.resize(each, (len(history), *each.shape[1:]))
-        for each in (known.history_calendar, known.future_calendar)
+    windows = WindowSet(
+        "flat",
+        {n: np.resize(each, (len(history), *each.shape[1:])) for n, each in known.inputs.items()}
+        | {"history": history},
     )
-    windows = WindowSet("flat", history, past, future)
     least = np.array(info.target_scaler.training.std)
     at = slice(None) if info.config.targets is None else [*info.config.targets]
     size = np.maximum(np.abs(windows.history[..., at]).max(axis=1), least)

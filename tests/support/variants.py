@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.manifest import Scaler
-from foretell.export.serving_form import ServingForm
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig
@@ -24,6 +24,7 @@ from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.notation import read_notation
 from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.inputs import Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from tests.checkpoints import HOURLY, SMALL
@@ -44,18 +45,32 @@ class Size:
     def model(self) -> Forecaster:
         """The plain module in evaluation."""
         torch.manual_seed(0)
-        return self.config.build().eval()
+        model = self.config.build().eval()
+        decoder = model.covariate_decoder
+        if decoder is not None:
+            # It would begin as zero.
+            decoder.change.reset_parameters()
+        return model
 
-    def inputs(self, batch: int) -> tuple[torch.Tensor, ...]:
-        """Random inputs of the serving form."""
+    def inputs(self, batch: int) -> Inputs:
+        """Random inputs of the model."""
         generator = torch.Generator().manual_seed(batch)
-        scaler = Scaler.identity(self.config.channels)
-        example = ServingForm(self.model(), scaler, "forecast").example_inputs(batch)
-        made = [torch.randn(part.shape, generator=generator) for part in example]
-        if self.config.calendar is not None and self.config.calendar.encoding == "integer":
-            # Every feature has at least these values.
-            made[1:] = [part.abs().clamp(max=3).floor() for part in made[1:]]
-        return tuple(made)
+        calendar = self.config.calendar
+        made = {}
+        for name, part in self.model().example_inputs(batch)._asdict().items():
+            if part is None:
+                continue
+            made[name] = torch.randn(part.shape, generator=generator)
+            has_integers = calendar is not None and calendar.encoding == "integer"
+            if "covariates" in name or (has_integers and "calendar" in name):
+                # Every feature and every category has such a value.
+                made[name] = made[name].abs().clamp(max=3).floor()
+        return Inputs(**made)
+
+
+def scaler_of(size: Size) -> Scaler:
+    """The scaler of a model with random weights: none."""
+    return Scaler.identity(size.config.channels)
 
 
 _INTEGERS = Calendar.for_frequency(Frequency.parse("h"), "integer")
@@ -310,6 +325,47 @@ HUGGINGFACE_AUTOFORMERS = (
         ),
     ),
 )
+_COVARIATES = Covariates(
+    future=(
+        Covariate(name="price", mean=10, std=3),
+        Covariate(name="sky", type="category", categories=("clear", "rain", "snow"), other=True),
+    ),
+    past=(Covariate(name="channel 1"),),
+    static=(
+        Covariate(name="open", type="boolean"),
+        Covariate(name="shop", type="category", categories=("a", "b", "c", "d")),
+    ),
+)
+_DECODED: dict[str, Any] = {
+    "covariates": _COVARIATES,
+    "covariate_decoder": True,
+    "targets": (0, 2),
+}
+COVARIATED = (
+    Size(
+        "Autoformer, covariates",
+        AutoformerConfig(**_SMALL, **_HALF, covariates=_COVARIATES.model_copy(update={"past": ()})),
+    ),
+    Size(
+        "Transformer, covariates, learned calendar, decoder",
+        TransformerConfig(**_SMALL, **_embedded("learned"), **_DECODED),
+    ),
+    Size(
+        "PatchTST, covariates, Student's t",
+        PatchTSTConfig(
+            **_SMALL, **_DECODED, window_norm="identity", head="student-t", covariate_neighbours=3
+        ),
+    ),
+    Size(
+        "DLinear, static covariates",
+        DLinearConfig(
+            **_SIZE,
+            covariates=Covariates(static=_COVARIATES.static),
+            covariate_decoder=True,
+            window_norm="mean",
+        ),
+    ),
+)
 MIXED = (
     Size(
         "Transformer, mixed mechanisms",
@@ -388,6 +444,7 @@ VARIANTS = (
     *HEADED,
     *HUGGINGFACE_TRANSFORMERS,
     *HUGGINGFACE_AUTOFORMERS,
+    *COVARIATED,
     *MIXED,
     *MEDLEYS,
     *CAUSAL,

@@ -9,7 +9,7 @@ import torch
 from foretell.bundle.manifest import Accuracy
 from foretell.data.panel import Panel
 from foretell.models import batches
-from foretell.models.forecaster import Inputs
+from foretell.models.inputs import Inputs
 from foretell.models.layers.encoder import Encoder
 from foretell.training.accuracy import evaluate
 from foretell.training.config import TrainingConfig
@@ -113,7 +113,7 @@ def test_a_head_learns_by_its_own_loss(settings: TrainingConfig, panel: Panel, h
     assert last.validation_loss < first.validation_loss
     with torch.inference_mode():
         batch = next(trainer.validation.batches(10_000))
-        found = trainer.model.predict(Inputs(*batch[:3])).distribution
+        found = trainer.model.predict(batch.inputs).distribution
     assert trainer.model.head is not None
     loss = trainer.model.head.loss(found, batch.target)
     assert last.validation_loss == pytest.approx(float(loss), rel=1e-4)

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
@@ -32,8 +35,9 @@ def test_windows_are_slices_of_standardised_spans() -> None:
     expected += [(1, 0), (1, 1), (1, 2), (3, 1)]
     assert len(windows) == len(expected)
     (batch,) = windows.batches(100)
-    assert batch.history_calendar is not None
-    assert batch.future_calendar is not None
+    past, ahead = batch.inputs.history_calendar, batch.inputs.future_calendar
+    assert past is not None
+    assert ahead is not None
     for index, (place, first) in enumerate(expected):
         assert windows.span(index) == Span(place, first, first + 9)
         one = panel.tables[place]
@@ -41,15 +45,17 @@ def test_windows_are_slices_of_standardised_spans() -> None:
         np.testing.assert_array_equal(batch.history[index], scaled[first : first + 6])
         np.testing.assert_array_equal(batch.target[index], scaled[first + 6 : first + 9])
         times = CALENDAR.encode(one.timestamps[first : first + 9])
-        np.testing.assert_array_equal(batch.history_calendar[index], times[:6])
-        np.testing.assert_array_equal(batch.future_calendar[index], times[6:])
+        np.testing.assert_array_equal(past[index], times[:6])
+        np.testing.assert_array_equal(ahead[index], times[6:])
 
 
 def test_a_batch_stacks_windows(panel: Panel) -> None:
     windows = Windows(panel, span(0, 40), 6, 3, SCALER, CALENDAR)
     batch = windows.batch(torch.tensor([7, 0, 31]))
     for row, index in enumerate((7, 0, 31)):
-        for part, single in zip(batch[:5], windows[index][:5], strict=True):
+        one = windows[index]
+        pairs = zip((*batch.inputs[:3], *batch[1:3]), (*one.inputs[:3], *one[1:3]), strict=True)
+        for part, single in pairs:
             torch.testing.assert_close(part[row], single, rtol=0, atol=0)
 
 
@@ -60,6 +66,35 @@ def test_batches_drop_no_window(panel: Panel) -> None:
     assert [len(batch.history) for batch in batches] == [5] * 6 + [2]
     last = panel.tables[0].values[-1]
     np.testing.assert_allclose(batches[-1].target[-1, -1], (last - [1, 2]) / [2, 4], rtol=1e-6)
+
+
+def test_windows_cut_covariates_with_the_series() -> None:
+    random = np.random.default_rng(0)
+    tables = [
+        replace(
+            table(rows, name),
+            covariates=random.normal(size=(rows, 2)),
+            static=random.normal(size=3),
+        )
+        for name, rows in (("x", 20), ("y", 15))
+    ]
+    covariates = Covariates(
+        future=(Covariate(name="a"), Covariate(name="b")),
+        static=tuple(Covariate(name=name) for name in "cde"),
+    )
+    panel = Panel(tuple(tables), covariates=covariates)
+    windows = Windows(panel, [Span(0, 2, 20), Span(1, 0, 15)], 6, 3, SCALER)
+    (batch,) = windows.batches(100)
+    history, future, static = batch.inputs[3:]
+    assert history is not None
+    assert future is not None
+    assert static is not None
+    for index in range(len(windows)):
+        place, first, _ = windows.span(index)
+        codes = np.float32(tables[place].covariates)
+        np.testing.assert_array_equal(history[index], codes[first : first + 6])
+        np.testing.assert_array_equal(future[index], codes[first + 6 : first + 9])
+        np.testing.assert_array_equal(static[index], np.float32(tables[place].static))
 
 
 def test_targets_of_all_that_followed(panel: Panel) -> None:
@@ -81,7 +116,7 @@ def test_windows_take_the_memory_of_the_rows() -> None:
 def test_windows_without_a_calendar_end_with_the_rows(panel: Panel) -> None:
     windows = Windows(panel, span(0, 10), 6, 3, SCALER)
     assert len(windows) == 2
-    assert windows[1].history_calendar is windows[1].future_calendar is None
+    assert windows[1].inputs[1:] == (None,) * 5
     with pytest.raises(IndexError, match="window 2 of 2"):
         windows[2]
     with pytest.raises(DataError, match="no window of context 6 and horizon 3"):

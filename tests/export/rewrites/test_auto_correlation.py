@@ -188,7 +188,7 @@ def margin_of(form, history: torch.Tensor) -> torch.Tensor:
 def test_an_offset_of_the_data_has_no_influence_on_the_margin(float64):
     config = AutoformerConfig(**SMALL, label=0, moving_average=13)
     form = inference_form(randomised(config))
-    (history,) = inputs(config)
+    history = inputs(config).history
     margin = margin_of(form, history)
     torch.testing.assert_close(margin_of(form, history + 1000), margin, rtol=1e-6, atol=0)
 

@@ -7,6 +7,7 @@ from torch import nn
 from foretell.export.rewrites import inference_form
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.forecaster import ForecasterConfig
+from foretell.models.inputs import Inputs
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.window_norms import InstanceNorm
 from tests.checkpoints import SMALL, randomised
@@ -21,16 +22,10 @@ CONFIGS = [size.config for size in SIZES]
 NAMES = [size.name for size in SIZES]
 
 
-def inputs(config: ForecasterConfig, batch: int = 5):
-    torch.manual_seed(batch)
-    history = torch.randn(batch, config.context, config.channels, dtype=torch.float64)
-    if config.calendar is None:
-        return (history,)
-    shapes = (config.context, config.horizon)
-    features = len(config.calendar.features)
-    if config.calendar.encoding == "integer":
-        return history, *(torch.randint(0, 4, (batch, n, features)).double() for n in shapes)
-    return history, *(torch.rand(batch, n, features, dtype=torch.float64) - 0.5 for n in shapes)
+def inputs(config: ForecasterConfig, batch: int = 5) -> Inputs:
+    return Inputs(
+        *(None if part is None else part.double() for part in Size("", config).inputs(batch))
+    )
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)

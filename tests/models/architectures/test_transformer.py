@@ -8,7 +8,7 @@ from torch import nn
 
 from foretell.models.architectures.transformer import Transformer, TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS, Attended, MechanismConfig, Site
-from foretell.models.forecaster import Inputs
+from foretell.models.inputs import Inputs
 from foretell.models.layers.decoding import off_diagonal
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency

@@ -122,12 +122,8 @@ def look(
 
 
 def _verified(size: Size, precision: Precision, folder: Path) -> Verified:
-    parts = [part.numpy() for part in size.inputs(_WINDOWS)]
-    history, past, future = (*parts, None, None)[:3]
-    windows, scaler = (
-        WindowSet("random", history, past, future),
-        Scaler.identity(size.config.channels),
-    )
+    windows = WindowSet.of("random", size.inputs(_WINDOWS))
+    scaler = Scaler.identity(size.config.channels)
     few = windows.take(slice(_ADVERSARIAL_WINDOWS))
     kinds = adversarial(few, scaler, 0, size.config.observed_steps)
     return verify(size.model(), scaler, folder, windows, kinds, precision)
