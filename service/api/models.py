@@ -18,7 +18,8 @@ from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.forecast.codes import NONE, value_of
-from foretell.service.forecast.covariates import FUTURE, STATIC
+from foretell.service.forecast.covariates import STATIC
+from foretell.service.forecast.futures import FUTURE
 from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import CovariateCard, CovariateCards, ModelCard, ModelReport
 from foretell.service.http.body import JSON

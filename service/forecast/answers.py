@@ -79,6 +79,21 @@ class Correction(BaseModel):
     origins: int = Field(description="Forecasts of the history that were compared with it.")
 
 
+class ScenarioForecast(BaseModel):
+    """The forecast of one scenario; fields as those of a forecast."""
+
+    name: str
+    mean_forecast: list[float] | list[list[float]]
+    difference: list[float] | list[list[float]] = Field(
+        description="`mean_forecast` less that of the first scenario."
+    )
+    quantiles: dict[str, list[float] | list[list[float]]] | None = optional("By level.")
+    filled: dict[str, int] | None = optional("Number of filled missing values.")
+    masked: dict[str, int] | None = optional("Number of masked missing values.")
+    ill_conditioned: bool | None = optional("Rounding may decide the model's choices.")
+    attention: list[Attention] | None = optional("Attention of the first pass.")
+
+
 class Forecast(BaseModel):
     """The forecast of one input."""
 
@@ -114,7 +129,12 @@ class Forecast(BaseModel):
         "constant or exactly periodic series, or small movements are scaled up so much that "
         "rounding shows: another machine may return another forecast."
     )
-    attention: list[Attention] | None = optional("Attention of the first pass.")
+    attention: list[Attention] | None = optional(
+        "Attention of the first pass; with scenarios, it is in each of them."
+    )
+    scenarios: list[ScenarioForecast] | None = optional(
+        "The scenarios of the input, in order; the other fields are those of the first."
+    )
 
 
 class _Output(BaseModel):

@@ -21,6 +21,21 @@ NONE = Covariates()
 
 
 @dataclass(slots=True)
+class Future:
+    """Future covariates of a series, in one scenario.
+
+    Attributes:
+        name: Name of the scenario.
+        codes: `[rows + steps, future]`, of rows of the series and the steps after them.
+        filled: Number of filled missing values that the model reads, by covariate.
+    """
+
+    name: str
+    codes: Codes
+    filled: dict[str, int]
+
+
+@dataclass(slots=True)
 class SeriesCovariates:
     """The covariates of a series, without gaps unless a past one is masked.
 
@@ -31,6 +46,7 @@ class SeriesCovariates:
         columns: The model's channels of these columns.
         names: The covariate of each of these columns.
         filled: Number of filled missing values that the model reads, by covariate.
+        scenarios: The futures of all scenarios, if any; the first is `future`.
     """
 
     future: Codes
@@ -39,6 +55,7 @@ class SeriesCovariates:
     columns: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     filled: dict[str, int] = field(default_factory=dict)
+    scenarios: list[Future] = field(default_factory=list)
 
 
 def read_codes(covariate: Covariate, values: Any, path: str, missing: Missing) -> Codes:  # noqa: ANN401 - any JSON

@@ -45,7 +45,7 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
     if job.options.attention is not None:
         # A whole map is made of a few lags or keys.
         channels = len(job.model.manifest.channels)
-        size += 4 * len(job.entries) * job.options.attention.values(channels)
+        size += 4 * len(job.history) * job.options.attention.values(channels)
     if job.metadata is not None:
         size += len(job.metadata)
     for entry in job.entries:
@@ -64,7 +64,8 @@ def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
         job.model.manifest,
         job.history,
         outputs[FORECAST][:, : job.options.horizon],
-        lambda row: f"inputs[{job.entry_of(row)[0]}].series",
+        job.place_of,
+        job.own_histories,
     )
     content = partial(_forecast, job, outputs, quantiles, is_finite=far is None)
     return respond(job, "forecast", content, warn(job, far)), {"content-type": JSON}
@@ -79,7 +80,8 @@ def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
         warnings.append(warning("rolled", text, "options.horizon"))
     if options.missing != "error":
         series = [entry for entry in job.entries if isinstance(entry, Series)]
-        if count := sum([sum(entry.filled.values()) for entry in series]):
+        filled = [each for entry in series for each in entry.filled_by_window]
+        if count := sum([sum(each.values()) for each in filled]):
             warnings.append(gaps(count, options))
     return warnings
 
@@ -148,24 +150,14 @@ def _forecast(
     *,
     is_finite: bool,
 ) -> dict[str, Any]:
-    # Outputs in the answer: others need not be finite.
-    used = [] if job.model.manifest.margin_bound is None else [MARGIN]
-    if job.options.attention is not None:
-        used.extend(job.options.attention.outputs)
-    order = series.columns if job.model.manifest.columns is None else None
-    own = {FORECAST: outputs[FORECAST][series.row, : job.options.horizon]}
-    for name in used:
-        own[name] = outputs[name][series.row]
-    if quantiles is not None:
-        own[_QUANTILES] = quantiles[:, series.row]
-    for name, values in own.items():
-        # All forecasts together were checked before.
-        if not (is_finite and name == FORECAST) and not np.isfinite(values).all():
-            raise not_finite(f"inputs[{index}].series")
+    windows = [
+        _window(job, outputs, quantiles, (index, series, number), is_finite=is_finite)
+        for number in range(series.windows)
+    ]
     answer: dict[str, Any] = {
         "type": f"{'univariate' if series.univariate else 'multivariate'}_time_series",
         "name": series.name,
-        "mean_forecast": _shaped(own[FORECAST], series, order),
+        "mean_forecast": windows[0]["mean_forecast"],
         "start_timestamp": "",
         **_frequency(job.model.manifest.frequency),
     }
@@ -173,7 +165,62 @@ def _forecast(
         times = write_labels(series.timeline, job.options.horizon)
         answer["start_timestamp"] = orjson.Fragment(times[1 : times.index(b'"', 2) + 1])
         answer["timestamps"] = orjson.Fragment(times)
-    return answer | _notes(job, series, own, order)
+    answer |= windows[0] | _notes(job, series)
+    if series.scenarios:
+        # Each scenario has its own.
+        answer.pop("attention", None)
+        answer["scenarios"] = [
+            {
+                "name": scenario.name,
+                "difference": window["mean_forecast"] - windows[0]["mean_forecast"],
+                **window,
+            }
+            for scenario, window in zip(series.scenarios, windows, strict=True)
+        ]
+    return answer
+
+
+def _window(
+    job: Job,
+    outputs: Arrays,
+    quantiles: Floats | None,
+    place: tuple[int, Series, int],
+    *,
+    is_finite: bool,
+) -> dict[str, Any]:
+    """The forecast of a window, of an input with its index and a scenario's number."""
+    manifest, options = job.model.manifest, job.options
+    index, series, number = place
+    row, order = series.row + number, series.columns if manifest.columns is None else None
+    # Outputs in the answer: others need not be finite.
+    used = [] if manifest.margin_bound is None else [MARGIN]
+    if options.attention is not None:
+        used.extend(options.attention.outputs)
+    own = {FORECAST: outputs[FORECAST][row, : options.horizon]}
+    for name in used:
+        own[name] = outputs[name][row]
+    if quantiles is not None:
+        own[_QUANTILES] = quantiles[:, row]
+    for name, values in own.items():
+        # All forecasts together were checked before.
+        if not (is_finite and name == FORECAST) and not np.isfinite(values).all():
+            raise not_finite(series.place(index, number))
+    answer: dict[str, Any] = {"mean_forecast": _shaped(own[FORECAST], series, order)}
+    if quantiles is not None:
+        answer["quantiles"] = {
+            str(level): _shaped(values, series, order)
+            for level, values in zip(options.quantiles, own[_QUANTILES], strict=True)
+        }
+    filled = series.scenarios[number].filled if series.scenarios else series.filled
+    if filled:
+        answer[options.of_gaps] = filled
+    if manifest.margin_bound is not None:
+        answer["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
+    if options.attention is not None:
+        answer["attention"] = describe(
+            options.attention, own, series.timeline, manifest, series.columns
+        )
+    return answer
 
 
 @lru_cache
@@ -197,31 +244,19 @@ def not_finite(place: str) -> InvalidInputError:
     )
 
 
-def _notes(job: Job, series: Series, own: Arrays, order: list[int] | None) -> dict[str, Any]:
+def _notes(job: Job, series: Series) -> dict[str, Any]:
+    """Fields that all windows of an input share."""
     manifest = job.model.manifest
     notes: dict[str, Any] = {}
-    if job.options.quantiles:
-        notes["quantiles"] = {
-            str(level): _shaped(values, series, order)
-            for level, values in zip(job.options.quantiles, own[_QUANTILES], strict=True)
-        }
     if job.past is not None:
         origins = len(job.past.origins[series.row])
         notes["calibration"] = {"method": "history", "origins": origins}
     if job.options.passes > 1:
         notes["rolled_from"] = manifest.horizon
-    if series.filled:
-        notes[job.options.of_gaps] = series.filled
-    if manifest.margin_bound is not None:
-        notes["ill_conditioned"] = bool(own[MARGIN] < manifest.margin_bound)
     if manifest.columns is not None:
         notes["channels"] = manifest.targets
     elif series.columns is not None:
         notes["channels"] = [manifest.channels[column] for column in series.columns]
-    if job.options.attention is not None:
-        notes["attention"] = describe(
-            job.options.attention, own, series.timeline, manifest, series.columns
-        )
     return notes
 
 

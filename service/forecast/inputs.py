@@ -13,9 +13,10 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.codes import SeriesCovariates
-from foretell.service.forecast.covariates import PAST, CovariateReader
+from foretell.service.forecast.covariates import CovariateReader
+from foretell.service.forecast.futures import PAST
 from foretell.service.forecast.options import Options
-from foretell.service.forecast.requests import SeriesInput
+from foretell.service.forecast.requests import SCENARIOS, SeriesInput
 from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
 from foretell.service.forecast.values import is_multivariate, read_values, width_of
@@ -102,8 +103,10 @@ class _Inputs:
             raise InvalidInputError(str(error), param=f"{at}.{field}") from None
 
     def _validate(self, raw: Any, at: str) -> SeriesInput:  # noqa: ANN401 - any JSON
-        if isinstance(raw, dict) and not raw.keys() <= self.known.levels["inputs[]"].keys():
-            self.known.check("inputs[]", raw, at, self.unknown)
+        self._check_fields("inputs[]", raw, at)
+        if isinstance(raw, dict) and isinstance(scenarios := raw.get("scenarios"), list):
+            for index, scenario in enumerate(scenarios):
+                self._check_fields(SCENARIOS, scenario, f"{at}.scenarios[{index}]")
         try:
             entry = SeriesInput.model_validate(raw)
         except ValidationError as error:
@@ -111,6 +114,10 @@ class _Inputs:
         if entry.timestamps:
             check_texts(entry.timestamps, f"{at}.timestamps")
         return entry
+
+    def _check_fields(self, level: str, raw: object, at: str) -> None:
+        if isinstance(raw, dict) and not raw.keys() <= self.known.levels[level].keys():
+            self.known.check(level, raw, at, self.unknown)
 
     def _claim_name(self, given: str | None, index: int) -> str:
         name = given

@@ -29,6 +29,7 @@ from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
+from foretell.service.forecast.scenarios import count_windows, expand
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import AnswerWarning, unknown_fields
 from foretell.service.settings import Settings
@@ -45,8 +46,8 @@ class Job:
 
     Attributes:
         entries: Every input, or its error; empty for a job of backtest windows.
-        history: `[windows, context, channels]`, a window for every input without an error; NaN
-            where a value is missing, for models that read gaps.
+        history: `[windows, context, channels]`, a window for every input without an error, or for
+            each of its scenarios; NaN where a value is missing, for models that read gaps.
         calendar: `[windows, context + passes * horizon, features]`, of the history's and all later
             steps; None if the model reads no calendar.
         metadata: JSON to echo.
@@ -85,9 +86,20 @@ class Job:
     def entry_of(self, row: int) -> tuple[int, Series]:
         """The index and the input of a window."""
         for index, entry in enumerate(self.entries):
-            if isinstance(entry, Series) and entry.row == row:
+            if isinstance(entry, Series) and entry.row <= row < entry.row + entry.windows:
                 return index, entry
         raise IndexError(row)
+
+    def place_of(self, row: int) -> str:
+        """The place in the request of a window."""
+        index, series = self.entry_of(row)
+        return series.place(index, row - series.row)
+
+    @property
+    def own_histories(self) -> NDArray[np.intp]:
+        """The windows of different inputs, `[inputs]`: scenarios share their history."""
+        rows = [entry.row for entry in self.entries if isinstance(entry, Series)]
+        return np.array(rows, np.intp)
 
     def of_past(self, past: BacktestWindows) -> Job:
         options = replace(self.options, attention=None)
@@ -185,14 +197,15 @@ def decode(
     operation: Operation = FORECASTING,
 ) -> Job:
     """Read the inputs and options of a request; unknown fields of inputs are added to `ignored`."""
-    count = len(envelope.inputs)
+    count = count_windows(envelope.inputs)
     if count > settings.max_inputs:
+        scenarios = "" if count == len(envelope.inputs) else ", one for each scenario"
         raise InvalidInputError(
-            f"expected at most {settings.max_inputs} inputs, got {count}", param="inputs"
+            f"expected at most {settings.max_inputs} inputs{scenarios}, got {count}", param="inputs"
         )
     options = operation.read_options(envelope.options, count, model, settings)
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
-    rows = read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored)
+    rows = expand(read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored))
     if not len(rows.history):
         raise next(entry for entry in rows.entries if isinstance(entry, ServiceError))
     return Job(

@@ -18,6 +18,7 @@ from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origin
 from foretell.service.forecast.pieces import ANY, Form
 from foretell.service.forecast.requests import (
     NAMES,
+    SCENARIOS,
     AttentionOptions,
     BacktestOptions,
     Envelope,
@@ -194,7 +195,9 @@ class Operation:
     @cached_property
     def form(self) -> Form:
         levels = self.names.levels
-        named = {f"inputs[].{kind}_covariates" for kind in ("past", "future", "static")}
+        kinds = ("past", "future", "static")
+        named = {f"inputs[].{kind}_covariates" for kind in kinds}
+        named.add(f"{SCENARIOS}.future_covariates")
         texts = {"inputs[].timestamps", *(f"{path}.{ANY}" for path in named)}
         return Form(levels, texts=texts, numbers={"inputs[].series"}, named=named)
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from foretell.service.engine.registry import Model
-from foretell.service.forecast.covariates import FUTURE, PAST
 from foretell.service.forecast.encode import encode, encoding_work
+from foretell.service.forecast.futures import FUTURE, PAST
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation
 from foretell.service.forecast.pieces import METADATA, Form, echo, read_leniently, read_pieces

@@ -101,6 +101,19 @@ ValuesByName = Annotated[dict[str, Any], _named(_Values)]
 ValueByName = Annotated[dict[str, Any], _named(_Value)]
 
 
+class ScenarioInput(BaseModel):
+    """One future of an input."""
+
+    name: str | None = optional("Unique in the input; `scenario-<index>` if absent.")
+    future_covariates: ValuesByName | None = optional(
+        "Values by name, one for each step of the model's horizon, or of all its passes; the "
+        "input's for other names."
+    )
+
+
+Scenarios = Annotated[list[ScenarioInput], Field(fail_fast=True, min_length=1)]
+
+
 class SeriesInput(BaseModel):
     """One history to forecast."""
 
@@ -138,6 +151,9 @@ class SeriesInput(BaseModel):
         "backtest takes one for each row."
     )
     static_covariates: ValueByName | None = optional("A value by name.")
+    scenarios: Scenarios | None = optional(
+        "Futures to forecast side by side, each of which counts as an input."
+    )
 
 
 class AttentionOptions(BaseModel):
@@ -280,12 +296,15 @@ class BacktestRequest(BacktestEnvelope):
     inputs: Annotated[list[SeriesInput], Field(min_length=1)]
 
 
+# The level of scenarios.
+SCENARIOS = "inputs[].scenarios[]"
 NAMES = KnownFields(
     {
         "": Envelope.model_fields,
         "options": ForecastOptions.model_fields,
         "options.attention": AttentionOptions.model_fields,
         "inputs[]": SeriesInput.model_fields,
+        SCENARIOS: ScenarioInput.model_fields,
         QUERY: {},
     }
 )
@@ -294,6 +313,7 @@ BACKTEST_NAMES = KnownFields(
         "": BacktestEnvelope.model_fields,
         "options": BacktestOptions.model_fields,
         "inputs[]": SeriesInput.model_fields,
+        SCENARIOS: ScenarioInput.model_fields,
         QUERY: {},
     }
 )

@@ -7,7 +7,7 @@ channels]` and times. All formats share the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError, kept
-from foretell.service.forecast.codes import NONE, SeriesCovariates
+from foretell.service.forecast.codes import NONE, Future, SeriesCovariates
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
@@ -45,7 +45,9 @@ class Series:
         row: The row of its window in the batch arrays.
         univariate: Whether it and its answer are `[time]`.
         columns: Model's channel of each of its columns, if not in the model's order.
-        filled: Number of filled or masked missing values in its window, by channel.
+        filled: Number of filled or masked missing values in its first window, by channel or
+            covariate.
+        scenarios: Scenarios of its windows, from `row` on; without any it has one window.
     """
 
     name: str
@@ -54,6 +56,27 @@ class Series:
     columns: list[int] | None
     timeline: Timeline | None
     filled: Filled
+    scenarios: list[Future] = field(default_factory=list)
+
+    @property
+    def windows(self) -> int:
+        return len(self.scenarios) or 1
+
+    @property
+    def filled_by_window(self) -> list[Filled]:
+        return [each.filled for each in self.scenarios] or [self.filled]
+
+    def add_covariates(self, covariates: SeriesCovariates) -> None:
+        """Take over the scenarios, and the counts of filled covariates."""
+        self.filled, self.scenarios = self.filled | covariates.filled, covariates.scenarios
+        for scenario in self.scenarios:
+            scenario.filled = self.filled | scenario.filled
+        if self.scenarios:
+            self.filled = self.scenarios[0].filled
+
+    def place(self, index: int, number: int) -> str:
+        """The place in the request of the window of a scenario's number, by the input's index."""
+        return f"inputs[{index}]." + (f"scenarios[{number}]" if number else "series")
 
 
 class SeriesRows(NamedTuple):
@@ -176,9 +199,9 @@ class SeriesReader:
             self._cutter.add(rows, timeline, path(), covariates)
         if timeline is not None:
             self._timelines.setdefault(id(timeline), self._windows)
-        if covariates is not None:
-            filled |= covariates.filled
         series = Series(name, self._windows, univariate, columns, timeline, filled)
+        if covariates is not None:
+            series.add_covariates(covariates)
         self._windows += 1
         return series
 

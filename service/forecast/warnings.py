@@ -34,14 +34,18 @@ def unknown_fields(paths: Iterable[str]) -> list[AnswerWarning]:
 
 
 def outside(
-    manifest: Manifest, history: Floats, forecast: Floats, place: Callable[[int], str]
+    manifest: Manifest,
+    history: Floats,
+    forecast: Floats,
+    place: Callable[[int], str],
+    own: NDArray[np.intp] | None = None,
 ) -> list[AnswerWarning] | None:
     """The warnings of windows with a mean over time far from that of the training split.
 
     `history` is `[windows, context, channels]` in the user's units, finite, or NaN where a value is
     missing; no channel is missing in a whole window. `forecast` is `[windows, steps, targets]`;
-    windows that are not finite get no warnings. Returns None if nothing is far and every forecast
-    is finite.
+    windows that are not finite get no warnings. `own` are the windows with a history of their own;
+    all by default. Returns None if nothing is far and every forecast is finite.
     """
     known, (_, steps, _) = manifest.training, forecast.shape
     before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
@@ -56,8 +60,8 @@ def outside(
     if np.fmin(np.fmax(means, low), high).tobytes() == means.tobytes():
         return None
     return [
-        *_describe(manifest, history, place, is_forecast=False),
-        *_describe(manifest, forecast, place, is_forecast=True),
+        *_describe(manifest, history, place, np.arange(len(history)) if own is None else own),
+        *_describe(manifest, forecast, place, None),
     ]
 
 
@@ -83,16 +87,19 @@ def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float
 
 
 def _describe(
-    manifest: Manifest, values: Floats, place: Callable[[int], str], *, is_forecast: bool
+    manifest: Manifest,
+    values: Floats,
+    place: Callable[[int], str],
+    rows: NDArray[np.intp] | None,
 ) -> Iterator[AnswerWarning]:
-    if is_forecast:
+    """The warnings of some histories, or without `rows` of all forecasts."""
+    if rows is None:
         kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
         names, known = manifest.targets, manifest.target_scaler.training
         rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
     else:
         kind, what, limit = "outside_training_range", "this history", _HISTORY
         names, known = manifest.channels, manifest.scaler.training
-        rows = np.arange(len(values))
     mean, std = np.array(known.mean), _spread(known.mean, known.std)
     # Sums of float32 are not exact.
     means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,8 +105,10 @@ def placed(base: Document, mistake: Mistake) -> Document:
     """The request with the mistake in it."""
     body = copy.deepcopy(base)
     inner: Any = body
-    for part in mistake.where:
-        inner = inner[part] if isinstance(part, int) else inner.setdefault(part, {})
+    for part, after in pairwise((*mistake.where, "")):
+        if isinstance(part, str):
+            inner.setdefault(part, {} if isinstance(after, str) else [{}])
+        inner = inner[part]
     inner[mistake.name] = 1
     return body
 
