@@ -33,12 +33,14 @@ def test_each_preset_is_a_recipe_for_a_model(one: Preset) -> None:
     assert one.name.endswith(f"-{config.horizon}")
     assert settings.loss == "mse"
     assert settings.learning_rate is not None
-    # Published code normalises no windows but those of PatchTST.
-    assert (config.window_norm == "mean") == ("patchtst" in one.name)
+    # Published code normalises no windows but those of PatchTST and TimeXer.
+    normed = one.name.startswith(("patchtst", "timexer"))
+    assert (config.window_norm == "mean") == normed
 
 
 def test_families_data_sets_and_horizons() -> None:
-    assert len(ALL) == 6 * 4 * 4
+    # TimeXer has the hourly data and one horizon.
+    assert len(ALL) == 6 * 4 * 4 + 2
     assert ALL["patchtst-42/etth1-96"].published == (0.375, 0.399)
     assert ALL["transformer/etth1-96"].published is None
 
