@@ -55,6 +55,8 @@ def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> 
         ),
         rows.known(begin, end)[:, windows.targets],
         rows.series,
+        None if rows.covariates is None else rows.covariates[history.start : end],
+        rows.static,
     )
 
 

@@ -159,7 +159,7 @@ def _example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
     """The covariates of an example, as a client sends them."""
     known = manifest.covariates or NONE
     found: dict[str, Any] = {}
-    future, static = (getattr(example, name, None) for name in (FUTURE, STATIC))
+    future, static = example.future_covariates, example.static_covariates
     if future is not None and known.future:
         found[FUTURE] = {
             each.name: [value_of(each, code) for code in codes]

@@ -1,17 +1,22 @@
 """Models with covariates as bundles: exported, verified, and tested by the server's own test."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from foretell.bundle import layout
-from foretell.bundle.manifest import read
+from foretell.bundle import example, layout
+from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.errors import BundleError
+from foretell.bundle.example import Example
+from foretell.bundle.manifest import Manifest, read
 from foretell.export.write import export_checkpoint, verify_bundle
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.service.arrays import input_shapes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
+from tests.bundle.test_manifest import FIELDS
 from tests.support.variants import COVARIATED, Size, scaler_of
 
 
@@ -34,3 +39,27 @@ def test_bundle_with_covariates_is_verified_and_served(size: Size, tmp_path: Pat
     test.check_interface(session, layout.FORECAST_GRAPH)
     test.replay(session)
     assert verify_bundle(bundle, tmp_path / "model").passed
+
+
+def test_example_of_a_bundle_has_covariates(tmp_path: Path) -> None:
+    covariates = Covariates(future=(Covariate(name="price"),), static=(Covariate(name="size"),))
+    fields = FIELDS | {"format": 3, "covariates": covariates, "files": {layout.EXAMPLE: "ab" * 32}}
+    manifest = Manifest.model_validate(fields | {"calibration": None})
+    rows, horizon = 30, manifest.horizon
+    random = np.random.default_rng(0)
+    found = Example(
+        random.normal(size=(rows, 2)),
+        np.full(rows, "2024-01-01T00:00:00"),
+        random.normal(size=(horizon, 2)),
+        future_covariates=random.normal(size=(rows + horizon, 1)),
+        static_covariates=random.normal(size=1),
+    )
+    example.write(tmp_path, found)
+    np.testing.assert_equal(vars(example.read(tmp_path, manifest)), vars(found))
+    assert found.future_covariates is not None
+    example.write(tmp_path, replace(found, future_covariates=found.future_covariates[1:]))
+    with pytest.raises(BundleError, match="future_covariates: expected 36 steps"):
+        example.read(tmp_path, manifest)
+    example.write(tmp_path, replace(found, static_covariates=None))
+    with pytest.raises(BundleError, match="lacks static_covariates"):
+        example.read(tmp_path, manifest)
