@@ -250,7 +250,13 @@ def _write_example(folder: Path, spec: Spec) -> None:
     rows = np.arange(1.0, spec.example + spec.horizon + 1)[:, None] * spec.scale.astype(float)
     history, actual = rows[: spec.example], rows[spec.example :, spec.columns]
     texts = np.array(timestamps.render(times, None))
-    example.write(folder, example.Example(history, texts, actual, series="a house"))
+    known = spec.covariates or Covariates()
+    steps = np.arange(len(rows))
+    sizes = [each.features if each.type == "category" else 2 for each in known.future]
+    future = np.stack([steps % size for size in sizes], axis=1) if sizes else None
+    static = np.zeros(len(known.static)) if known.static else None
+    found = example.Example(history, texts, actual, "a house", future, static)
+    example.write(folder, found)
 
 
 def _write_calibration(folder: Path, spec: Spec) -> None:

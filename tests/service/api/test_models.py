@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,16 @@ def test_report_of_a_model(client: Client) -> None:
     for reference, kind in (("nope", "unknown_model"), ("repeat@3", "unknown_version")):
         answer = client.get(f"/models/{reference}")
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
+
+
+def test_example_with_covariates_is_a_request(tmp_path: Path) -> None:
+    write_bundle(tmp_path, replace(SHOP, example=30))
+    with Client(tmp_path) as client:
+        found = client.get("/models/shop/example").json()
+        [series] = found["request"]["inputs"]
+        assert len(series["future_covariates"]["sky"]) == 30 + SHOP.horizon
+        assert series["static_covariates"]["region"] == "north"
+        assert len(client.first(found["request"])["timestamps"]) == SHOP.horizon
 
 
 def test_card_lists_covariates(tmp_path: Path) -> None:
