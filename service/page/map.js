@@ -23,6 +23,7 @@ const LISTED = 20;
  */
 export function AttentionMap({ evidence, content, card, data, places }) {
   const channel = useSignal(0);
+  const channels = evidence.channels ?? card.channels;
   const matrix = useMemo(
     () => matrixOf(evidence, { channel: channel.value }),
     [evidence, channel.value],
@@ -40,13 +41,13 @@ export function AttentionMap({ evidence, content, card, data, places }) {
   // At first the largest weight of the forecast's rows; a circulant map's rows are alike: the last.
   const from = evidence.form === "circulant" ? matrix.rows.length - 1 : ahead;
   const at = useSignal(strongest(matrix, 1, from)[0] ?? null);
-  const names = namesOf(matrix, query, key, at.value) ?? [card.channels[channel.value]];
+  const names = namesOf(matrix, query, key, at.value) ?? [channels[channel.value]];
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Attention of each ${query.kind}</h2>
       ${
         query.kind !== "channel" &&
-        html`<${Channel} of=${evidence.channels ?? card.channels} shown=${channel} />`
+        html`<${Channel} of=${channels} shown=${channel} />`
       }
     </div>
     <p class="summary">${summary}</p>

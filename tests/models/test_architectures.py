@@ -87,6 +87,7 @@ COVARIATE_CASES: list[tuple[str, dict[str, Any]]] = [
         | {"covariate_decoder": True},
     ),
     ("patchtst", PATCHES | {"covariates": Covariates(past=COVARIATES.past)}),
+    ("timexer", SIZED | DECODED | {"patch": 6, "calendar": HOURS}),
 ]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("dlinear", SIZES),
