@@ -201,7 +201,8 @@ class Settings(BaseSettings):
     max_horizon_multiple: Positive = 4
     """Passes of a forecast that is longer than the model's horizon."""
     max_origins: Positive = 1024
-    """Origins of a backtest, or of calibration by history, in a request."""
+    """Origins of a backtest or of calibration by history, or forecasts for importance, in a
+    request."""
     timeout_seconds: Seconds = 30.0
     """Time for a request; the header `X-Timeout-Ms` can shorten it."""
     max_connections: Positive = 1024

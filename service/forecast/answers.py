@@ -79,6 +79,22 @@ class Correction(BaseModel):
     origins: int = Field(description="Forecasts of the history that were compared with it.")
 
 
+class Importance(BaseModel):
+    """How far the forecast moves with a channel or a covariate replaced.
+
+    It measures what this forecast uses, not what causes what.
+    """
+
+    name: str
+    kind: Literal["channel", "past", "future", "static"]
+    change: float | list[float | None] | None = Field(
+        description="Mean absolute change over the horizon, of each forecast channel, in its unit."
+    )
+    relative: float | list[float | None] | None = Field(
+        description="`change` in standard deviations of the training rows; null if unknown."
+    )
+
+
 class ScenarioForecast(BaseModel):
     """The forecast of one scenario; fields as those of a forecast."""
 
@@ -135,6 +151,7 @@ class Forecast(BaseModel):
     scenarios: list[ScenarioForecast] | None = optional(
         "The scenarios of the input, in order; the other fields are those of the first."
     )
+    importance: list[Importance] | None = optional("Present if `options.importance` is true.")
 
 
 class _Output(BaseModel):

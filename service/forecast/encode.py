@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
+from foretell.service.forecast.importance import CHANGES, importance
 from foretell.service.forecast.job import PAST, Job
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.series import Series
@@ -67,7 +68,19 @@ def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
         job.place_of,
         job.own_histories,
     )
-    content = partial(_forecast, job, outputs, quantiles, is_finite=far is None)
+    moves = iter(importance(job, outputs) if job.replaced is not None else ())
+
+    def content(index: int, series: Series) -> dict[str, Any]:
+        moved = next(moves, None)
+        answer = _forecast(job, outputs, quantiles, index, series, is_finite=far is None)
+        if moved is not None:
+            order = series.columns if job.model.manifest.columns is None else None
+            answer["importance"] = [
+                each | {name: _shaped(each[name][None], series, order)[0] for name in CHANGES}
+                for each in moved
+            ]
+        return answer
+
     return respond(job, "forecast", content, warn(job, far)), {"content-type": JSON}
 
 

@@ -24,6 +24,7 @@ from foretell.service.arrays import (
 from foretell.service.engine.registry import Model
 from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.forecast.importance import REPLACED, replaced
 from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.origins import BacktestWindows
@@ -56,6 +57,7 @@ class Job:
         covariates: `[windows, context + passes * horizon, future]`, codes of future covariates;
             None if the model reads none.
         static: `[windows, static]`, likewise.
+        replaced: Windows with replaced channels and covariates to forecast as well, if any.
     """
 
     model: Model
@@ -69,6 +71,7 @@ class Job:
     table: object | None = None
     covariates: NDArray[np.float32] | None = None
     static: NDArray[np.float32] | None = None
+    replaced: Job | None = None
     windows: int = field(init=False)
     held: int = field(init=False)
     # These requests have their timeout in a header, and no coverage.
@@ -77,6 +80,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self.windows = len(self.history) + (0 if self.past is None else len(self.past))
+        self.windows += 0 if self.replaced is None else self.replaced.windows
         size = len(self.metadata or b"")
         for entry in self.entries:
             if isinstance(entry, Series):
@@ -117,10 +121,14 @@ class Job:
         Returns:
             `[windows, …]` by output name: the forecast of all passes `[windows, steps, channels]`,
             NaN after a pass that was not finite; the smallest margin; and the attention of the
-            first pass. The forecasts of backtest windows are `PAST`.
+            first pass. The forecasts of backtest windows are `PAST`, those of replaced windows
+            `REPLACED`.
         """
-        if self.past is not None:
-            return self._run_with_past(self.past, deadline, wait)
+        beside = {} if self.past is None else {PAST: self.of_past(self.past)}
+        if self.replaced is not None:
+            beside[REPLACED] = self.replaced
+        if beside:
+            return self._run_beside(beside, deadline, wait)
         attention = () if self.options.attention is None else self.options.attention.outputs
         feeds = self._feeds(0, self.history, slice(None))
         first = wait(self.model.submit(feeds, attention=attention, deadline=deadline))
@@ -128,20 +136,20 @@ class Job:
             return first
         return self._run_later_passes(first, deadline, wait)
 
-    async def _run_with_past(self, past: BacktestWindows, deadline: float, wait: Wait) -> Arrays:
-        """Forecast the request and its past side by side: they share batches."""
+    async def _run_beside(self, others: dict[str, Job], deadline: float, wait: Wait) -> Arrays:
+        """Forecast the request and other windows side by side: they share batches."""
 
         async def forecast(job: Job) -> Arrays:
             return await job.run(deadline, wait)
 
-        jobs = replace(self, past=None), self.of_past(past)
+        jobs = replace(self, past=None, replaced=None), *others.values()
         runs = [asyncio.ensure_future(forecast(job)) for job in jobs]
         try:
-            outputs, of_past = await asyncio.gather(*runs)
+            outputs, *further = await asyncio.gather(*runs)
         finally:
             for run in runs:
                 run.cancel()
-        return outputs | {PAST: of_past[FORECAST]}
+        return outputs | {name: each[FORECAST] for name, each in zip(others, further, strict=True)}
 
     async def _run_later_passes(
         self, first_run: Awaitable[Arrays], deadline: float, wait: Wait
@@ -208,7 +216,7 @@ def decode(
     rows = expand(read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored))
     if not len(rows.history):
         raise next(entry for entry in rows.entries if isinstance(entry, ServiceError))
-    return Job(
+    job = Job(
         model,
         options,
         rows.entries,
@@ -220,3 +228,4 @@ def decode(
         covariates=rows.covariates,
         static=rows.static,
     )
+    return replace(job, replaced=replaced(job, settings)) if options.importance else job

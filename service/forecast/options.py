@@ -39,7 +39,7 @@ class Options:
 
     The horizon takes `passes` runs of the model. `rolling` are backtest windows to forecast as
     well; with `is_corrected` their errors correct the quantiles of later windows. A backtest has no
-    other windows.
+    other windows. With `importance` windows with replaced values are forecast as well.
     """
 
     horizon: int
@@ -50,6 +50,7 @@ class Options:
     rolling: RollingOrigins | None = None
     is_corrected: bool = False
     is_backtest: bool = False
+    importance: bool = False
 
     @property
     def of_gaps(self) -> Literal["filled", "masked"]:
@@ -81,7 +82,9 @@ def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Se
     rolling = None
     if given.calibration == "history":
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
-    return Options(horizon, passes, given.missing, quantiles, attention, rolling)
+    checked = Options(horizon, passes, given.missing, quantiles, attention, rolling)
+    checked.importance = given.importance
+    return checked
 
 
 def most_steps(manifest: Manifest, settings: Settings) -> int:

@@ -189,6 +189,8 @@ def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
     # Backtest windows are cut out of all rows.
     if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
         return ALWAYS
+    if options.importance:
+        return ALWAYS
     for entry in inputs:
         if not isinstance(entry, dict):
             continue

@@ -195,6 +195,12 @@ class ForecastOptions(BaseModel):
         "leaves them out, for models that read gaps (`reads_gaps` of `GET /models`).",
     )
     attention: AttentionOptions | None = optional("Attention weights to return; `true` for all.")
+    importance: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="Whether to measure how far the forecast moves with each channel and covariate "
+        "replaced: by its training mean, or a boolean or category by each of its values. It takes "
+        "a forecast for each.",
+    )
 
     @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)
     @classmethod

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pyarrow as pa
@@ -23,6 +26,20 @@ def body(*inputs: dict[str, Any], model: str = "repeat", **options: Any) -> dict
 
 def request_body(*inputs: dict[str, Any], model: str = "repeat", **rest: Any) -> dict[str, Any]:
     return {"model": model, "inputs": list(inputs), **rest}
+
+
+@contextmanager
+def submitted(client: Client, name: str) -> Iterator[list[int]]:
+    """The number of windows of each run that a model gets meanwhile."""
+    model, runs = client.repository.registry.find(name), list[int]()
+    submit = model.submit
+
+    def counted(feeds: Any, **options: Any) -> Any:
+        runs.append(len(feeds["history"]))
+        return submit(feeds, **options)
+
+    with patch.object(model, "submit", counted):
+        yield runs
 
 
 def warned(client: Client, request: dict[str, Any]) -> list[AnswerWarning]:

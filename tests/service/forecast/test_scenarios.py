@@ -18,7 +18,7 @@ from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.encode import encode
 from foretell.service.forecast.job import decode
 from tests.service.client import Client
-from tests.service.forecast.bodies import request_body
+from tests.service.forecast.bodies import request_body, submitted
 from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop, values
 from tests.service.forecast.test_backtest import error as refused_backtest
 from tests.support.bundles import Spec, write_bundle
@@ -147,9 +147,9 @@ def test_scenarios_differ_in_what_they_change(server: Client) -> None:
 
 
 def test_scenarios_run_in_one_run(server: Client) -> None:
-    before = server.windows("shop")
-    first(server, "shop", {**shop(), "scenarios": changes(5)})
-    assert server.windows("shop") == before + 5
+    with submitted(server, "shop") as runs:
+        first(server, "shop", {**shop(), "scenarios": changes(5)})
+    assert runs == [5]
 
 
 def test_input_without_a_future_of_its_own(server: Client) -> None:

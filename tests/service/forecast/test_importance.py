@@ -1,0 +1,248 @@
+"""`options.importance`: how far forecasts move with channels and covariates replaced."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.bundle.manifest import Scaler
+from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.importance import replacements
+from foretell.service.forecast.job import decode
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.parse import JsonCodec, parse
+from foretell.service.http.body import ALWAYS
+from tests.service.client import Client, request_of
+from tests.service.forecast.bodies import EIGHT, PAIRS, request_body, submitted
+from tests.service.forecast.shops import HORIZON, KIOSK, SHOP, STALL, kiosk, shop
+from tests.service.forecast.test_scenarios import changes
+from tests.support.bundles import Spec, write_bundle
+
+FUTURE, PAST, STATIC = "future_covariates", "past_covariates", "static_covariates"
+# A bundle that does not know the means of its training rows.
+UNKNOWN = Spec(
+    name="unknown",
+    channels=("load", "wind"),
+    changes={"scaler": Scaler.identity(2)},
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shops")
+    for spec in (SHOP, KIOSK, STALL, UNKNOWN, Spec(name="plain", calibrated=1)):
+        write_bundle(folder, spec)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models: Path) -> Iterator[Client]:
+    with Client(models) as client:
+        yield client
+
+
+def forecasts(client: Client, model: str, *inputs: Any, **options: Any) -> list[dict[str, Any]]:
+    answer = client.forecast(request_body(*inputs, model=model, options=options))
+    assert answer.status_code == 200, answer.text
+    ForecastResponse.model_validate(answer.json())
+    return [output["content"][0] for output in answer.json()["outputs"]]
+
+
+def changed(entry: dict[str, Any], change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    entry = copy.deepcopy(entry)
+    change(entry)
+    return entry
+
+
+def all_of(place: str, name: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    def change(entry: dict[str, Any]) -> None:
+        found = entry[place][name]
+        entry[place][name] = [value] * len(found) if isinstance(found, list) else value
+
+    return change
+
+
+def column(number: int, value: float) -> Callable[[dict[str, Any]], object]:
+    def change(entry: dict[str, Any]) -> None:
+        for row in entry["series"]:
+            row[number] = value
+
+    return change
+
+
+OF_SHOP: dict[tuple[str, str], list[Callable[[dict[str, Any]], object]]] = {
+    ("sales", "channel"): [column(0, 0.0)],
+    ("returns", "channel"): [column(1, 0.0)],
+    ("price", "future"): [all_of(FUTURE, "price", 10.0)],
+    ("open", "future"): [all_of(FUTURE, "open", value) for value in (False, True)],
+    ("sky", "future"): [all_of(FUTURE, "sky", value) for value in ("clear", "rain", "snow")],
+    ("region", "static"): [all_of(STATIC, "region", value) for value in ("north", "south")],
+    ("size", "static"): [all_of(STATIC, "size", 0.0)],
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"horizon": 3}, {"horizon": 9}, {"quantiles": [0.5], "attention": True}],
+    ids=str,
+)
+def test_changes_are_those_of_requests_with_replaced_values(
+    server: Client, options: dict[str, Any]
+) -> None:
+    ahead = -(-options.get("horizon", HORIZON) // HORIZON) * HORIZON
+    inputs = [shop(rows=10 + n, ahead=ahead, shift=n) for n in range(2)]
+    bad = {"series": [1]}
+    answer = server.forecast(
+        request_body(
+            inputs[0], bad, inputs[1], model="shop", options={**options, "importance": True}
+        )
+    ).json()
+    outputs = [answer["outputs"][0], answer["outputs"][2]]
+    for entry, output in zip(inputs, outputs, strict=True):
+        (found,) = output["content"]
+        base = np.array(found["mean_forecast"])
+        assert [(each["name"], each["kind"]) for each in found["importance"]] == [*OF_SHOP]
+        for each, variants in zip(found["importance"], OF_SHOP.values(), strict=True):
+            moved = [
+                forecasts(server, "shop", changed(entry, change), **options)[0]["mean_forecast"]
+                for change in variants
+            ]
+            change = np.abs(np.array(moved) - base).mean(axis=(0, 1))
+            np.testing.assert_allclose(each["change"], change, rtol=1e-3, atol=1e-4)
+            # The deviation of the training rows is 2.
+            np.testing.assert_allclose(each["relative"], change / 2, rtol=1e-3, atol=1e-4)
+
+
+def test_past_covariates_are_replaced_in_all_of_their_channels(server: Client) -> None:
+    """This model reads none of them, but the number of its channel."""
+    (found,) = forecasts(server, "kiosk", kiosk(), importance=True)
+    shown = [(each["name"], each["kind"]) for each in found["importance"]]
+    assert shown == [
+        ("sales", "channel"),
+        ("staff", "past"),
+        ("sale", "past"),
+        ("visits", "past"),
+        ("price", "future"),
+    ]
+    changes_of = {each["name"]: each["change"] for each in found["importance"]}
+    assert changes_of["sales"] > 0
+    assert changes_of["price"] > 0
+    assert {changes_of[name] for name in ("staff", "sale", "visits")} == {0.0}
+
+
+def test_codes_of_replacements(server: Client) -> None:
+    known = {
+        each.name: each for each in replacements(server.repository.registry.find("kiosk").manifest)
+    }
+    assert (known["staff"].columns, known["staff"].codes.tolist()) == ([2, 3], [[1, 0], [0, 1]])
+    assert (known["sale"].columns, known["sale"].codes.tolist()) == ([4], [[0], [1]])
+    assert (known["visits"].columns, known["visits"].codes.tolist()) == ([0], [[0]])
+    request = request_body(kiosk(), model="kiosk", options={"importance": True})
+    envelope, ignored = parse(json.dumps(request).encode())
+    model = server.repository.registry.find("kiosk")
+    job = decode(envelope, ignored, model, server.settings)
+    assert job.replaced is not None
+    for number, (columns, codes) in enumerate(
+        [([1], [0]), ([2, 3], [1, 0]), ([2, 3], [0, 1]), ([4], [0]), ([4], [1]), ([0], [0])]
+    ):
+        expected = job.history[0].copy()
+        expected[:, columns] = codes
+        np.testing.assert_array_equal(job.replaced.history[number], expected)
+        assert job.replaced.covariates is not None
+        np.testing.assert_array_equal(job.replaced.covariates[number], job.covariates[0])
+    assert (job.replaced.covariates[6] == 10).all()
+    np.testing.assert_array_equal(job.replaced.history[6], job.history[0])
+    np.testing.assert_array_equal(job.replaced.calendar[6], job.calendar[0])
+
+
+def test_means_of_the_window_where_the_bundle_has_no_others(server: Client) -> None:
+    (found,) = forecasts(server, "unknown", {"series": PAIRS}, importance=True)
+    last, mean = np.array(PAIRS)[-1], np.mean(PAIRS, axis=0)
+    sizes = np.abs(last - mean) * UNKNOWN.scale
+    assert found["importance"] == [
+        {"name": "load", "kind": "channel", "change": [sizes[0], 0.0], "relative": [None, None]},
+        {"name": "wind", "kind": "channel", "change": [0.0, sizes[1]], "relative": [None, None]},
+    ]
+    # In the order of the input's columns.
+    swapped = {"series": [row[::-1] for row in PAIRS], "channels": ["wind", "load"]}
+    (found,) = forecasts(server, "unknown", swapped, importance=True)
+    assert found["importance"][0]["change"] == [0.0, sizes[0]]
+
+
+def test_one_channel_has_one_number(server: Client) -> None:
+    (found,) = forecasts(server, "plain", {"series": EIGHT}, importance=True)
+    expected = {"name": "load", "kind": "channel", "change": 7.0, "relative": 3.5}
+    assert found["importance"] == [expected]
+    (plain,) = forecasts(server, "plain", {"series": EIGHT})
+    assert "importance" not in plain
+    assert "importance" not in forecasts(server, "plain", {"series": EIGHT}, importance=False)[0]
+
+
+def test_masked_gaps_are_replaced_with_the_rest(server: Client) -> None:
+    rows = [[1.0, 2.0]] * 6 + [[None, 2.0], [3.0, 2.0]]
+    (found,) = forecasts(server, "stall", {"series": rows}, missing="mask", importance=True)
+    assert found["masked"] == {"sales": 1}
+    assert [each["change"] for each in found["importance"]] == [[3.0], [0.0]]
+
+
+def test_with_scenarios_it_is_of_the_first(server: Client) -> None:
+    plain, entry = shop(), {**shop(), "scenarios": changes(4)}
+    found = forecasts(server, "shop", entry, shop(shift=1), importance=True)
+    alone = forecasts(server, "shop", plain, importance=True)[0]
+    for each, own in zip(found[0]["importance"], alone["importance"], strict=True):
+        np.testing.assert_allclose(each["change"], own["change"], rtol=1e-5)
+    assert len(found[0]["scenarios"]) == 4
+    own = forecasts(server, "shop", shop(shift=1), importance=True)[0]
+    for each, expected in zip(found[1]["importance"], own["importance"], strict=True):
+        np.testing.assert_allclose(each["change"], expected["change"], rtol=1e-5)
+
+
+def test_with_quantiles_corrected_by_the_history(server: Client) -> None:
+    options = {"quantiles": [0.1, 0.9], "calibration": "history"}
+    (plain,) = forecasts(server, "shop", shop(rows=60), **options)
+    (found,) = forecasts(server, "shop", shop(rows=60), **options, importance=True)
+    assert len(found.pop("importance")) == 7
+    assert found == plain
+
+
+def test_replacements_run_beside_the_request(server: Client) -> None:
+    with submitted(server, "shop") as runs:
+        forecasts(server, "shop", shop(), shop(shift=1), importance=True)
+    assert runs == [2, 2 * sum(map(len, OF_SHOP.values()))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "room"), [({"max_origins": 21}, 21), ({"max_queue": 23, "max_inputs": 4}, 21)]
+)
+def test_room_for_replacements_is_limited(
+    models: Path, settings: dict[str, Any], room: int
+) -> None:
+    with Client(models, **settings) as client:
+        request = request_body(shop(), shop(shift=1), model="shop", options={"importance": True})
+        error = client.error(request)
+        assert error["param"] == "options.importance"
+        assert error["message"].startswith(
+            f"2 inputs take 11 more forecasts each, and there is room for {room} in all (max_"
+        )
+        request["inputs"].pop()
+        assert client.forecast(request).status_code == 200
+
+
+@pytest.mark.parametrize("value", [1, "true", {}])
+def test_option_is_a_boolean(server: Client, value: Any) -> None:
+    request = request_body({"series": EIGHT}, model="plain", options={"importance": value})
+    error = server.error(request)
+    assert error["param"] == "options.importance"
+    assert error["message"].startswith("expected true or false")
+
+
+def test_windows_are_not_cut_on_the_event_loop(server: Client) -> None:
+    request = request_body({"series": EIGHT}, model="plain", options={"importance": True})
+    codec = JsonCodec(FORECASTING, server.settings)
+    assert codec.parse(json.dumps(request).encode(), request_of()).work == ALWAYS
