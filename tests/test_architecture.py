@@ -59,7 +59,9 @@ LIBRARIES: dict[str, set[str]] = {
 # Libraries for files of tables only, which take time and memory to load.
 TABLES = {
     "service/forecast/arrow.py": {"flatbuffers", "pyarrow"},
+    "service/forecast/columns.py": {"pyarrow"},
     "service/forecast/table.py": {"pyarrow"},
+    "service/forecast/table_covariates.py": {"pyarrow"},
 }
 HEAVY = {"torch", "onnx", "onnxruntime", "fastapi", "pandas", "matplotlib"}
 # The extras of the installation with which each package works.

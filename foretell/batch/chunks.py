@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foretell.batch.errors import BatchError
 from foretell.batch.plan import Part, plain, starts_of
 from foretell.batch.tables import Table
-from foretell.service.forecast.table import ID
+from foretell.service.forecast.columns import ID
 
 
 class Chunk(NamedTuple):

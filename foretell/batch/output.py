@@ -22,7 +22,7 @@ from foretell.batch.plan import Part
 from foretell.batch.tables import Table
 from foretell.batch.windows import Rejected
 from foretell.bundle.manifest import Manifest
-from foretell.service.forecast.table import ID, TIME
+from foretell.service.forecast.columns import ID, TIME
 
 FORECASTS, REJECTED = "forecasts", "rejected"
 # Metadata keys of a part's files: counts, digest of the run, and Arrow's schema.

@@ -16,7 +16,7 @@ from pyarrow import compute as pc
 
 from foretell.batch.errors import BatchError
 from foretell.batch.tables import Piece, Table
-from foretell.service.forecast.table import ID
+from foretell.service.forecast.columns import ID
 
 # The last parts have at least this fraction of the rows of the others.
 _SMALLEST = 4

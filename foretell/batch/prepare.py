@@ -26,9 +26,9 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import Model
 from foretell.service.errors import ServiceError
+from foretell.service.forecast.columns import ID, TIME, read_times, read_values
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.requests import ForecastOptions
-from foretell.service.forecast.table import ID, TIME, read_times, read_values
 from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 from foretell.timeaxis.gaps import Missing

@@ -16,7 +16,7 @@ from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
 from foretell.batch.texts import converted, kind_of_times, parsed
 from foretell.bundle.nearness import listed
-from foretell.service.forecast.table import ID, TARGET, TIME
+from foretell.service.forecast.columns import ID, TARGET, TIME
 from foretell.service.validation import shown
 
 _ENDINGS = (".parquet", ".csv", ".csv.gz")

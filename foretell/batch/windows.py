@@ -18,9 +18,10 @@ from foretell.batch.texts import WRONG
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
+from foretell.service.forecast.columns import ID, TIME, Times, moments_of, read_times
 from foretell.service.forecast.options import FORECASTING, Options
 from foretell.service.forecast.requests import ForecastOptions
-from foretell.service.forecast.table import ID, TIME, Times, moments_of, read_request, read_times
+from foretell.service.forecast.table import read_request
 from foretell.service.forecast.times import FixedClock, ZoneClock
 from foretell.service.settings import Settings
 from foretell.service.validation import shown

@@ -27,12 +27,13 @@ from foretell.service.errors import (
     UnreadableError,
     error_object,
 )
+from foretell.service.forecast.columns import ID, TIME, moments_of
 from foretell.service.forecast.encode import not_finite, quantiles_of, warn
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Operation
 from foretell.service.forecast.requests import TableOptions
 from foretell.service.forecast.series import Series
-from foretell.service.forecast.table import ID, NOTES, TIME, moments_of, read_request
+from foretell.service.forecast.table import NOTES, read_request
 from foretell.service.forecast.warnings import outside
 from foretell.service.http.body import ALWAYS
 from foretell.service.http.compression import Body, unreadable

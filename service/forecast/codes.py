@@ -106,6 +106,18 @@ def fill(covariate: Covariate, codes: Codes, missing: Filling) -> None:
         codes[: known.argmax()] = codes[known.argmax()]
 
 
+def fill_past(covariate: Covariate, codes: Codes, missing: Missing, context: int) -> int:
+    """Fill the gaps of a past covariate in place; the number of them in the last `context` rows.
+
+    Gaps of numbers, and masked gaps, stay: the reader of series treats them.
+    """
+    holes = np.isnan(codes)
+    if covariate.type == "number" or missing == "mask" or not holes.any():
+        return 0
+    fill(covariate, codes, missing)
+    return int(holes[-context:].sum())
+
+
 def channels_of(covariate: Covariate, codes: Codes) -> Codes:
     """Codes `[time]` as channels `[time, channels]`: 0 or 1 for each category."""
     if covariate.type != "category":

@@ -15,7 +15,7 @@ from foretell.service.forecast.codes import (
     Codes,
     SeriesCovariates,
     channels_of,
-    fill,
+    fill_past,
     read_codes,
 )
 from foretell.service.forecast.futures import FUTURE, PAST, FutureReader, Given, check_length
@@ -115,12 +115,8 @@ class CovariateReader:
             place, values = f"{path}.{covariate.name}", given[covariate.name]
             check_length(values, rows, place)
             codes = read_codes(covariate, values, place, self._missing)
-            holes = np.isnan(codes)
-            if covariate.type != "number" and holes.any() and self._missing != "mask":
-                # Numbers are filled with the other channels.
-                fill(covariate, codes, self._missing)
-                if count := int(holes[rows - self._manifest.context :].sum()):
-                    read.filled[covariate.name] = count
+            if count := fill_past(covariate, codes, self._missing, self._manifest.context):
+                read.filled[covariate.name] = count
             parts.append(channels_of(covariate, codes))
             read.columns += [self._manifest.channels.index(name) for name in covariate.channels]
             read.names += [covariate.name] * len(covariate.channels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,24 +20,26 @@ Given = Mapping[str, Any]
 PAST, FUTURE = "past_covariates", "future_covariates"
 
 
-class _Column(NamedTuple):
-    """A covariate of an input.
+class Column(NamedTuple):
+    """A future covariate of a series.
 
     Attributes:
         codes: `[rows + steps]`, NaN where a value is missing.
-        of_rows: Path of the list with the values of the rows.
-        of_steps: Path of the list with the values of the steps; empty if it is missing.
-        first: Row of the first value in the latter.
+        place: The place in the request of the value of a row or a step.
+        has_steps: Whether the request has values for the steps.
     """
 
     codes: Codes
-    of_rows: str
-    of_steps: str
-    first: int
+    place: Callable[[int], str]
+    has_steps: bool = True
 
 
 class FutureReader:
-    """Reads the future covariates of each input of a request."""
+    """Reads the future covariates of each input of a request.
+
+    Attributes:
+        steps: Steps after the rows of an input, whose covariates the model reads.
+    """
 
     def __init__(self, manifest: Manifest, options: Options) -> None:
         self._manifest = manifest
@@ -45,7 +47,7 @@ class FutureReader:
         self._horizon = options.horizon
         self._is_backtest = options.is_backtest
         # A backtest reads the values that came true, in the rows.
-        self._steps = 0 if options.is_backtest else options.passes * manifest.horizon
+        self.steps = 0 if options.is_backtest else options.passes * manifest.horizon
         self._covariates = (manifest.covariates or NONE).future
 
     def read(
@@ -63,12 +65,12 @@ class FutureReader:
             for each in self._covariates
         ]
         if not scenarios:
-            return [self._fill("", columns, rows, 0)]
+            return [self.fill("", columns, rows, 0)]
         start, futures = 0, []
         for index, scenario in enumerate(scenarios):
             place = f"{at}.scenarios[{index}]"
             own = self._replaced(columns, scenario.future_covariates or {}, rows, place)
-            futures.append(self._fill(scenario.name or f"scenario-{index}", own, rows, start))
+            futures.append(self.fill(scenario.name or f"scenario-{index}", own, rows, start))
             if not index:
                 start = self._start(columns, rows)
         return futures
@@ -99,7 +101,7 @@ class FutureReader:
         at: str,
         *,
         needs_steps: bool,
-    ) -> _Column:
+    ) -> Column:
         name = covariate.name
         place, of_rows = f"{at}.{FUTURE}.{name}", f"{at}.{PAST}.{name}"
         values, past = given[FUTURE].get(name), given[PAST].get(name)
@@ -110,76 +112,82 @@ class FutureReader:
             )
         if past is None:
             count = length_of(values, place)
-            if count != rows + self._steps:
+            if count != rows + self.steps:
                 raise InvalidInputError(f"{self._lengths(rows)}, got {count}", param=place)
-            return _Column(read_codes(covariate, values, place, self._missing), place, place, 0)
+            return Column(read_codes(covariate, values, place, self._missing), _items(place))
         check_length(past, rows, of_rows)
         codes = read_codes(covariate, past, of_rows, self._missing)
         if values is None:
-            return _Column(np.append(codes, np.full(self._steps, np.nan)), of_rows, "", rows)
+            codes = np.append(codes, np.full(self.steps, np.nan))
+            return Column(codes, _items(of_rows), has_steps=False)
         count = length_of(values, place)
-        if self._is_backtest or count != self._steps:
+        if self._is_backtest or count != self.steps:
             hint = "leave it out there"
             if not self._is_backtest:
-                hint += f", or send the {self._steps} values of the steps after them alone"
+                hint += f", or send the {self.steps} values of the steps after them alone"
             raise InvalidInputError(
                 f"got {count} values, and those of the rows in {of_rows}, too; {hint}", param=place
             )
         steps = read_codes(covariate, values, place, self._missing)
-        return _Column(np.append(codes, steps), of_rows, place, rows)
+        return Column(np.append(codes, steps), _continued(_items(of_rows), rows, place))
 
     def _replaced(
-        self, columns: Sequence[_Column], changes: Given, rows: int, at: str
-    ) -> list[_Column]:
+        self, columns: Sequence[Column], changes: Given, rows: int, at: str
+    ) -> list[Column]:
         """The columns with the steps of a scenario at a path."""
         own = []
         for covariate, column in zip(self._covariates, columns, strict=True):
             place = f"{at}.{FUTURE}.{covariate.name}"
             values = changes.get(covariate.name)
             if values is None:
-                if not column.of_steps:
+                if not column.has_steps:
                     raise InvalidInputError(
                         f"required, but missing: the input has only its {rows} rows; send the "
-                        f"{self._steps} values of the steps after them",
+                        f"{self.steps} values of the steps after them",
                         param=place,
                     )
                 own.append(column)
                 continue
             count = length_of(values, place)
-            if count != self._steps:
+            if count != self.steps:
                 raise InvalidInputError(
-                    f"expected {self._steps} values, for the steps after the rows of series"
-                    f"{self._whole()}; the rows' come once, in the input; got {count}",
+                    f"expected {self.steps} values, for the steps after the rows of series"
+                    f"{self.whole}; the rows' come once, in the input; got {count}",
                     param=place,
                 )
             steps = read_codes(covariate, values, place, self._missing)
             codes = np.append(column.codes[:rows], steps)
-            own.append(_Column(codes, column.of_rows, place, rows))
+            own.append(Column(codes, _continued(column.place, rows, place)))
         return own
 
-    def _start(self, columns: Sequence[_Column], rows: int) -> int:
+    def _start(self, columns: Sequence[Column], rows: int) -> int:
         """The first row that the context, or a gap in it, is read from."""
         first = max(0, rows - self._manifest.context)
         is_known = ~np.isnan(np.stack([each.codes[: first + 1] for each in columns], axis=1))
         return int(latest(is_known)[-1].clip(0).min())
 
-    def _whole(self) -> str:
-        if self._steps == self._horizon:
+    @property
+    def whole(self) -> str:
+        """The end of a message, if the model reads more steps than requested."""
+        if self.steps == self._horizon:
             return ""
         return f", which the model reads for a horizon of {self._horizon}"
 
     def _lengths(self, rows: int) -> str:
         if self._is_backtest:
             return f"expected {rows} values, those that came true in the rows of series"
-        steps = self._steps
+        steps = self.steps
         return (
             f"expected {rows + steps} values, {rows} for the rows of series and {steps} for the "
-            f"steps after them{self._whole()}, or these {steps} with the {rows} in {PAST}"
+            f"steps after them{self.whole}, or these {steps} with the {rows} in {PAST}"
         )
 
-    def _fill(self, name: str, columns: Sequence[_Column], rows: int, start: int) -> Future:
-        """The future of columns, from a row on, without gaps."""
-        codes = np.empty((rows + self._steps - start, len(columns)))
+    def fill(self, name: str, columns: Sequence[Column], rows: int, start: int) -> Future:
+        """The future of columns, from a row on, without gaps.
+
+        InvalidInputError names the place of a gap that cannot be filled.
+        """
+        codes = np.empty((rows + self.steps - start, len(columns)))
         filled: dict[str, int] = {}
         # A backtest reads all rows, a forecast the latest.
         first = 0 if self._is_backtest else max(0, rows - self._manifest.context) - start
@@ -188,17 +196,11 @@ class FutureReader:
             holes = np.isnan(codes[:, index])
             if not holes.any():
                 continue
-
-            def place(row: int, column: _Column = column) -> str:
-                if row + start < rows:
-                    return f"{column.of_rows}[{row + start}]"
-                return f"{column.of_steps}[{row + start - column.first}]"
-
             if self._missing == "mask":
                 raise InvalidInputError(
                     "a value is missing, and options.missing 'mask' leaves out values of series "
                     "alone; send it, or set options.missing to 'interpolate' or 'ffill'",
-                    param=place(int(holes.argmax())),
+                    param=column.place(start + int(holes.argmax())),
                 )
             fill(covariate, codes[:, index], self._missing)
             left = np.isnan(codes[first:, index])
@@ -208,11 +210,20 @@ class FutureReader:
                     f"no value of {covariate.name!r} comes before it to carry forward"
                     if self._missing == "ffill"
                     else f"{covariate.name!r} has no value",
-                    param=place(first + int(left.argmax())),
+                    param=column.place(start + first + int(left.argmax())),
                 )
             if count := int((holes[first:] & ~left).sum()):
                 filled[covariate.name] = count
         return Future(name, codes, filled)
+
+
+def _items(path: str) -> Callable[[int], str]:
+    return lambda row: f"{path}[{row}]"
+
+
+def _continued(before: Callable[[int], str], rows: int, path: str) -> Callable[[int], str]:
+    """The places of rows, and of the steps after them in a list at a path."""
+    return lambda row: before(row) if row < rows else f"{path}[{row - rows}]"
 
 
 def length_of(values: object, path: str) -> int:

@@ -174,7 +174,7 @@ class SeriesReader:
             self._write_covariates(covariates)
         elif self._needs_covariates:
             raise NotSupportedError(
-                f"{self._manifest.name} reads covariates, which POST /forecast takes in JSON",
+                f"{self._manifest.name} reads covariates, which POST /forecast takes",
                 param=path(),
             )
         manifest, context, missing = self._manifest, self._manifest.context, self._options.missing

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from foretell.service.errors import ServiceError
 from foretell.service.forecast.arrow import read_table, write_table
-from foretell.service.forecast.table import read_groups, read_times, read_values
+from foretell.service.forecast.columns import read_groups, read_times, read_values
 from foretell.timeaxis.frequency import Frequency
 from tests.service.client import Client
 from tests.service.inference.bodies import HEADER, HISTORY, binary, infer, request, tensor

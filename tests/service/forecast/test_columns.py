@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.table import read_groups, read_times, read_values
+from foretell.service.forecast.columns import read_groups, read_times, read_values
 from foretell.service.forecast.times import FixedClock
 from foretell.timeaxis.frequency import Frequency
 

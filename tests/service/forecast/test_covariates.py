@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -527,12 +526,3 @@ def test_arrays_hold_the_codes_of_any_covariates(
         assert found.static is not None
         np.testing.assert_array_equal(found.static, [fixed])
     assert (found.covariates is None, found.static is None) == (not future, not static)
-
-
-def test_other_formats_say_where_covariates_are_taken(server: Client) -> None:
-    table = pa.table({"unique_id": ["a"] * 8, "sales": [1.0] * 8, "returns": [1.0] * 8})
-    answer = server.send_table(table, "/forecast?model=shop")
-    assert answer.status_code == 422, answer.text
-    error = answer.json()["error"]
-    assert (error["param"], error["type"]) == ("unique_id[0]", "not_supported")
-    assert error["message"] == "shop reads covariates, which POST /forecast takes in JSON"
