@@ -87,7 +87,7 @@ def command(
         for value in values:
             training_with(known, first_of(choices) | {name: value})
     panel = read_panel(settings)
-    check_bounds(training.bounds, targets_of(training, panel.channels), panel)
+    check_bounds(training.bounds, targets_of(training, panel.channels, panel.covariates), panel)
     space = space_of(settings, choices, panel)
     out.parent.mkdir(parents=True, exist_ok=True)
     journal = out.with_name(out.name + ".search")

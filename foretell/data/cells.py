@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from foretell.data.errors import DataError
-from foretell.data.numbers import MARKS, Mark, find_mark, is_text, read_numbers
+from foretell.data.numbers import MARKS, Mark, Numbers, find_mark, is_text, read_numbers
 from foretell.data.problems import Problems
 
 
@@ -38,6 +38,18 @@ class Cells:
     problems: Problems
     read: str = "frame.rename(columns=str)"
     notes: list[str] = field(default_factory=list)
+
+    def report_wrong(self, name: str, numbers: Numbers) -> None:
+        """Add the wrong cells of a column of numbers to the problems."""
+        wrong = np.flatnonzero(numbers.wrong)
+        if len(wrong):
+            column = self.frame[name]
+            self.problems.add(
+                f"{str(column.iloc[wrong[0]])[:60]!r} is no finite number; correct it, or leave "
+                "the cell empty with --missing interpolate",
+                column.index[wrong].to_numpy(),
+                name,
+            )
 
 
 def of_frame(

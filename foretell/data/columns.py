@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.nearness import listed
 from foretell.data.cells import Cells
+from foretell.data.covariates import Column, Kinds, channels_of, read_column, read_past
 from foretell.data.errors import DataError
 from foretell.data.moments import are_times_near
 from foretell.data.numbers import NAMELESS, Numbers, read_numbers
@@ -19,25 +22,95 @@ from foretell.data.roles import Roles
 from foretell.timeaxis.timestamps import Timestamps
 
 
-def choose_channels(
-    cells: Cells, roles: Roles, wanted: Sequence[str] | None, walls: Timestamps
-) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.bool_]]:
-    """The channels and their values.
+class Columns(NamedTuple):
+    """Values of the channels and, after them, codes of the future covariates.
+
+    Attributes:
+        channels: Names of the channels.
+        covariates: Future and past covariates.
+        values: `[rows, columns]`, NaN where a value is missing or wrong.
+        missing: `[rows, columns]`, whether a value is missing.
+        sources: `[columns]`, names of the table's columns, for messages.
+        held: `[columns]`, whether a gap repeats a value and is not interpolated.
+        targets: Places of the channels that are no past covariates.
+    """
+
+    channels: tuple[str, ...]
+    covariates: Covariates
+    values: NDArray[np.float64]
+    missing: NDArray[np.bool_]
+    sources: tuple[str, ...]
+    held: NDArray[np.bool_]
+    targets: tuple[int, ...]
+
+
+def choose_columns(
+    cells: Cells, roles: Roles, wanted: Sequence[str] | None, kinds: Kinds, walls: Timestamps
+) -> Columns:
+    """The channels and covariates, and their values.
 
     Args:
         cells: The table.
         roles: Columns of times and names of series.
-        wanted: The channels, in this order; all columns of numbers if not given.
+        wanted: The channels, in this order; all columns of numbers if not given. Past covariates
+            that it does not name follow.
+        kinds: Columns of covariates.
         walls: `[rows]`, the times.
 
-    Returns:
-        Names of the channels; `[rows, channels]` values, NaN where one is missing or wrong;
-        `[rows, channels]`, whether a value is missing.
-
     Raises:
-        DataError: a wanted channel does not exist, or no column holds numbers.
+        DataError: a wanted column does not exist, or no column holds numbers.
     """
-    taken = {*roles.times, *roles.ids}
+    past = [read_past(cells, name, wanted) for name in kinds.past]
+    future = [read_column(cells, name) for name in kinds.future]
+    named = None if wanted is None else [name for name in wanted if not kinds.is_channel(name)]
+    taken = {*roles.times, *roles.ids, *kinds.names}
+    found = {
+        name: _Read(numbers.values, numbers.missing, name)
+        for name, numbers in _choose_channels(cells, taken, named, walls).items()
+    }
+    targets = {*found}
+    for column in past:
+        for name, codes in channels_of(column).items():
+            if name in found:
+                raise DataError(f"channel {name!r} is a column and a category; rename the column")
+            found[name] = _Read(codes, column.missing, *_described(column))
+    for name in wanted or ():
+        if name not in found:
+            raise DataError(f"no channel {name!r}; there are {listed(list(found))}")
+    channels = tuple(dict.fromkeys((*(wanted or ()), *found)))
+    columns = [found[name] for name in channels]
+    columns += [_Read(column.codes, column.missing, *_described(column)) for column in future]
+    return Columns(
+        channels,
+        Covariates(
+            future=tuple(column.covariate for column in future),
+            past=tuple(column.covariate for column in past),
+        ),
+        np.column_stack([column.values for column in columns]),
+        np.column_stack([column.missing for column in columns]),
+        tuple(column.source for column in columns),
+        np.array([column.is_held for column in columns]),
+        tuple(place for place, name in enumerate(channels) if name in targets),
+    )
+
+
+class _Read(NamedTuple):
+    """One of `Columns`."""
+
+    values: NDArray[np.float64]
+    missing: NDArray[np.bool_]
+    source: str
+    is_held: bool = False
+
+
+def _described(column: Column) -> tuple[str, bool]:
+    return column.covariate.name, column.covariate.type != "number"
+
+
+def _choose_channels(
+    cells: Cells, taken: Collection[str], wanted: Sequence[str] | None, walls: Timestamps
+) -> dict[str, Numbers]:
+    """The wanted columns, or all columns of numbers that are not taken."""
     others = [name for name in cells.frame.columns if name not in taken]
     names = others if wanted is None else list(wanted)
     for i, name in enumerate(names):
@@ -63,9 +136,7 @@ def choose_channels(
             f"columns that {kind}: {listed(these)}" for kind, these in left_out.items()
         )
         raise DataError(f"no column of numbers; {reasons or 'there are no other columns'}")
-    values = np.column_stack([numbers.values for numbers in chosen.values()])
-    missing = np.column_stack([numbers.missing for numbers in chosen.values()])
-    return tuple(chosen), values, missing
+    return chosen
 
 
 def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> Numbers | str:
@@ -84,14 +155,7 @@ def _read_column(cells: Cells, name: str, walls: Timestamps, *, named: bool) -> 
         shown = str(column.dropna().iloc[0])[:60] if column.notna().any() else ""
         may_be_number = named or any(each.isdigit() for each in shown)
         return f"hold texts such as {shown!r}" if may_be_number else "hold texts"
-    wrong = np.flatnonzero(numbers.wrong)
-    if len(wrong):
-        cells.problems.add(
-            f"{str(column.iloc[wrong[0]])[:60]!r} is no finite number; correct it, or leave the "
-            "cell empty with --missing interpolate",
-            column.index[wrong].to_numpy(),
-            name,
-        )
+    cells.report_wrong(name, numbers)
     return numbers
 
 

@@ -12,22 +12,20 @@ from foretell.data.errors import DataError
 from foretell.data.numbers import Mark, is_text, read_numbers
 from foretell.data.packed import read_bytes
 from foretell.data.roles import IDS
-from foretell.data.texts import read_text
+from foretell.data.texts import Texts, read_text
 
 # First bytes of the files.
 _PARQUET, _FEATHER = b"PAR1", b"ARROW1"
 _STREAMS = (".arrow", ".arrows", ".ipc")
 
 
-def read_file(
-    path: Path, decimal: Mark | None, texts: frozenset[str], named: Sequence[str] = ()
-) -> Cells:
+def read_file(path: Path, decimal: Mark | None, texts: Texts, named: Sequence[str] = ()) -> Cells:
     """Read a file in any format.
 
     Args:
         path: The file.
         decimal: Decimal mark of the texts; found if not given.
-        texts: Columns, in lower case, that hold names and not numbers.
+        texts: Columns that hold or may hold names.
         named: Columns that the file must have. A text file is checked before its rows are read.
 
     Raises:
@@ -54,7 +52,7 @@ def read_table(path: str, decimal: Mark | None = None) -> pd.DataFrame:
     Raises:
         DataError: it is not a table.
     """
-    cells = read_file(Path(path), decimal, frozenset(IDS))
+    cells = read_file(Path(path), decimal, Texts(frozenset(IDS)))
     for name in cells.frame:
         column = cells.frame[name]
         if str(name).lower() not in IDS and is_text(column):

@@ -17,6 +17,8 @@ MARKS: tuple[Mark, Mark] = (".", ",")
 NAMELESS = frozenset(
     ("", "#N/A", "#NA", "-", "--", "<NA>", "?", "N/A", "NAN", "NONE", "NULL", "NaN", "None", "-NaN")
 ) | frozenset(("-nan", "n/a", "na", "nan", "none", "null"))
+# Cells that mean a missing category. "none" may be one, such as that of no promotion.
+NO_CATEGORY = NAMELESS - {"none", "None", "NONE"}
 _WORDS = ("n.a.", "nat", "nil", "null", "none", "missing", "unavailable", "unknown")
 MISSING = (
     NAMELESS

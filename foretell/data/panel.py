@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,19 @@ class Panel:
             )
             for table in self.tables
         )
-        return replace(self, tables=tuple(tables))
+        return replace(self, tables=tuple(tables), covariates=self._with_past(channels))
+
+    def _with_past(self, channels: Sequence[str]) -> Covariates | None:
+        """The covariates without past ones, and without categories, whose channels are missing."""
+        if self.covariates is None:
+            return None
+        past = []
+        for each in self.covariates.past:
+            kept = [channel in channels for channel in each.channels]
+            if any(kept):
+                categories = tuple(compress(each.categories, kept))
+                past.append(each.model_copy(update={"categories": categories}))
+        return self.covariates.model_copy(update={"past": tuple(past)})
 
     def fingerprint(self) -> str:
         """sha256 over everything that a model learns from, such as rows, names and covariates."""

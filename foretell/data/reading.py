@@ -10,22 +10,26 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from pydantic import AliasChoices, BeforeValidator, Field, field_validator
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.part import Part
 from foretell.data.apart import are_many, remedy_for_repeats
 from foretell.data.cells import ArrowFrame, Cells, of_frame
-from foretell.data.columns import choose_channels, read_ids
+from foretell.data.columns import choose_columns, read_ids
+from foretell.data.covariates import Kinds, read_static
+from foretell.data.ends import keep_last
 from foretell.data.errors import DataError
 from foretell.data.files import read_file
-from foretell.data.moments import Moments, read_timestamps
+from foretell.data.moments import read_timestamps
 from foretell.data.numbers import Mark
 from foretell.data.panel import Panel, Source
 from foretell.data.parts import assemble
 from foretell.data.regular import made_regular
 from foretell.data.roles import IDS, Roles, find_roles
-from foretell.data.series import Assembly, Rows
+from foretell.data.rows import Rows
+from foretell.data.series import Assembly
+from foretell.data.texts import Texts
 from foretell.data.wide import refuse_wide
 from foretell.timeaxis.errors import TimestampError
 from foretell.timeaxis.frequency import Frequency
@@ -62,6 +66,19 @@ class Reading(Part):
         default=None,
         description="Columns to read, separated by commas; all columns of numbers if not given.",
     )
+    future_covariates: Names | None = Field(
+        default=None,
+        description="Columns that are known for the horizon too, such as prices or holidays, "
+        "separated by commas. Rows after the last values may continue them.",
+    )
+    past_covariates: Names | None = Field(
+        default=None,
+        description="Columns that are known up to the present alone; models read and do not "
+        "forecast them.",
+    )
+    static_covariates: Names | None = Field(
+        default=None, description="Columns with one value for each series."
+    )
     frequency: str | None = Field(
         default=None, description="Spacing of the rows, such as h or 15min; found if not given."
     )
@@ -88,6 +105,36 @@ class Reading(Part):
         ge=1,
         description="Most missing steps in a row that are filled; longer gaps split a series.",
     )
+
+    @staticmethod
+    def of_covariates(covariates: Covariates | None) -> dict[str, tuple[str, ...]]:
+        """The options that read a model's covariates."""
+        every = {} if covariates is None else dict(covariates)
+        return {
+            f"{kind}_covariates": tuple(each.name for each in own)
+            for kind, own in every.items()
+            if own
+        }
+
+    @field_validator("future_covariates", "past_covariates", "static_covariates")
+    @classmethod
+    def _check_kind(cls, names: Names | None, info: ValidationInfo) -> Names | None:
+        for i, name in enumerate(names or ()):
+            if name in (names or ())[:i]:
+                raise ValueError(f"{name!r} is named twice")
+            for other in ("channels", "future_covariates", "past_covariates"):
+                is_itself = other == info.field_name
+                is_channel = other == "channels" and info.field_name == "past_covariates"
+                if not is_itself and not is_channel and name in (info.data.get(other) or ()):
+                    raise ValueError(f"{name!r} is named by {other}, too; take it out of one")
+        return names
+
+    @property
+    def kinds(self) -> Kinds:
+        """Names of the covariates."""
+        return Kinds(
+            self.future_covariates or (), self.past_covariates or (), self.static_covariates or ()
+        )
 
     @field_validator("frequency")
     @classmethod
@@ -121,9 +168,10 @@ def read(
             rows (lines of a text file, from 1) and columns.
     """
     reading = reading or Reading()
-    ids = reading.id_column or ()
-    texts = frozenset(name.lower() for name in (*IDS, *ids))
-    named = (*(reading.time_column or ()), *ids, *(reading.channels or ()), *needed)
+    ids, kinds = reading.id_column or (), reading.kinds
+    texts = Texts(frozenset(name.lower() for name in (*IDS, *ids)), frozenset(kinds.names))
+    channels = [name for name in (*(reading.channels or ()), *needed) if not kinds.is_channel(name)]
+    named = (*(reading.time_column or ()), *ids, *channels, *kinds.names)
     cells = read_file(path, reading.decimal, texts, named)
     return _panel(cells, reading, path, last)
 
@@ -146,8 +194,8 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     if reading.channels is None:
         refuse_wide(cells)
     try:
-        roles = find_roles(cells, reading.time_column, reading.id_column, reading.channels)
-        rows = _understand(cells, roles, reading, last)
+        roles = _find_roles(cells, reading)
+        rows, covariates = _understand(cells, roles, reading, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
         moments = made_regular(rows.moments, rows.series, frequency, zone)
@@ -163,19 +211,33 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
         raise DataError(
             f"{path or 'the frame'}: no consecutive rows in which every channel has values"
         )
+    notes = tuple(cells.notes)
     if path is None:
-        return Panel(tuple(tables), notes=tuple(cells.notes))
+        return Panel(tuple(tables), notes=notes, covariates=covariates)
     found = {
         "time_column": roles.times,
         "id_column": roles.ids or None,
-        "channels": rows.channels,
+        "channels": rows.columns.channels,
         "frequency": str(tables[0].frequency),
     }
     source = Source(path, reading.model_copy(update=found))
-    return Panel(tuple(tables), source, tuple(cells.notes))
+    return Panel(tuple(tables), source, notes, covariates)
 
 
-def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) -> Rows:
+def _find_roles(cells: Cells, reading: Reading) -> Roles:
+    """The columns of times and names, none of which is a covariate."""
+    times, ids = reading.time_column, reading.id_column
+    frame, named = cells.frame, {*(times or ()), *(ids or ())}
+    apart = [name for name in reading.kinds.names if name in frame and name not in named]
+    cells.frame = frame.drop(columns=apart)
+    roles = find_roles(cells, times, ids, reading.channels)
+    cells.frame = cells.frame.assign(**{name: frame[name] for name in apart})
+    return roles
+
+
+def _understand(
+    cells: Cells, roles: Roles, reading: Reading, last: int | None
+) -> tuple[Rows, Covariates | None]:
     frame = cells.frame
     if not len(frame):
         raise DataError("no rows of data below the names")
@@ -190,7 +252,7 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
         raise DataError(f"column {time_column!r}: {error}") from None
     cells.notes += moments.notes
     if last is not None:
-        moments = _cut(cells, moments, roles, reading.channels, last)
+        moments = keep_last(cells, moments, roles, reading.channels, reading.kinds, last)
         frame = cells.frame
     labels = frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
@@ -202,44 +264,13 @@ def _understand(cells: Cells, roles: Roles, reading: Reading, last: int | None) 
     if are_many(repeated.to_numpy(), frame):
         remedy = remedy_for_repeats(frame, roles.times, roles.ids)
         raise DataError(f"column {time_column!r} repeats its times: {remedy}")
-    channels, values, missing = choose_channels(cells, roles, reading.channels, moments.walls)
-    return Rows(labels, moments, series, names, values, missing, channels, time_column)
-
-
-def _cut(
-    cells: Cells, moments: Moments, roles: Roles, channels: tuple[str, ...] | None, last: int
-) -> Moments:
-    """Keep only rows of the last times of each series; problems of other rows become notes."""
-    kept = _at_the_end(moments, cells.frame, roles.ids, last)
-    earlier = Cells(cells.frame[~kept], cells.decimal, cells.problems.of_the_same_file())
-    labels = cells.frame.index.to_numpy(np.int64)
-    for problem, wrong in moments.wrong:
-        if len(before := wrong[~kept[wrong]]):
-            earlier.problems.add(problem, labels[before], ",".join(roles.times))
-    try:
-        if len(earlier.frame):
-            choose_channels(earlier, roles, channels, moments.walls[~kept])
-    except DataError as error:
-        earlier.problems.add(str(error))
-    cells.notes += [f"before the rows that are read: {one}" for one in earlier.problems.found]
-    cells.frame = cells.frame[kept]
-    return moments.of_rows(kept)
-
-
-def _at_the_end(
-    moments: Moments, frame: pd.DataFrame, ids: tuple[str, ...], last: int
-) -> NDArray[np.bool_]:
-    """Whether each row is kept; a row without a time takes its neighbour's."""
-    offsets = np.timedelta64(0) if moments.offsets is None else moments.offsets
-    times = pd.Series(moments.walls - offsets)
-    series = (
-        frame.groupby(list(ids), dropna=False, sort=False).ngroup().to_numpy()
-        if ids
-        else np.zeros(len(frame), np.int64)
-    )
-    times = times.groupby(series).ffill().groupby(series).bfill()
-    ranks = times.groupby(series).rank(method="dense", ascending=False)
-    return np.asarray(~(ranks > last))
+    kinds = reading.kinds
+    columns = choose_columns(cells, roles, reading.channels, kinds, moments.walls)
+    found = [read_static(cells, name, series, names) for name in kinds.static]
+    static = np.column_stack([codes for _, codes in found]) if found else None
+    covariates = columns.covariates.model_copy(update={"static": tuple(each for each, _ in found)})
+    rows = Rows(labels, moments, series, names, columns, static, time_column)
+    return rows, covariates if kinds.names else None
 
 
 def _zone(name: str | None) -> ZoneInfo | None:

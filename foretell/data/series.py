@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.data.errors import DataError
-from foretell.data.moments import Moments
+from foretell.data.pieces import Filler, Piece
 from foretell.data.problems import Problems
 from foretell.data.regular import remedy
+from foretell.data.rows import Rows
 from foretell.data.table import Table
 from foretell.timeaxis.errors import FrequencyError, RowError, TimestampError
 from foretell.timeaxis.frequency import Frequency
-from foretell.timeaxis.gaps import Filling, filled
+from foretell.timeaxis.gaps import Filling
 from foretell.timeaxis.regularity import infer, origin
 from foretell.timeaxis.timestamps import Offsets, Timestamps, shown
 from foretell.timeaxis.zones import moments_of, offsets_at
@@ -29,32 +29,6 @@ _NOT_THAT_CLOCK = "; correct it, or leave --time-zone out where the clock never 
 # Share of missing values of a channel above which a note names it.
 _MANY = 0.2
 _HOUR = np.timedelta64(1, "h")
-# Steps of a part without holes, its values, and whether each was missing (None if none was).
-_Piece = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
-
-
-class Rows(NamedTuple):
-    """The rows of a table, with their columns interpreted.
-
-    Attributes:
-        labels: `[rows]`, numbers of the rows in messages.
-        moments: Times of the rows.
-        series: `[rows]`, the number of each row's series.
-        names: Names of the series.
-        values: `[rows, channels]`, NaN where a value is missing or wrong.
-        missing: `[rows, channels]`, whether a value is missing.
-        channels: Names of the channels.
-        time_column: Name of the column of times.
-    """
-
-    labels: NDArray[np.int64]
-    moments: Moments
-    series: NDArray[np.int64]
-    names: list[str]
-    values: NDArray[np.float64]
-    missing: NDArray[np.bool_]
-    channels: tuple[str, ...]
-    time_column: str
 
 
 @dataclass
@@ -90,8 +64,9 @@ class Assembly:
     problems: Problems
     notes: list[str]
     _done: Counter[str] = field(default_factory=Counter)
-    # Rows between two steps that have no value.
+    # Rows between two steps that have no value, and rows of covariates after the last values.
     _passed_over: list[NDArray[np.intp]] = field(default_factory=list)
+    _ahead: list[NDArray[np.intp]] = field(default_factory=list)
 
     def tables(self, rows: Rows, frequency: Frequency | None, zone: ZoneInfo | None) -> list[Table]:
         """Regular tables without holes, those of a series in the order of time.
@@ -113,13 +88,13 @@ class Assembly:
         parts = [part[there[part]] for part in np.split(order, starts)[1:]]
         parts = [self._ascending(rows.moments.walls, part) for part in parts]
         longest = max(parts, key=len)
-        with_values = longest[~rows.missing[longest].all(axis=1)]
+        with_values = longest[rows.have_values(longest)]
         clock = self._clock(rows, with_values, frequency, zone)
         tables = [
             table
-            for name, part in zip(rows.names, parts, strict=True)
+            for place, part in enumerate(parts)
             if len(part)
-            for table in self._series(rows, part, name, clock)
+            for table in self._series(rows, part, place, clock)
         ]
         self._report_missing(rows)
         self._add_notes()
@@ -182,7 +157,7 @@ class Assembly:
         return walls[:0]
 
     def _series(
-        self, rows: Rows, part: NDArray[np.intp], name: str, clock: Clock
+        self, rows: Rows, part: NDArray[np.intp], series: int, clock: Clock
     ) -> Iterator[Table]:
         steps = self._steps(rows, part, clock)
         if not len(steps):
@@ -192,7 +167,7 @@ class Assembly:
             order = np.argsort(steps, kind="stable")
             part, steps = part[order], steps[order]
         part, steps = self._without_repeats(rows, part, steps, sub_daily=clock.frequency.sub_daily)
-        has_values = ~rows.missing[part].all(axis=1)
+        has_values = rows.have_values(part)
         known = steps[has_values] if has_values.any() else steps
         start = known[origin(clock.frequency, known)]
         places, is_step = clock.frequency.steps_of(steps, start)
@@ -208,14 +183,50 @@ class Assembly:
         if not is_step.all():
             self._refuse_steps(rows, part[~is_step], steps[~is_step], clock)
             return
+        end = self._end(rows, part)
+        values = rows.columns.values[part]
+        filler = self._filler(rows)
         if self.missing == "error":
             self._refuse_gaps(rows, part, steps, places, clock)
-            pieces: list[_Piece] = [(places, rows.values[part], None)]
+            pieces = [Piece(places[:end], values[:end])]
         else:
-            pieces = list(self._pieces(places, rows.values[part]))
-        for own, values, empty in pieces:
-            self._done["values"] += values.size
-            yield self._table(own, values, empty, start, name, rows, clock, part, places)
+            pieces = list(filler.pieces(places[:end], values[:end]))
+            self._count(pieces, places[:end], len(rows.columns.channels))
+        own = None if rows.static is None else rows.static[series]
+        for piece in pieces:
+            table = self._table(piece, start, rows, clock, part, places)
+            ahead = None
+            if end < len(part) and piece.steps[-1] == places[end - 1]:
+                ahead = filler.ahead(piece, places[end:], values[end:, filler.channels :])
+            yield replace(table, series=rows.names[series], static=own, ahead=ahead)
+
+    def _filler(self, rows: Rows) -> Filler:
+        columns = rows.columns
+        return Filler(self.missing, self.max_gap, columns.held, len(columns.channels))
+
+    def _end(self, rows: Rows, part: NDArray[np.intp]) -> int:
+        """The number of rows up to the last one with a value to forecast.
+
+        Later rows, if there are future covariates, have no values yet.
+        """
+        known = np.flatnonzero(rows.have_values(part, rows.columns.targets))
+        if not rows.columns.covariates.future or not len(known):
+            return len(part)
+        end = int(known[-1]) + 1
+        if end < len(part):
+            self._ahead.append(part[end:])
+        return end
+
+    def _count(self, pieces: Sequence[Piece], places: NDArray[np.int64], channels: int) -> None:
+        self._done["lost"] += len(places)
+        for steps, values, empty in pieces:
+            self._done["lost"] -= int(np.isin(places, steps).sum())
+            self._done["values"] += values[:, :channels].size
+            self._done["codes"] += values[:, channels:].size
+            if empty is not None:
+                self._done["filled"] += int(empty[:, :channels].sum())
+                self._done["held"] += int(empty[:, channels:].sum())
+        self._done["split"] += max(len(pieces) - 1, 0)
 
     def _without_repeats(
         self, rows: Rows, part: NDArray[np.intp], steps: Timestamps, *, sub_daily: bool
@@ -223,7 +234,7 @@ class Assembly:
         repeats = np.append(False, np.diff(steps) == np.timedelta64(0))
         if not repeats.any():
             return part, steps
-        values = rows.values[part]
+        values = rows.columns.values[part]
         again = np.flatnonzero(repeats)
         again = again[np.argsort(rows.labels[part[again]])]
         same = (
@@ -277,53 +288,16 @@ class Assembly:
             rows.time_column,
         )
 
-    def _pieces(self, places: NDArray[np.int64], values: NDArray[np.float64]) -> Iterator[_Piece]:
-        """Parts without holes: steps, filled values, and whether each value was missing."""
-        far = np.flatnonzero(np.diff(places) > self.max_gap + 1) + 1
-        pieces = 0
-        for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
-            steps = np.arange(own[0], own[-1] + 1)
-            full = np.full((len(steps), values.shape[1]), np.nan)
-            full[own - own[0]] = rows
-            self._done["lost"] += len(own)
-            for start, first, end in self._stretches(np.isnan(full)):
-                pieces += 1
-                self._done["lost"] -= int(np.isin(own, steps[first:end]).sum())
-                empty = np.isnan(full[first:end])
-                self._done["filled"] += int(empty.sum())
-                # Values of rows before the first are carried forward.
-                whole = filled(full[start:end], self.missing)[first - start :]
-                yield steps[first:end], whole, empty if empty.any() else None
-        self._done["split"] += max(pieces - 1, 0)
-
-    def _stretches(self, empty: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-        """Start, first complete row and end of the rows between holes."""
-        hole = np.zeros(len(empty), np.bool_)
-        for column in np.flatnonzero(empty.any(axis=0)):
-            for start, end in _runs(empty[:, column]):
-                if end - start > self.max_gap:
-                    hole[start:end] = True
-        for start, end in _runs(~hole):
-            known = ~empty[start:end]
-            first = start
-            if self.missing == "ffill":
-                # There is no value to carry forward before the first one.
-                first += int(known.argmax(axis=0).max())
-            if known.any(axis=0).all() and first < end:
-                yield start, first, end
-
     def _table(
         self,
-        own: NDArray[np.int64],
-        values: NDArray[np.float64],
-        empty: NDArray[np.bool_] | None,
+        piece: Piece,
         start: np.datetime64,
-        name: str,
         rows: Rows,
         clock: Clock,
         part: NDArray[np.intp],
         places: NDArray[np.int64],
     ) -> Table:
+        own = piece.steps
         steps = clock.frequency.steps_from(start, len(own), first=int(own[0]))
         walls, offset = steps, clock.offset
         offsets: Offsets | timedelta | None = offset
@@ -337,25 +311,36 @@ class Assembly:
             walls = steps + offsets if clock.in_utc else steps
         if isinstance(offsets, np.ndarray) and (offsets == offsets[0]).all():
             offsets = offsets[0].astype("m8[us]").item()
-        return Table(walls, values, rows.channels, clock.frequency, offsets, name, empty)
+        channels = rows.columns.channels
+        values, codes = np.split(piece.values, [len(channels)], axis=1)
+        empty = None if piece.empty is None else piece.empty[:, : len(channels)]
+        if empty is not None and not empty.any():
+            empty = None
+        table = Table(walls, values, channels, clock.frequency, offsets, filled=empty)
+        return replace(table, covariates=codes) if codes.shape[1] else table
 
     def _report_missing(self, rows: Rows) -> None:
         """Report missing values as problems, or note channels that miss many."""
-        missing = rows.missing.copy()
+        columns = rows.columns
+        missing = columns.missing.copy()
         for passed in self._passed_over:
             missing[passed] = False
             self._done["empty"] += len(passed)
-        for channel, empty in zip(rows.channels, missing.T, strict=True):
+        for ahead in self._ahead:
+            missing[ahead, : len(columns.channels)] = False
+            self._done["ahead"] += len(ahead)
+        # The channels of a category have one column.
+        by_source = dict(zip(columns.sources, missing.T, strict=True))
+        for name, empty in by_source.items():
             if self.missing == "error" and empty.any():
                 self.problems.add(
                     "no value; --missing interpolate or --missing ffill fills it",
                     rows.labels[empty],
-                    channel,
+                    name,
                 )
             elif empty.mean() > _MANY:
-                self.notes.append(
-                    f"{channel} misses {empty.mean():.0%} of its values: --channels leaves it out"
-                )
+                remedy = "--channels leaves it out" if name in columns.channels else "leave it out"
+                self.notes.append(f"{name} misses {empty.mean():.0%} of its values: {remedy}")
 
     def _add_notes(self) -> None:
         gaps = f"longer than {self.max_gap} steps (--max-gap)"
@@ -365,7 +350,12 @@ class Assembly:
                 f"filled in: {count:,} of {total:,} values ({count / total:.1%}), which histories "
                 "read and errors leave out"
             )
+        if count := self._done["held"]:
+            total = self._done["codes"]
+            self.notes.append(f"filled in: {count:,} of {total:,} covariates ({count / total:.1%})")
         for key, one, several in (
+            ("ahead", "the last row has covariates alone: training stops before it", "{} rows "
+             "after the last values have covariates alone: training stops before them"),
             ("turned", "a series came newest first and was turned round", "{} series came newest "
              "first and were turned round"),
             ("sorted", "a series was not in the order of time and was sorted", "{} series were not "
@@ -380,9 +370,3 @@ class Assembly:
         ):  # fmt: skip
             if count := self._done[key]:
                 self.notes.append(one if count == 1 else several.format(f"{count:,}"))
-
-
-def _runs(flags: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Start and end of each run of set flags."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

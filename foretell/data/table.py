@@ -30,6 +30,8 @@ class Table:
         covariates: `[time, future]` float64, finite codes of the future covariates of the panel;
             None without any.
         static: `[static]` float64, finite codes of its static covariates; None without any.
+        ahead: `[steps, future]` float64, finite codes of the future covariates in the rows that
+            follow and have no values yet; None without such rows.
     """
 
     timestamps: Timestamps
@@ -41,6 +43,7 @@ class Table:
     filled: NDArray[np.bool_] | None = None
     covariates: NDArray[np.float64] | None = None
     static: NDArray[np.float64] | None = None
+    ahead: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)

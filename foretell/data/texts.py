@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -22,7 +23,7 @@ from foretell.data.header import (
     records,
 )
 from foretell.data.moments import looks_like_timestamp
-from foretell.data.numbers import MISSING, Mark, is_text
+from foretell.data.numbers import MISSING, NO_CATEGORY, Mark, is_text
 from foretell.data.problems import Problems
 from foretell.data.wide import may_be_times
 
@@ -31,11 +32,23 @@ _NO_TABLE = re.compile(r"\s*(\{|\[\s*\{|<(!doctype|html|\?xml))", re.IGNORECASE)
 _TSF = re.compile(r"(?im)^@(relation|attribute|data)\b")
 
 
+class Texts(NamedTuple):
+    """Columns that hold names.
+
+    Attributes:
+        ids: Names of series and no numbers, in lower case.
+        covariates: Numbers or categories.
+    """
+
+    ids: frozenset[str]
+    covariates: frozenset[str] = frozenset()
+
+
 def read_text(
     path: Path,
     content: bytes,
     decimal: Mark | None,
-    texts: frozenset[str],
+    texts: Texts,
     named: Sequence[str],
 ) -> Cells:
     """Read a text file.
@@ -44,7 +57,7 @@ def read_text(
         path: The file.
         content: Bytes of the file.
         decimal: Decimal mark; found if not given.
-        texts: Columns, in lower case, that hold names and not numbers.
+        texts: Columns that hold or may hold names.
         named: Columns that the file must have.
 
     Raises:
@@ -96,7 +109,7 @@ def read_text(
 
 
 def _find_mark(
-    path: Path, content: bytes, header: Header, frame: pd.DataFrame, texts: frozenset[str]
+    path: Path, content: bytes, header: Header, frame: pd.DataFrame, texts: Texts
 ) -> Mark:
     """The decimal mark, from columns of texts, and from possible thousands beside semicolons."""
     names = list(frame.columns)
@@ -108,7 +121,7 @@ def _find_mark(
     points = any((frame[name] % 1 > 0).any() for name in floats - unsure)
     if unsure and not points:
         kept = frozenset(name.lower() for name in unsure)
-        as_texts = _parse(path, content, header, names, ".", texts | kept)
+        as_texts = _parse(path, content, header, names, ".", texts._replace(ids=texts.ids | kept))
         columns += [as_texts[name] for name in names if name in unsure]
     return choose_mark(str(path), columns, has_points=points)
 
@@ -182,9 +195,14 @@ def _parse(
     header: Header,
     names: list[str],
     decimal: Mark,
-    texts: frozenset[str],
+    texts: Texts,
 ) -> pd.DataFrame:
-    kept = {name for name in names if name.lower() in texts}
+    kept = {name for name in names if name.lower() in texts.ids}
+    empty = {
+        name: list(NO_CATEGORY if name in texts.covariates else MISSING)
+        for name in names
+        if name not in kept
+    }
     try:
         with warnings.catch_warnings():
             # For a first row that is longer than the header, which `_check_widths` reports.
@@ -198,7 +216,7 @@ def _parse(
                 dtype=dict.fromkeys(kept, "str"),
                 decimal=decimal,
                 keep_default_na=False,
-                na_values={name: list(MISSING) for name in names if name not in kept},
+                na_values=empty,
                 skip_blank_lines=False,
                 skipinitialspace=True,
                 low_memory=False,

@@ -49,6 +49,16 @@ class TrainingConfig(BaseModel):
         "default.",
     )
 
+    unseen_categories: Literal["refuse", "other"] = Field(
+        default="refuse",
+        description="Categories of covariates that training rows lack: refuse them, or read all of "
+        "them as one.",
+    )
+    target_copies: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="Future covariates from which a target can be computed: refuse them, or allow "
+        "them because they are really known ahead.",
+    )
     calendar: Literal["auto", "all", "none"] | tuple[Feature, ...] = Field(
         default="auto",
         description="Calendar features to read, if the architecture reads any: all of the "

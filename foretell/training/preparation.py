@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.nearness import suggestion
+from foretell.data.coding import fit_covariates, recoded
+from foretell.data.copies import check_copies
 from foretell.data.coverage import covered, learnable
 from foretell.data.panel import Panel
 from foretell.data.scaler import fit
@@ -25,8 +28,9 @@ from foretell.training.windows import Windows
 
 
 class Prepared(NamedTuple):
-    """The start of a training: configuration, splits, scaler and windows."""
+    """The start of a training: data as the model reads it, configuration, splits and windows."""
 
+    panel: Panel
     config: ForecasterConfig
     splits: Splits
     split: Split
@@ -41,12 +45,23 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
 
     Raises:
         TrainingError: the architecture does not accept the settings.
-        DataError: a split has no window, or a head of counts has rows that are not counts.
+        DataError: a split has no window, a head of counts has rows that are not counts, a future
+            covariate repeats a target, or training rows lack a category.
     """
     splits = settings.cuts
     split = splits.cut(panel, settings.context, settings.horizon)
+    if panel.covariates is not None:
+        is_other = settings.unseen_categories == "other"
+        panel = recoded(panel, fit_covariates(panel, split.train, other=is_other))
+        if settings.target_copies == "refuse":
+            check_copies(
+                panel,
+                split.train,
+                targets_of(settings, panel.channels, panel.covariates),
+                settings.horizon,
+            )
     time = covered(panel, split.train)
-    config = forecaster_config(settings, panel.channels, panel.frequency, time)
+    config = forecaster_config(settings, panel.channels, panel.frequency, time, panel.covariates)
     usual = TrainingConfig.model_fields["loss"].default
     head = config.build_head()
     if head is not None and settings.loss != usual:
@@ -55,7 +70,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
         check_counts(config, panel)
     scaler = scaler_for(config, panel, split.train)
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
-    return Prepared(config, splits, split, scaler, train, validation, test)
+    return Prepared(panel, config, splits, split, scaler, train, validation, test)
 
 
 def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:
@@ -66,16 +81,24 @@ def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) ->
     return Scaler.identity(config.channels).beside(fitted)
 
 
-def targets_of(settings: TrainingConfig, channels: Sequence[str]) -> tuple[str, ...]:
-    """Names of the channels to forecast, in the order of all channels.
+def targets_of(
+    settings: TrainingConfig, channels: Sequence[str], covariates: Covariates | None = None
+) -> tuple[str, ...]:
+    """Names of the channels to forecast, in the order of all channels; no past covariates.
 
     Raises:
-        TrainingError: the settings name an unknown channel.
+        TrainingError: the settings name an unknown channel, or a past covariate.
     """
+    past = {name for each in (covariates.past if covariates else ()) for name in each.channels}
     for name in settings.target or ():
+        if name in past:
+            raise TrainingError(
+                f"target: {name!r} is a past covariate, which is not forecast; take it out of one"
+            )
         if name not in channels:
             raise TrainingError(f"target: no channel {name!r}; {suggestion(name, channels)}")
-    return tuple(name for name in channels if settings.target is None or name in settings.target)
+    chosen = settings.target or channels
+    return tuple(name for name in channels if name in chosen and name not in past)
 
 
 def forecaster_config(
@@ -83,6 +106,7 @@ def forecaster_config(
     channels: Sequence[str],
     frequency: Frequency,
     time: timedelta = timedelta.max,
+    covariates: Covariates | None = None,
 ) -> ForecasterConfig:
     """The configuration of the architecture that the settings name.
 
@@ -91,6 +115,8 @@ def forecaster_config(
         channels: Names of the channels of the data.
         frequency: Frequency, which decides the calendar features of architectures that read any.
         time: Time that the training rows cover.
+        covariates: Covariates of the data. Without another setting, an architecture that does not
+            read them has a decoder of covariates.
 
     Raises:
         TrainingError: a setting is unknown to this architecture, or wrong; the message names it.
@@ -99,15 +125,19 @@ def forecaster_config(
     for name in settings.model:
         if name not in family.model_fields:
             raise TrainingError(f"{name}: {settings.arch} has no such setting")
-    targets = targets_of(settings, channels)
+    targets = targets_of(settings, channels, covariates)
     data = {
         "channels": len(channels),
         "targets": tuple(map(channels.index, targets)) if len(targets) < len(channels) else None,
         "context": settings.context,
         "horizon": settings.horizon,
         "calendar": _calendar(settings, family.calendar_for(frequency, settings.model), time),
+        "covariates": covariates,
     }
-    usual = {"window_norm": usual_norm(settings.model.get("head"))}
+    usual = {
+        "window_norm": usual_norm(settings.model.get("head")),
+        "covariate_decoder": covariates is not None and not family.reads_covariates,
+    }
     try:
         config = family.model_validate(usual | settings.model | data)
     except ValidationError as error:

@@ -100,6 +100,6 @@ def refit_errors(
                 found.append((actual, ahead, scale(known, floor)))
     if not found:
         raise DataError("no refit has rows to learn from and rows to forecast")
-    within = limits(settings.bounds, targets_of(settings, panel.channels))
+    within = limits(settings.bounds, targets_of(settings, panel.channels, panel.covariates))
     actuals, forecasts, scales = map(np.concatenate, zip(*found, strict=True))
     return Refits.of(actuals, forecasts, scales, within)

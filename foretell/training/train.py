@@ -71,10 +71,11 @@ def train(
     out = out.resolve()
     progress = progress or Progress()
     check_free(out, overwrite=overwrite)
-    targets = targets_of(settings, panel.channels)
+    targets = targets_of(settings, panel.channels, panel.covariates)
     check_bounds(settings.bounds, targets, panel)
     device = choose_device(settings)
     prepared = prepare(settings, panel)
+    panel = prepared.panel
     _warn_of_short(prepared.split, progress)
     if warning := offset_warning(prepared.scaler, panel.channels):
         progress.warned(warning)

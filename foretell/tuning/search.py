@@ -107,7 +107,12 @@ class Search:
         }
         if "learning_rate" not in known and "learning_rate" in self.space:
             training = training_with(self.given, {**first_of(self.space), **known})
-            config = forecaster_config(training, self.panel.channels, self.panel.frequency)
+            config = forecaster_config(
+                training,
+                self.panel.channels,
+                self.panel.frequency,
+                covariates=self.panel.covariates,
+            )
             known["learning_rate"] = config.learning_rate
         return known
 

@@ -84,7 +84,9 @@ def _contexts(given: Settings, chosen: Mapping[str, Any], panel: Panel) -> Value
         context = int(given["horizon"]) * count
         training = training_with(given, {**chosen, "context": context})
         try:
-            forecaster_config(training, panel.channels, panel.frequency)
+            forecaster_config(
+                training, panel.channels, panel.frequency, covariates=panel.covariates
+            )
             training.cuts.cut(panel, context, training.horizon)
             found.append(context)
         except DataError as error:

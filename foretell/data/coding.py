@@ -1,0 +1,172 @@
+"""Covariates of a model: categories and scale of the training rows, and codes in other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.covariates import Covariate, Covariates
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.splits import Span
+
+Codes = NDArray[np.float64]
+
+
+def fit_covariates(panel: Panel, train: Iterable[Span], *, other: bool = False) -> Covariates:
+    """The covariates of a panel with categories, means and deviations of the training rows.
+
+    Past covariates are channels and have the scaler of channels.
+
+    Args:
+        panel: The data, with covariates.
+        train: The training rows.
+        other: Whether other categories are read as one; without it they are refused.
+    """
+    known = panel.covariates or Covariates()
+    spans = list(train)
+    tables = [panel.tables[span.table] for span in spans]
+    future = _joined(
+        None if table.covariates is None else table.covariates[span.start : span.end]
+        for table, span in zip(tables, spans, strict=True)
+    )
+    # One value for each series, not for each row.
+    by_series = {table.series: table.static for table in tables}
+    static = _joined(None if own is None else own[None] for own in by_series.values())
+    values = np.concatenate(
+        [table.values[span.start : span.end] for table, span in zip(tables, spans, strict=True)]
+    )
+    past = []
+    for each in known.past:
+        at = [panel.channels.index(name) for name in each.channels]
+        past.append(_chosen(each, np.flatnonzero(values[:, at].any(axis=0)), other=other))
+    return Covariates(
+        future=tuple(_fit(*pair, other=other) for pair in zip(known.future, future.T, strict=True)),
+        past=tuple(past),
+        static=tuple(_fit(*pair, other=other) for pair in zip(known.static, static.T, strict=True)),
+    )
+
+
+def _joined(parts: Iterable[Codes | None]) -> Codes:
+    return np.concatenate([np.empty((1, 0)) if part is None else part for part in parts])
+
+
+def _fit(covariate: Covariate, codes: Codes, *, other: bool) -> Covariate:
+    if covariate.type != "number":
+        return _chosen(covariate, np.unique(codes).astype(int), other=other)
+    # Not `std == 0`: rounding gives a constant such as 0.1 a tiny deviation.
+    std = 1.0 if codes.min() == codes.max() else float(codes.std())
+    return covariate.model_copy(update={"mean": float(codes.mean()), "std": std})
+
+
+def _chosen(covariate: Covariate, places: NDArray[np.intp], *, other: bool) -> Covariate:
+    if covariate.type != "category":
+        return covariate
+    categories = tuple(covariate.categories[place] for place in places)
+    return covariate.model_copy(update={"categories": categories, "other": other})
+
+
+def recoded(panel: Panel, covariates: Covariates | None) -> Panel:
+    """A panel with the covariates of a model, in its order, and with its codes.
+
+    Args:
+        panel: The data, with covariates of these names.
+        covariates: Covariates of the model; without any, the panel is returned unchanged.
+
+    Raises:
+        DataError: the panel lacks a covariate, its type is another, or a category is refused. The
+            message names the first row.
+    """
+    if covariates is None or panel.covariates == covariates:
+        return panel
+    known = panel.covariates or Covariates()
+    panel = _with_channels(panel, known.past, covariates.past)
+    tables = list(panel.tables)
+    for kind, field in (("future", "covariates"), ("static", "static")):
+        wanted: tuple[Covariate, ...] = getattr(covariates, kind)
+        given = {each.name: (place, each) for place, each in enumerate(getattr(known, kind))}
+        if not wanted:
+            tables = [replace(table, **{field: None}) for table in tables]
+            continue
+        lists = [getattr(table, field) for table in tables]
+        columns = [_column(panel, each, kind, given, lists) for each in wanted]
+        ends = np.cumsum([np.shape(codes)[0] if kind == "future" else 1 for codes in lists])
+        parts = np.split(np.column_stack(columns), ends[:-1])
+        tables = [
+            replace(table, **{field: part if kind == "future" else part[0]})
+            for table, part in zip(tables, parts, strict=True)
+        ]
+    return replace(
+        panel,
+        tables=tuple(replace(table, ahead=None) for table in tables),
+        covariates=covariates,
+    )
+
+
+def _column(
+    panel: Panel,
+    covariate: Covariate,
+    kind: str,
+    given: Mapping[str, tuple[int, Covariate]],
+    codes: Sequence[Codes | None],
+) -> Codes:
+    """The codes of a covariate: of each row, or of each table if it is static."""
+    name = covariate.name
+    if name not in given:
+        raise DataError(
+            f"the data lacks the {kind} covariate {name!r}; --{kind}-covariates names its column"
+        )
+    place, own = given[name]
+    column = np.concatenate([np.atleast_2d(part)[:, place] for part in codes if part is not None])
+    if covariate.type == "boolean" and own.type == "number" and np.isin(column, (0, 1)).all():
+        return column
+    if covariate.type != own.type:
+        raise DataError(
+            f"{kind} covariate {name!r}: expected a {covariate.type}, and the column holds "
+            f"{_PLURALS[own.type]}"
+        )
+    if covariate.type != "category":
+        return column
+    of = {each: code for code, each in enumerate(covariate.categories)}
+    new = np.array([of.get(each, len(of)) for each in own.categories], np.float64)
+    found = new[column.astype(int)]
+    if not covariate.other and (unknown := np.flatnonzero(found == len(of))).size:
+        row = int(unknown[0])
+        category = own.categories[int(column[row])]
+        if kind == "future":
+            where = f"first at {panel.time_of(row)}"
+        else:
+            where = f"of series {panel.tables[row].series!r}"
+        raise DataError(_unseen(kind, name, category, where))
+    return found
+
+
+def _with_channels(panel: Panel, given: Sequence[Covariate], wanted: Sequence[Covariate]) -> Panel:
+    """The panel with the channels of the model's categories."""
+    left_out = {name for each in given for name in each.channels}
+    for each in wanted:
+        for own in (own for own in given if own.name == each.name and own.type == "category"):
+            for category, name in zip(own.categories, own.channels, strict=True):
+                if category in each.categories or each.other:
+                    continue
+                column = panel.channels.index(name)
+                rows = np.concatenate([table.values[:, column] for table in panel.tables])
+                if rows.any():
+                    where = f"first at {panel.time_of(int(rows.argmax()))}"
+                    raise DataError(_unseen("past", each.name, category, where))
+        left_out -= {*each.channels}
+    return panel.select([name for name in panel.channels if name not in left_out])
+
+
+def _unseen(kind: str, name: str, category: str, where: str) -> str:
+    return (
+        f"{kind} covariate {name!r}: {category!r} is no category of the training rows, {where}; "
+        "correct it, take such rows into the training split, or train with --unseen-categories "
+        "other"
+    )
+
+
+_PLURALS = {"number": "numbers", "boolean": "true and false", "category": "categories"}

@@ -1,0 +1,170 @@
+"""Columns of a table that hold covariates, as codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from foretell.bundle.covariates import Covariate
+from foretell.bundle.nearness import suggestion
+from foretell.data.cells import Cells
+from foretell.data.errors import DataError
+from foretell.data.numbers import NO_CATEGORY, is_text, read_numbers
+
+_WORDS = frozenset(("true", "false"))
+
+
+class Kinds(NamedTuple):
+    """Names of the columns of covariates, by kind."""
+
+    future: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all kinds."""
+        return self.future + self.past + self.static
+
+    def is_channel(self, name: str) -> bool:
+        """Whether a name is that of a past covariate's channel, which may be no column."""
+        return any(name == past or name.startswith(f"{past}=") for past in self.past)
+
+
+class Column(NamedTuple):
+    """A column of covariates.
+
+    Attributes:
+        covariate: Its name, type and categories, not scaled.
+        codes: `[rows]`, NaN where a value is missing or wrong.
+        missing: `[rows]`, whether a value is missing.
+    """
+
+    covariate: Covariate
+    codes: NDArray[np.float64]
+    missing: NDArray[np.bool_]
+
+
+def read_column(cells: Cells, name: str, categories: Sequence[str] | None = None) -> Column:
+    """Read a column of numbers, of true and false, or of categories.
+
+    Args:
+        cells: The table; problems of rows are added to its problems.
+        name: Name of the column.
+        categories: Categories to read; all of the column, sorted, if not given.
+
+    Raises:
+        DataError: the column does not exist, holds times or has no values.
+    """
+    if name not in cells.frame:
+        known = [str(each) for each in cells.frame.columns]
+        raise DataError(f"no column {name!r} for a covariate; {suggestion(name, known)}")
+    column = cells.frame[name]
+    if pd.api.types.is_datetime64_any_dtype(column) or isinstance(column.dtype, pd.PeriodDtype):
+        raise DataError(f"column {name!r} holds times and no covariate; write numbers or names")
+    if not column.notna().any():
+        raise DataError(f"column {name!r} has no values; leave it out of the covariates")
+    if not is_text(column):
+        is_boolean = pd.api.types.is_bool_dtype(column)
+        numbers = read_numbers(column, cells.decimal)
+        covariate = Covariate(name=name, type="boolean" if is_boolean else "number")
+    else:
+        texts = column.map(str, na_action="ignore").astype(object).str.strip()
+        there = texts[texts.notna() & ~texts.isin(NO_CATEGORY)]
+        numbers = read_numbers(column, cells.decimal)
+        if len(there) and {*there.str.lower().unique()} <= _WORDS:
+            covariate = Covariate(name=name, type="boolean")
+        elif isinstance(column.dtype, pd.CategoricalDtype) or not (
+            numbers.mostly and np.isfinite(numbers.values).any()
+        ):
+            return _of_categories(name, texts, there, categories)
+        else:
+            covariate = Covariate(name=name)
+    cells.report_wrong(name, numbers)
+    return Column(covariate, numbers.values, numbers.missing)
+
+
+def _of_categories(
+    name: str, texts: pd.Series, there: pd.Series, categories: Sequence[str] | None
+) -> Column:
+    if not len(there):
+        raise DataError(f"column {name!r} has no values; leave it out of the covariates")
+    found = sorted(there.unique()) if categories is None else list(categories)
+    covariate = Covariate(name=name, type="category", categories=tuple(found))
+    missing = ~texts.index.isin(there.index)
+    codes = np.full(len(texts), np.nan)
+    # Categories that are not read have the code after the last.
+    codes[~missing] = there.map({each: code for code, each in enumerate(found)}).fillna(len(found))
+    return Column(covariate, codes, missing)
+
+
+def channels_of(column: Column) -> dict[str, NDArray[np.float64]]:
+    """`[rows]` of each channel of a past covariate: its numbers, or 0 and 1 for each category."""
+    if column.covariate.type != "category":
+        return {column.covariate.name: column.codes}
+    return {
+        channel: np.where(column.missing, np.nan, column.codes == place)
+        for place, channel in enumerate(column.covariate.channels)
+    }
+
+
+def read_past(cells: Cells, name: str, channels: Sequence[str] | None) -> Column:
+    """Read a past covariate with the categories whose channels are wanted; all without any.
+
+    Raises:
+        DataError: as `read_column`.
+    """
+    prefix = f"{name}="
+    wanted = [each.removeprefix(prefix) for each in channels or () if each.startswith(prefix)]
+    column = read_column(cells, name, wanted or None)
+    if wanted and (column.codes == len(wanted)).any():
+        cells.notes.append(f"{name}: categories other than {', '.join(wanted)} are read as others")
+    return column
+
+
+def read_static(
+    cells: Cells, name: str, series: NDArray[np.int64], names: Sequence[str]
+) -> tuple[Covariate, NDArray[np.float64]]:
+    """A static covariate, and its code `[series]`; NaN after a problem.
+
+    Args:
+        cells: The table; a series without a value, or with two, is added to its problems.
+        name: Name of the column.
+        series: `[rows]`, the number of each row's series.
+        names: Names of the series.
+
+    Raises:
+        DataError: as `read_column`.
+    """
+    covariate, codes, missing = read_column(cells, name)
+    labels = cells.frame.index.to_numpy(np.int64)
+    found = np.full(len(names), np.nan)
+    for place, own in _rows_of(series, len(names)):
+        there = own[~missing[own]]
+        of = f" of series {names[place]!r}" if names[place] else ""
+        if not len(there):
+            cells.problems.add(f"no value{of}; write one", labels[own], name)
+            continue
+        found[place] = codes[there[0]]
+        others = there[codes[there] != found[place]]
+        if len(others):
+            first, other = (str(cells.frame[name].iloc[row]) for row in (there[0], others[0]))
+            cells.problems.add(
+                f"{other!r} besides {first!r}{of}; a static covariate has one value for each "
+                "series: correct it, or read it with --future-covariates or --past-covariates",
+                labels[others],
+                name,
+            )
+    return covariate, found
+
+
+def _rows_of(series: NDArray[np.int64], count: int) -> Iterable[tuple[int, NDArray[np.intp]]]:
+    """Number and rows of each series."""
+    order = np.argsort(series, kind="stable")
+    starts = np.searchsorted(series[order], np.arange(count + 1))
+    for place in range(count):
+        yield place, order[starts[place] : starts[place + 1]]

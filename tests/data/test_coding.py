@@ -1,0 +1,147 @@
+"""Covariates of a model: fitted on training rows, and codes of other rows in their order."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from foretell.bundle.covariates import Covariate, Covariates
+from foretell.data.coding import fit_covariates, recoded
+from foretell.data.errors import DataError
+from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read_frame
+from foretell.data.splits import Span
+from tests.data.panels import DAYS, read_text, text
+
+HEADER = "id,ds,y,price,wind,sky,place"
+# The last three rows of each series are not for training, and only they have snow and hail.
+SKY = ("sun", "fog", "sun", "fog", "sun", "sun", "fog", "snow", "fog", "hail")
+ROWS = [
+    f"{name},{day},{i},{price + i},7,{SKY[i]},{place}"
+    for name, price, place in (("a", 0, "hill"), ("b", 100, "lake"))
+    for i, day in enumerate(DAYS)
+]
+TRAIN = (Span(0, 0, 7), Span(1, 0, 7))
+
+
+def panel(folder: Path, kind: str = "future") -> Panel:
+    kinds = {f"{kind}_covariates": "price,wind,sky", "static_covariates": "place"}
+    return read_text(folder, text(*ROWS, header=HEADER), **kinds)
+
+
+def test_scale_and_categories_are_those_of_the_training_rows(tmp_path: Path) -> None:
+    found = fit_covariates(panel(tmp_path), TRAIN)
+    prices = np.array([*range(7), *range(100, 107)])
+    price, wind, sky = found.future
+    assert (price.mean, price.std) == (pytest.approx(prices.mean()), pytest.approx(prices.std()))
+    assert (wind.mean, wind.std) == (7, 1)
+    assert sky == Covariate(name="sky", type="category", categories=("fog", "sun"))
+    assert found.static[0].categories == ("hill", "lake")
+    # A series without training rows has no static category.
+    assert fit_covariates(panel(tmp_path), TRAIN[:1]).static[0].categories == ("hill",)
+    assert fit_covariates(panel(tmp_path), TRAIN, other=True).future[2].other
+
+
+def test_static_numbers_count_once_for_each_series() -> None:
+    frame = pd.DataFrame(
+        {"id": ["a"] * 8 + ["b"] * 4, "ds": [*DAYS[:8], *DAYS[:4]], "y": range(12),
+         "size": [1] * 8 + [5] * 4}
+    )  # fmt: skip
+    whole = read_frame(frame, Reading(static_covariates=("size",)))
+    (size,) = fit_covariates(whole, (Span(0, 0, 8), Span(1, 0, 4))).static
+    assert (size.mean, size.std) == (3, 2)
+
+
+def test_other_categories_are_refused_with_their_first_row(tmp_path: Path) -> None:
+    whole = panel(tmp_path)
+    with pytest.raises(DataError) as raised:
+        recoded(whole, fit_covariates(whole, TRAIN))
+    assert str(raised.value) == (
+        "future covariate 'sky': 'snow' is no category of the training rows, first at "
+        "2020-01-08T00:00:00 of series 'a'; correct it, take such rows into the training split, "
+        "or train with --unseen-categories other"
+    )
+    with pytest.raises(DataError, match=r"static covariate 'place': 'lake' .* of series 'b';"):
+        recoded(whole, Covariates(static=fit_covariates(whole, TRAIN[:1]).static))
+    past = panel(tmp_path, "past")
+    with pytest.raises(DataError, match=r"past covariate 'sky': 'hail' .* first at 2020-01-10T"):
+        recoded(past, fit_covariates(past, TRAIN))
+
+
+def test_others_are_the_code_after_the_last(tmp_path: Path) -> None:
+    whole = panel(tmp_path)
+    known = fit_covariates(whole, TRAIN, other=True)
+    coded = recoded(whole, known)
+    assert coded.covariates == known
+    codes = coded.tables[0].covariates
+    assert codes is not None
+    assert codes[:, 2].tolist() == [1, 0, 1, 0, 1, 1, 0, 2, 0, 2]
+    assert codes[:, 0].tolist() == [*range(10)]
+    assert recoded(coded, known) is coded
+    past = panel(tmp_path, "past")
+    coded = recoded(past, fit_covariates(past, TRAIN, other=True))
+    assert coded.channels == ("y", "price", "wind", "sky=fog", "sky=sun")
+    assert coded.tables[0].values[7:, 3:].tolist() == [[0, 0], [1, 0], [0, 0]]
+    assert coded.covariates is not None
+    assert coded.covariates.past[2].channels == ("sky=fog", "sky=sun")
+
+
+def test_codes_take_the_order_of_the_model(tmp_path: Path) -> None:
+    sky = Covariate(name="sky", type="category", categories=("snow", "sun", "hail", "fog"))
+    places = Covariate(name="place", type="category", categories=("sea", "lake", "hill"))
+    coded = recoded(panel(tmp_path), Covariates(future=(sky,), static=(places,)))
+    codes = coded.tables[1].covariates
+    assert codes is not None
+    assert codes[:, 0].tolist() == [1, 3, 1, 3, 1, 1, 3, 0, 3, 2]
+    assert [None if one.static is None else one.static.tolist() for one in coded.tables] == [
+        [2],
+        [1],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("covariates", "message"),
+    [
+        ({"future": (Covariate(name="rain"),)}, "lacks the future covariate 'rain'; --future-cov"),
+        ({"future": (Covariate(name="sky"),)}, "'sky': expected a number, and .* holds categories"),
+        ({"future": (Covariate(name="price", type="boolean"),)}, "'price': expected a boolean"),
+        ({"static": (Covariate(name="sky"),)}, "lacks the static covariate 'sky'"),
+    ],
+)
+def test_other_columns_are_refused(
+    tmp_path: Path, covariates: dict[str, tuple[Covariate, ...]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        recoded(panel(tmp_path), Covariates(**covariates))
+
+
+def test_zero_and_one_may_be_a_truth_value() -> None:
+    frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": [0, 1] * 5})
+    whole = read_frame(frame, Reading(future_covariates=("x",)))
+    model = Covariates(future=(Covariate(name="x", type="boolean"),))
+    coded = recoded(whole, model).tables[0].covariates
+    assert coded is not None
+    assert coded[:, 0].tolist() == [0, 1] * 5
+
+
+def test_a_panel_of_some_channels_has_their_past_covariates(tmp_path: Path) -> None:
+    whole = panel(tmp_path, "past")
+    some = whole.select(("sky=fog", "sky=hail", "y", "wind"))
+    assert some.covariates is not None
+    assert some.covariates.past == (
+        Covariate(name="wind"),
+        Covariate(name="sky", type="category", categories=("fog", "hail")),
+    )
+    assert whole.select(("y",)).covariates == Covariates(
+        static=whole.covariates.static if whole.covariates else ()
+    )
+
+
+def test_options_read_the_covariates_of_a_model(tmp_path: Path) -> None:
+    whole = panel(tmp_path, "past")
+    assert Reading.of_covariates(whole.covariates) == {
+        "past_covariates": ("price", "wind", "sky"),
+        "static_covariates": ("place",),
+    }
+    assert Reading.of_covariates(None) == {}
