@@ -53,9 +53,30 @@ _OF_FILES = (
         help="Longest gap to fill in, in steps; longer gaps split a series [12].",
     ),
 )
+_COVARIATES = (
+    option(
+        "--future-covariates",
+        heading=_DATA,
+        help="Columns known for the horizon too, such as price,holiday.",
+    ),
+    option("--past-covariates", heading=_DATA, help="Columns that are read and not forecast."),
+    option("--static-covariates", heading=_DATA, help="Columns with one value for each series."),
+)
 _TRAINING = (
     option("--data", heading="The data", help="The table: CSV, Parquet or Arrow, with timestamps."),
     option("--target", heading="The data", help="Channels to forecast, separated by commas [all]."),
+    option(
+        "--unseen-categories",
+        heading="The data",
+        type=click.Choice(["refuse", "other"]),
+        help="Categories that the training rows lack: refuse, or read as one [refuse].",
+    ),
+    option(
+        "--target-copies",
+        heading="The data",
+        type=click.Choice(["refuse", "allow"]),
+        help="Future covariates that give the target: refuse, or allow [refuse].",
+    ),
     option("--arch", heading="The model", help="Architecture, such as patchtst or autoformer."),
     option(
         "--context", heading="The model", type=int, help="Steps of history that the model reads."
@@ -112,12 +133,12 @@ def reading_options(function: Function) -> Function:
 
 def all_reading_options(function: Function) -> Function:
     """Add all options for reading a file to a command."""
-    return _with(function, (*_OF_MODELS, *_OF_FILES))
+    return _with(function, (*_OF_MODELS, *_COVARIATES, *_OF_FILES))
 
 
 def training_options(function: Function) -> Function:
     """Add the options for the data and the most common settings of a training to a command."""
-    return _with(function, (*_TRAINING, *_OF_MODELS, *_OF_FILES))
+    return _with(function, (*_TRAINING, *_OF_MODELS, *_COVARIATES, *_OF_FILES))
 
 
 def settings_options(function: Function) -> Function:

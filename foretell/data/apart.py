@@ -29,11 +29,16 @@ _TELLING = 1000
 _THERE = 0.5
 
 
-def flag(option: str, names: Sequence[str]) -> str:
-    """An option with column names, quoted for a shell."""
+def join_names(names: Sequence[str]) -> str:
+    """Names separated by commas; double quotes protect a comma in a name."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
-    return f"--{option} {shlex.quote(line.getvalue())}"
+    return line.getvalue()
+
+
+def flag(option: str, names: Sequence[str]) -> str:
+    """An option with column names, quoted for a shell."""
+    return f"--{option} {shlex.quote(join_names(names))}"
 
 
 def holds_times(cells: pd.Series, *, named: bool) -> bool:

@@ -333,11 +333,13 @@ class Assembly:
         by_source = dict(zip(columns.sources, missing.T, strict=True))
         for name, empty in by_source.items():
             if self.missing == "error" and empty.any():
-                self.problems.add(
-                    "no value; --missing interpolate or --missing ffill fills it",
-                    rows.labels[empty],
-                    name,
+                walls, remedy = (
+                    rows.moments.walls,
+                    "--missing interpolate or --missing ffill fills it",
                 )
+                if not empty.all() and walls[empty].min() > walls[~empty].max():
+                    remedy += "; --future-covariates names columns that are known for longer"
+                self.problems.add(f"no value; {remedy}", rows.labels[empty], name)
             elif empty.mean() > _MANY:
                 remedy = "--channels leaves it out" if name in columns.channels else "leave it out"
                 self.notes.append(f"{name} misses {empty.mean():.0%} of its values: {remedy}")

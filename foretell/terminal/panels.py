@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 import numpy as np
 
+from foretell.data.apart import join_names
+from foretell.data.covariates import Kinds
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.seasons import Season, find_seasons
@@ -22,7 +24,12 @@ _LISTED = 20
 
 
 def print_panel(
-    panel: Panel, path: Path, given: Sequence[str], context: int | None, horizon: int | None
+    panel: Panel,
+    path: Path,
+    given: Sequence[str],
+    proposed: Kinds,
+    context: int | None,
+    horizon: int | None,
 ) -> None:
     """Print series, spacing, channels, seasons, windows and a command to start with.
 
@@ -30,6 +37,7 @@ def print_panel(
         panel: The panel.
         path: Its file.
         given: Options for reading the file, which the command repeats.
+        proposed: Covariates that the command names too.
         context: Steps of history; suggested if not given.
         horizon: Steps to forecast; suggested if not given.
     """
@@ -51,10 +59,28 @@ def print_panel(
     for note in panel.notes:
         click.echo(f"note       {note}")
     _print_channels(panel)
+    options = _covariate_options(proposed)
+    for option, meaning in options.items():
+        click.echo(f"covariates {shlex.quote(option)}: {meaning}")
+    given = [*given, *options]
     seasons = find_seasons(panel)
     lines = "; ".join(_described(season, panel.frequency) for season in seasons)
     click.echo(f"seasons    {lines or 'none found'}")
     _print_start(panel, path, given, seasons, context, horizon)
+
+
+def _covariate_options(proposed: Kinds) -> dict[str, str]:
+    """Options for columns that look like covariates, with the reason."""
+    meanings = {
+        "future": "known ahead, such as facts of the calendar",
+        "past": "read and not forecast",
+        "static": "one value for each series",
+    }
+    return {
+        f"--{kind}-covariates={join_names(getattr(proposed, kind))}": meaning
+        for kind, meaning in meanings.items()
+        if getattr(proposed, kind)
+    }
 
 
 def _print_channels(panel: Panel) -> None:

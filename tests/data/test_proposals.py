@@ -1,0 +1,68 @@
+"""Kinds of covariates that columns look like."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from foretell.data.covariates import Kinds
+from foretell.data.proposals import propose
+from foretell.data.reading import Reading
+
+HOURS = pd.Series(pd.date_range("2024-01-01", periods=24 * 28, freq="h"))
+NOISE = np.random.default_rng(0).normal(size=(3, len(HOURS)))
+WEEKDAYS = HOURS.dt.day_of_week
+# Columns, and their kinds where `y` is the target.
+COLUMNS = {
+    "y": (NOISE[0], None),
+    "temperature": (NOISE[1], "past"),
+    "sky": (np.where(NOISE[2] > 0, "sun", "rain"), "past"),
+    "holiday": (HOURS.dt.day.isin([1, 6]).astype(int), "future"),
+    "season": (np.where(HOURS.dt.day > 15, "late", "early"), "future"),
+    "opening": (((HOURS.dt.hour > 8) & (WEEKDAYS < 5)).map({True: "yes", False: "no"}), "future"),
+    # A price of each day has many values.
+    "price": (np.repeat(NOISE[1, :: 24 * 1][:28], 24), "past"),
+    "constant": (np.ones(len(HOURS)), None),
+    "remark": ([f"remark {i}" for i in range(len(HOURS))], None),
+    "changed": (HOURS.dt.strftime("%Y-%m-%d %H:%M:%S"), None),
+}
+
+
+def written(folder: Path, frame: pd.DataFrame) -> Path:
+    path = folder / "data.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def kinds(*names: str) -> set[str]:
+    return {name for name, (_, kind) in COLUMNS.items() if kind in names}
+
+
+@pytest.mark.parametrize("target", [(), ("y",)])
+def test_facts_of_the_calendar_are_known_ahead(tmp_path: Path, target: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"ds": HOURS} | {name: own for name, (own, _) in COLUMNS.items()})
+    reading = Reading(time_column=("ds",))
+    found = propose(written(tmp_path, frame), reading, target)
+    assert {*found.future} == kinds("future")
+    # What is read and not forecast is known with the target alone.
+    assert {*found.past} == (kinds("past") if target else set())
+    assert found.static == ()
+
+
+def test_columns_of_a_series_are_static(tmp_path: Path) -> None:
+    stores = pd.DataFrame({"store": ["a", "b", "c"], "region": ["n", "s", "n"], "size": [1, 2, 3]})
+    frame = pd.DataFrame({"ds": HOURS, "y": NOISE[0]}).merge(stores, how="cross")
+    path = written(tmp_path, frame)
+    reading = Reading(time_column=("ds",), id_column=("store",))
+    assert propose(path, reading, ("y",)) == Kinds(static=("region", "size"))
+    assert propose(path, reading.model_copy(update={"static_covariates": ("size",)})) == Kinds(
+        static=("region",)
+    )
+
+
+def test_columns_that_go_on_are_known_ahead(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"ds": HOURS, "y": NOISE[0], "x": NOISE[1], "z": NOISE[2]})
+    frame.loc[frame.index[-24:], ["y", "z"]] = np.nan
+    path = written(tmp_path, frame)
+    assert propose(path, Reading(time_column=("ds",)), ("y",)) == Kinds(("x",), ("z",))
