@@ -18,7 +18,7 @@ from foretell.data.texts import Texts
 
 # Most values of a column of facts, such as days of the month, and of categories.
 _FACTS, _CATEGORIES = 31, 50
-# Least number of series, days or weeks that show a rule.
+# Least number of series or weeks that show a rule.
 _SEVERAL = 3
 
 
@@ -85,8 +85,8 @@ def _is_fact(column: pd.Series, walls: pd.Series, series: pd.Series) -> bool:
         return False
     days = walls.dt.normalize()
     of_days = column.groupby([series, days])
-    is_within_days = days.nunique() >= _SEVERAL and len(column) >= 2 * of_days.ngroups
-    if is_within_days and (of_days.nunique() <= 1).all():
+    is_repeated = days.nunique() >= 2 * column.nunique() and len(column) >= 2 * of_days.ngroups
+    if is_repeated and (of_days.nunique() <= 1).all():
         return True
     of_weeks = column.groupby([walls.dt.day_of_week, walls - days])
     return len(column) >= _SEVERAL * of_weeks.ngroups and bool((of_weeks.nunique() <= 1).all())
