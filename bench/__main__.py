@@ -33,6 +33,7 @@ CASES = {
 RESEARCH = {
     "accuracy": "the published recipes, trained; days; --data FOLDER of the ETT data sets",
     "attention": "the mechanisms of attention compared; hours; --data ETTh1.csv",
+    "covariates": "bike rentals with and without the weather; an hour; --data bikes.csv",
     "coverage": "what intervals hold, by pass and method; --data CHECKPOINT …",
     "history": "quantiles calibrated by a request's own rows; --data CHECKPOINT …",
     "counts": "heads of counts on levels that shift",
