@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -84,58 +84,69 @@ def recoded(panel: Panel, covariates: Covariates | None) -> Panel:
         return panel
     known = panel.covariates or Covariates()
     panel = _with_channels(panel, known.past, covariates.past)
-    tables = list(panel.tables)
-    for kind, field in (("future", "covariates"), ("static", "static")):
-        wanted: tuple[Covariate, ...] = getattr(covariates, kind)
-        given = {each.name: (place, each) for place, each in enumerate(getattr(known, kind))}
-        if not wanted:
-            tables = [replace(table, **{field: None}) for table in tables]
-            continue
-        lists = [getattr(table, field) for table in tables]
-        columns = [_column(panel, each, kind, given, lists) for each in wanted]
-        ends = np.cumsum([np.shape(codes)[0] if kind == "future" else 1 for codes in lists])
-        parts = np.split(np.column_stack(columns), ends[:-1])
-        tables = [
-            replace(table, **{field: part if kind == "future" else part[0]})
-            for table, part in zip(tables, parts, strict=True)
-        ]
-    return replace(
-        panel,
-        tables=tuple(replace(table, ahead=None) for table in tables),
-        covariates=covariates,
+    rows = [table.covariates for table in panel.tables]
+    series = [None if table.static is None else table.static[None] for table in panel.tables]
+    future = _codes(panel, "future", covariates.future, known.future, rows)
+    static = _codes(panel, "static", covariates.static, known.static, series)
+    tables = tuple(
+        replace(table, covariates=own, static=None if one is None else one[0], ahead=None)
+        for table, own, one in zip(panel.tables, future, static, strict=True)
     )
+    return replace(panel, tables=tables, covariates=covariates)
 
 
-def _column(
+def _codes(
     panel: Panel,
-    covariate: Covariate,
     kind: str,
-    given: Mapping[str, tuple[int, Covariate]],
-    codes: Sequence[Codes | None],
-) -> Codes:
-    """The codes of a covariate: of each row, or of each table if it is static."""
+    wanted: Sequence[Covariate],
+    known: Sequence[Covariate],
+    given: Sequence[Codes | None],
+) -> Sequence[Codes | None]:
+    """Codes of the model's covariates `[rows, covariates]`, for each table.
+
+    Args:
+        panel: The data.
+        kind: Kind of the covariates, for messages.
+        wanted: Covariates of the model.
+        known: Covariates of the panel.
+        given: Their codes, for each table; one row if they are static.
+    """
+    parts = [part for part in given if part is not None]
+    if not wanted:
+        return [None] * len(given)
+    places = {each.name: place for place, each in enumerate(known)}
+    for each in wanted:
+        if each.name not in places:
+            raise DataError(
+                f"the data lacks the {kind} covariate {each.name!r}; --{kind}-covariates names its "
+                "column"
+            )
+    joined = np.concatenate(parts)
+    columns = [
+        _column(panel, kind, each, known[places[each.name]], joined[:, places[each.name]])
+        for each in wanted
+    ]
+    ends = np.cumsum([len(part) for part in parts])
+    return np.split(np.column_stack(columns), ends[:-1])
+
+
+def _column(panel: Panel, kind: str, covariate: Covariate, own: Covariate, codes: Codes) -> Codes:
     name = covariate.name
-    if name not in given:
-        raise DataError(
-            f"the data lacks the {kind} covariate {name!r}; --{kind}-covariates names its column"
-        )
-    place, own = given[name]
-    column = np.concatenate([np.atleast_2d(part)[:, place] for part in codes if part is not None])
-    if covariate.type == "boolean" and own.type == "number" and np.isin(column, (0, 1)).all():
-        return column
+    if covariate.type == "boolean" and own.type == "number" and np.isin(codes, (0, 1)).all():
+        return codes
     if covariate.type != own.type:
         raise DataError(
             f"{kind} covariate {name!r}: expected a {covariate.type}, and the column holds "
             f"{_PLURALS[own.type]}"
         )
     if covariate.type != "category":
-        return column
+        return codes
     of = {each: code for code, each in enumerate(covariate.categories)}
     new = np.array([of.get(each, len(of)) for each in own.categories], np.float64)
-    found = new[column.astype(int)]
+    found: Codes = new[codes.astype(int)]
     if not covariate.other and (unknown := np.flatnonzero(found == len(of))).size:
         row = int(unknown[0])
-        category = own.categories[int(column[row])]
+        category = own.categories[int(codes[row])]
         if kind == "future":
             where = f"first at {panel.time_of(row)}"
         else:

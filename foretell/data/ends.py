@@ -75,7 +75,7 @@ def _are_last(
     times = times.groupby(series).ffill().groupby(series).bfill()
     if kinds.future:
         taken = {*roles.times, *ids, *kinds.names}
-        named = channels or [name for name in frame if not is_text(frame[name])]
+        named = channels or [str(name) for name in frame if not is_text(frame[name])]
         names = [name for name in named if name in frame and name not in taken]
         has_values = frame[names].notna().any(axis=1).to_numpy()
         latest = times.where(has_values).groupby(series).transform("max")
