@@ -9,6 +9,7 @@ import torch
 
 from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
 from foretell.bundle.manifest import Scaler
+from foretell.data.coding import recoded
 from foretell.data.panel import Panel
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
@@ -55,6 +56,7 @@ def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -
     config = info.config
     # The graph standardises.
     identity = Scaler.identity(config.channels)
+    panel = recoded(panel, config.covariates)
     return Windows(panel, spans, config.context, horizon, identity, config.calendar, config.targets)
 
 

@@ -300,7 +300,9 @@ def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
     if source is not None:
         return source.read(info.channels, frequency, data)
     if data is not None:
-        return reading.read(data, reading.Reading(channels=info.channels, frequency=info.frequency))
+        known = reading.Reading(channels=info.channels, frequency=info.frequency)
+        named = reading.Reading.of_covariates(info.config.covariates)
+        return reading.read(data, known.model_copy(update=named))
     return None
 
 

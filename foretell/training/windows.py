@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from foretell.bundle.manifest import Scaler
+from foretell.data.coding import recoded
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.scaler import standardise
@@ -131,7 +132,12 @@ class Windows(Dataset[Batch]):
     def of(
         cls, config: ForecasterConfig, panel: Panel, spans: Iterable[Span], scaler: Scaler
     ) -> Self:
-        """The windows that a model reads and forecasts; arguments and errors as above."""
+        """The windows that a model reads and forecasts, with its codes of covariates.
+
+        Raises:
+            DataError: as above, or as `recoded`.
+        """
+        panel = recoded(panel, config.covariates)
         return cls(
             panel, spans, config.context, config.horizon, scaler, config.calendar, config.targets
         )
