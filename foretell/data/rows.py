@@ -38,5 +38,5 @@ class Rows(NamedTuple):
     ) -> NDArray[np.bool_]:
         """Whether some rows have a value of one of these channels, of any by default."""
         chosen = slice(len(self.columns.channels)) if channels is None else channels
-        have_none: NDArray[np.bool_] = self.columns.missing[part][:, chosen].all(axis=1)
-        return ~have_none
+        have: NDArray[np.bool_] = ~self.columns.missing[part][:, chosen]
+        return np.asarray(have.any(axis=1))
