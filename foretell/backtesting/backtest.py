@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from foretell.backtesting.subject import Subject, predictor
 from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.verdict import baseline_names, compare
+from foretell.data.coding import recoded
 from foretell.data.panel import Panel
 from foretell.data.splits import spans_before
 from foretell.training.accuracy import (
@@ -160,7 +161,10 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
         TrainingError: the linear baseline diverged.
     """
     settings = settings_for(subject, share)
-    prepared = prepare(settings, panel)
+    panel = recoded(panel, subject.covariates)
+    # The linear baseline reads the series alone.
+    plain = replace(panel, covariates=None)
+    prepared = prepare(settings, plain)
     identity = Scaler.identity(len(panel.channels))
     windows = Windows(
         panel,
@@ -181,7 +185,7 @@ def backtest(subject: Subject, panel: Panel, *, share: float, stride: int) -> Ba
     forecasters: dict[str, Predictor] = {
         MODEL: subject.predict,
         **{f"repeating {names[name]}": each for name, each in naive.items()},
-        "DLinear": _train_linear(settings, panel, prepared, first),
+        "DLinear": _train_linear(settings, plain, prepared, first),
     }
     chosen = torch.arange(0, len(windows), stride)
     scores, held = _run(subject, windows, chosen, forecasters)

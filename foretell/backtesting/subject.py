@@ -11,14 +11,17 @@ from torch import Tensor
 from foretell.bundle import calibration, layout, manifest
 from foretell.bundle.bounds import Limits, limits
 from foretell.bundle.checksums import check
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Scaler
+from foretell.data.reading import Reading
 from foretell.data.source import DataSource
 from foretell.export.runtime import Graph
 from foretell.export.serving_form import ServingForm
 from foretell.models import checkpoint
 from foretell.models.batches import windows_that_fit
 from foretell.models.forecaster import Forecaster
+from foretell.models.inputs import Inputs
 from foretell.service.engine.intervals import Intervals
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -40,6 +43,7 @@ class Subject:
         context: Steps that the model reads.
         horizon: Steps that the model forecasts.
         calendar: Calendar features that the model reads, or None.
+        covariates: Covariates that the model reads, or None.
         training: Mean and standard deviation of the training rows, for the targets.
         predict: Function that runs the model.
         batch: Largest number of windows in a call.
@@ -54,6 +58,7 @@ class Subject:
     context: int
     horizon: int
     calendar: Calendar | None
+    covariates: Covariates | None
     training: Scaler
     predict: Predictor
     batch: int = _BATCH
@@ -68,8 +73,9 @@ class Subject:
         return tuple(level for level in LEVELS if (1 - level) / 2 >= lowest)
 
     def reading(self) -> dict[str, Any]:
-        """Reading options of the training data, with the model's channels and frequency."""
+        """Reading options of the training data, with the model's columns and frequency."""
         known = {} if self.data is None else self.data.reading.model_dump(exclude_none=True)
+        known |= Reading.of_covariates(self.covariates)
         return known | {"channels": self.channels, "frequency": str(self.frequency)}
 
 
@@ -103,6 +109,7 @@ def _of_bundle(folder: Path) -> Subject:
         context=about.context,
         horizon=about.horizon,
         calendar=about.calendar,
+        covariates=about.covariates,
         training=about.target_scaler.training,
         predict=graph.predict,
         intervals=None if offsets is None else Intervals(about, offsets),
@@ -120,6 +127,7 @@ def _of_checkpoint(folder: Path) -> Subject:
         context=info.config.context,
         horizon=info.config.horizon,
         calendar=info.config.calendar,
+        covariates=info.config.covariates,
         training=info.target_scaler.training,
         predict=predictor(model, info.scaler, within),
         batch=windows_that_fit(model),
@@ -136,9 +144,11 @@ def predictor(model: Forecaster, scaler: Scaler, within: Limits | None = None) -
         within: Bounds that forecasts are clipped to, if any.
     """
     form = ServingForm(model, scaler, "forecast", within).eval()
+    names = form.input_names
 
-    def predict(*inputs: Tensor | None) -> Tensor:
-        forecast: Tensor = form(*(part for part in inputs if part is not None))[0]
+    def predict(*inputs: Any) -> Tensor:  # noqa: ANN401 - tensors; those that it reads are no None
+        given = Inputs(*inputs)._asdict()
+        forecast: Tensor = form(*(given[name] for name in names))[0]
         return forecast
 
     return predict

@@ -85,6 +85,12 @@ def command(
             "small; set --share to the share of its test split",
             err=True,
         )
+    if subject.covariates is not None and subject.covariates.future:
+        click.echo(
+            "note: the model reads the values of future covariates that came true, which are not "
+            "known when it forecasts: errors may be too small",
+            err=True,
+        )
     found = backtest(subject, panel, share=share, stride=stride)
     if found.short:
         short = f"{len(found.short):,} series: {listed(found.short)}"

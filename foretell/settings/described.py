@@ -17,10 +17,7 @@ from foretell.models.forecaster import ARCHITECTURES
 from foretell.training.config import TrainingConfig
 
 # Fields of models that the training or the data determines.
-_KNOWN = (
-    *("architecture", "channels", "targets", "context", "horizon"),
-    *("calendar", "covariates"),
-)
+_KNOWN = ("architecture", "channels", "targets", "context", "horizon", "calendar", "covariates")
 
 
 class Setting(NamedTuple):

@@ -67,6 +67,16 @@ def test_options_and_yaml_train_and_export_alike(data: Path, tmp_path: Path) -> 
     assert manifest.covariates == info.config.covariates
     assert manifest.covariates is not None
     assert [each.type for each in manifest.covariates.future] == ["number", "boolean", "category"]
+    tables = []
+    for model in (plain, tmp_path / "models" / "plain"):
+        errors = tmp_path / "errors.csv"
+        how = ("--id-column=id", "--time-column=ds", "--stride=5")
+        ended = done("backtest", data, f"--model={model}", f"--out={errors}", *how)
+        assert (
+            "note: the model reads the values of future covariates that came true" in ended.stderr
+        )
+        tables.append(pd.read_csv(errors))
+    np.testing.assert_allclose(tables[0]["mae"], tables[1]["mae"], rtol=1e-4)
 
 
 def test_kinds_are_proposed(data: Path) -> None:
