@@ -19,7 +19,7 @@ from foretell.commands.options import all_reading_options
 def command(
     file: Path, context: int | None, horizon: int | None, target: str | None, **given: object
 ) -> None:
-    """Print how FILE is read, its columns and seasons, and a command to train on it."""
+    """Print how FILE is read, its columns, and a command to train on it."""
     from foretell.data.proposals import propose
     from foretell.data.reading import Reading, read, split_names
     from foretell.settings.given import reading_of

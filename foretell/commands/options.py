@@ -25,8 +25,8 @@ NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 _DATA = "How the data is read"
 # Commands that take a model have these from it.
 _OF_MODELS = (
-    option("--channels", heading=_DATA, help="Columns to read, separated by commas [all numbers]."),
-    option("--frequency", heading=_DATA, help="Spacing of the rows, such as h or 15min [found]."),
+    option("--channels", heading=_DATA, help="Columns to read, such as a,b [all numbers]."),
+    option("--frequency", heading=_DATA, help="Spacing of rows, such as h or 15min [found]."),
 )
 _OF_FILES = (
     option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
@@ -55,28 +55,16 @@ _OF_FILES = (
 )
 _COVARIATES = (
     option(
-        "--future-covariates",
-        heading=_DATA,
-        help="Columns known for the horizon too, such as price,holiday.",
+        "--future-covariates", heading="The data", help="Columns that are known for the horizon."
     ),
-    option("--past-covariates", heading=_DATA, help="Columns that are read and not forecast."),
-    option("--static-covariates", heading=_DATA, help="Columns with one value for each series."),
+    option("--past-covariates", heading="The data", help="Columns that are read and not forecast."),
+    option(
+        "--static-covariates", heading="The data", help="Columns with one value for each series."
+    ),
 )
 _TRAINING = (
     option("--data", heading="The data", help="The table: CSV, Parquet or Arrow, with timestamps."),
     option("--target", heading="The data", help="Channels to forecast, separated by commas [all]."),
-    option(
-        "--unseen-categories",
-        heading="The data",
-        type=click.Choice(["refuse", "other"]),
-        help="Categories that the training rows lack: refuse, or read as one [refuse].",
-    ),
-    option(
-        "--target-copies",
-        heading="The data",
-        type=click.Choice(["refuse", "allow"]),
-        help="Future covariates that give the target: refuse, or allow [refuse].",
-    ),
     option("--arch", heading="The model", help="Architecture, such as patchtst or autoformer."),
     option(
         "--context", heading="The model", type=int, help="Steps of history that the model reads."

@@ -175,8 +175,8 @@ def _with_channels(panel: Panel, given: Sequence[Covariate], wanted: Sequence[Co
 def _unseen(kind: str, name: str, category: str, where: str) -> str:
     return (
         f"{kind} covariate {name!r}: {category!r} is no category of the training rows, {where}; "
-        "correct it, take such rows into the training split, or train with --unseen-categories "
-        "other"
+        "correct it, take such rows into the training split, or train with "
+        "--set unseen_categories=other"
     )
 
 

@@ -53,7 +53,7 @@ def check_copies(panel: Panel, train: Iterable[Span], targets: Sequence[str], ho
         raise DataError(
             f"{file}future covariates give the target in all training rows: {'; '.join(found)}. "
             "Read them with --past-covariates, or leave them out. If they are really known for "
-            "the horizon, confirm it with --target-copies allow"
+            "the horizon, confirm it with --set target_copies=allow"
         )
 
 

@@ -60,7 +60,7 @@ def test_other_categories_are_refused_with_their_first_row(tmp_path: Path) -> No
     assert str(raised.value) == (
         "future covariate 'sky': 'snow' is no category of the training rows, first at "
         "2020-01-08T00:00:00 of series 'a'; correct it, take such rows into the training split, "
-        "or train with --unseen-categories other"
+        "or train with --set unseen_categories=other"
     )
     with pytest.raises(DataError, match=r"static covariate 'place': 'lake' .* of series 'b';"):
         recoded(whole, Covariates(static=fit_covariates(whole, TRAIN[:1]).static))

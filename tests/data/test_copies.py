@@ -82,7 +82,7 @@ def test_every_copy_is_named_with_the_remedies() -> None:
         "future covariates give the target in all training rows: bikers = one; "
         "bikers = 0.5 two; bikers = casual + registered. Read them with --past-covariates, or "
         "leave them out. If they are really known for the horizon, confirm it with "
-        "--target-copies allow"
+        "--set target_copies=allow"
     )
 
 
