@@ -72,6 +72,7 @@ def export_plain(size: Size, path: Path) -> None:
     example = tuple(part for part in size.inputs(batch=2) if part is not None)
     form = ServingForm(model, scaler_of(size), "forecast")
     batch = Dim("batch", min=1)
+    others = tuple({0: batch} for _ in example[1:])
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -80,7 +81,7 @@ def export_plain(size: Size, path: Path) -> None:
             example,
             dynamo=True,
             opset_version=OPSET,
-            dynamic_shapes=({0: batch}, tuple({0: batch} for _ in example[1:])),
+            dynamic_shapes=({0: batch}, others) if others else ({0: batch},),
             input_names=form.input_names,
             output_names=("forecast",),
             verbose=False,

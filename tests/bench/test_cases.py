@@ -12,6 +12,7 @@ import pytest
 
 from bench.__main__ import CASES, RESEARCH, measure
 from bench.harness import Run
+from bench.research.covariates import FACTS, TARGET, WEATHER
 from tests.checkpoints import CONFIGS, checkpoint_of
 from tests.support.stand_in.machine import TOOL
 
@@ -38,7 +39,9 @@ def test_a_case_for_a_moment(case: str, tmp_path: Path) -> None:
         data = (_checkpoint(tmp_path / "trained"),)
     if case == "accuracy":
         data = (_table(tmp_path / "data" / "ETTh1.csv", 14_400).parent,)
-    only = ("dlinear/etth1-96",) if case == "accuracy" else ()
+    if case == "covariates":
+        data = (_bikes(tmp_path / "bikes.csv"),)
+    only = {"accuracy": ("dlinear/etth1-96",), "covariates": ("dlinear",)}.get(case, ())
     folder = tmp_path / "run"
     folder.mkdir()
     result = measure(case, Run(folder, quick=True, data=data, only=only))
@@ -57,6 +60,17 @@ def _table(path: Path, rows: int) -> Path:
     noise = pd.DataFrame(np.random.default_rng(1).normal(size=(rows, 7)), columns=names)
     noise.insert(0, "date", pd.date_range("2024-01-01", periods=rows, freq="h"))
     noise.to_csv(path, index=False)
+    return path
+
+
+def _bikes(path: Path, rows: int = 1000) -> Path:
+    noise = np.random.default_rng(1).normal(size=(rows, len(WEATHER) + 1))
+    frame = pd.DataFrame(noise, columns=[TARGET, *WEATHER])
+    frame["weathersit"] = np.where(noise[:, 0] > 0, "clear", "rain")
+    frame.insert(0, "time", pd.date_range("2011-01-01", periods=rows, freq="h"))
+    for name in FACTS:
+        frame[name] = frame["time"].dt.day_of_week > 4
+    frame.to_csv(path, index=False)
     return path
 
 

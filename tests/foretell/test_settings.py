@@ -141,7 +141,8 @@ def test_all_settings_are_listed() -> None:
     found = {name: done("settings", name).stdout for name in (*ARCHITECTURES, *MECHANISMS)}
     for name, config in ARCHITECTURES.items():
         own = config.model_fields.keys() - {"architecture", "channels", "targets", "calendar"}
-        assert all(f"│ model.{each} " in found[name] for each in own - {"context", "horizon"})
+        of_data = {"context", "horizon", "covariates"}
+        assert all(f"│ model.{each} " in found[name] for each in own - of_data)
     text = done("settings").stdout
     assert all(f"│ {name} " in text for name in TrainingConfig.model_fields.keys() - {"model"})
     assert "architectures: autoformer, dlinear" in text
