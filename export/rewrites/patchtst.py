@@ -25,8 +25,10 @@ from foretell.models.layers.window_norms import InstanceNorm
 @rewrites(PatchTST)
 def rewrite_patchtst(model: PatchTST, _: Call) -> nn.Module | None:
     """Leave the norm of the window to the encoder, whose form has time first already."""
-    # For distributions the norm is undone on their parameters.
-    if type(model.window_norm) is InstanceNorm and model.head is None:
+    # For distributions the norm is undone on their parameters. A decoder of covariates reads the
+    # normalised history.
+    plain = model.head is None and model.covariate_decoder is None
+    if type(model.window_norm) is InstanceNorm and plain:
         cast("PatchEncoder", model.branches[0]).window_norm = model.window_norm
         model.window_norm = None
     return None

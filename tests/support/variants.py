@@ -356,6 +356,7 @@ COVARIATED = (
             **_SMALL, **_DECODED, window_norm="identity", head="student-t", covariate_neighbours=3
         ),
     ),
+    Size("PatchTST, covariates", PatchTSTConfig(**_SMALL, **_DECODED)),
     Size("TimeXer, covariates", TimeXerConfig(**_SMALL, **_DECODED, calendar=HOURLY)),
     Size(
         "DLinear, static covariates",
