@@ -67,6 +67,7 @@ class ForecasterConfig(BaseModel):
         head: The distributions or quantiles that it forecasts, or None for values.
         levels: Levels of the quantiles.
         covariates: Future, past and static covariates, or None. Past ones are channels.
+        covariate_norm: Norm of the future covariates of each window, by those of the context.
         covariate_decoder: Whether a decoder adds what future and static covariates change to the
             forecast of the network.
         covariate_width: Features of that decoder.
@@ -93,6 +94,11 @@ class ForecasterConfig(BaseModel):
         description="Levels of a head of quantiles, such as 0.1,0.5,0.9, with the median.",
     )
     covariates: Covariates | None = None
+    covariate_norm: WindowNormName | None = Field(
+        default=None,
+        description="Norm of numbers among the future covariates of each window, by those of the "
+        "context; names as of window_norm.",
+    )
     covariate_decoder: bool = Field(
         default=False,
         description="Whether a decoder of covariates adds to the network's forecast; needed by "
@@ -194,6 +200,12 @@ class ForecasterConfig(BaseModel):
             return None
         return build_window_norm(self.window_norm, self.channels, affine=self.affine)
 
+    def build_covariate_norm(self) -> WindowNorm | None:
+        """The norm of the future covariates of windows, if any."""
+        if self.covariate_norm is None or self.covariates is None:
+            return None
+        return build_window_norm(self.covariate_norm, len(self.covariates.future), affine=False)
+
     @property
     def observed_steps(self) -> int | None:
         """Number of last steps in which each channel must have a value, if a model reads gaps.
@@ -258,7 +270,9 @@ class Forecaster(nn.Module, ABC):
         self.window_norm = config.build_window_norm()
         self.head = config.build_head()
         known = config.covariates
-        self.covariate_encoder = None if known is None else CovariateEncoder(known)
+        self.covariate_encoder = (
+            None if known is None else CovariateEncoder(known, config.build_covariate_norm())
+        )
         self.covariate_decoder = None
         if known is not None and config.covariate_decoder:
             self.covariate_decoder = CovariateDecoder(
@@ -398,17 +412,22 @@ class Forecaster(nn.Module, ABC):
         by_parameter = change.reshape(-1, config.horizon, config.parameters, config.channels)
         return outputs + by_parameter.transpose(1, 2).flatten(1, 2)
 
-    def with_time_features(self, inputs: Inputs) -> Inputs:
-        """Inputs whose calendars have the features of covariates, too."""
+    def with_time_features(self, inputs: Inputs, *, static: bool = True) -> Inputs:
+        """Inputs whose calendars have the features of covariates, too.
+
+        Args:
+            inputs: Inputs of the network.
+            static: Whether each step has the features of static covariates.
+        """
         if self.covariate_encoder is None:
             return inputs
         encoded = self.covariate_encoder(inputs)
-        static: Tensor | None = encoded["static_covariates"]
+        constant: Tensor | None = encoded["static_covariates"] if static else None
         joined: list[Tensor | None] = []
         for name, steps in (("history", self.config.context), ("future", self.config.horizon)):
             parts = [getattr(inputs, f"{name}_calendar"), encoded[f"{name}_covariates"]]
-            if static is not None:
-                parts.append(static[:, None].expand(-1, steps, -1))
+            if constant is not None:
+                parts.append(constant[:, None].expand(-1, steps, -1))
             known = [part for part in parts if part is not None]
             joined.append(torch.cat(known, dim=2) if known else None)
         return inputs._replace(history_calendar=joined[0], future_calendar=joined[1])

@@ -1,23 +1,25 @@
 """Shared parts of Hugging Face's models whose tokens are values at lags.
 
-A token is a step: values at lags before it, the level and the scale of the window, and features of
-the calendar.
+A token is a step: values at lags before it, static covariates, the level and the scale of the
+window, features of the calendar, and future covariates.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
+from foretell.bundle.covariates import Covariate, features_of
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
 from foretell.models.forecaster import Forecaster, calendar_of
+from foretell.models.inputs import Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.repetition import repeated
@@ -33,6 +35,7 @@ class LaggedConfig(AttendingConfig):
     `context` has the encoder's steps and, before them, as many steps as the largest lag.
     """
 
+    reads_covariates: ClassVar[bool] = True
     # Whether the decoder gets tokens a few at a time.
     by_step: ClassVar[bool] = False
     value_lags: tuple[Annotated[int, Field(ge=1)], ...] = Field(
@@ -54,6 +57,11 @@ class LaggedConfig(AttendingConfig):
         ge=1,
         description="Width of the decoder's feed-forward layers; d_ff if not given.",
     )
+    embeddings: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        default=None,
+        description="Features of each static category; half as many as it has categories, at most "
+        "50, if not given.",
+    )
 
     @field_validator("value_lags", mode="before")
     @classmethod
@@ -68,6 +76,25 @@ class LaggedConfig(AttendingConfig):
             raise ValueError(f"value_lags: {max(lags)} steps leave none of the context {context}")
         return lags
 
+    @model_validator(mode="after")
+    def _check_embeddings(self) -> Self:
+        count = len(self.static_categories)
+        if self.embeddings is not None and len(self.embeddings) != count:
+            raise ValueError(f"embeddings: expected {count} numbers, got {len(self.embeddings)}")
+        return self
+
+    @property
+    def static_categories(self) -> tuple[Covariate, ...]:
+        """Static covariates that are categories."""
+        static = self.covariates.static if self.covariates else ()
+        return tuple(each for each in static if each.type == "category")
+
+    @property
+    def embedding_widths(self) -> tuple[int, ...]:
+        """Features of each static category."""
+        counts = (len(each.categories) for each in self.static_categories)
+        return self.embeddings or tuple(min(50, (count + 1) // 2) for count in counts)
+
     @property
     def encoder_length(self) -> int:
         """Steps of the encoder, the last ones of the context."""
@@ -76,8 +103,13 @@ class LaggedConfig(AttendingConfig):
     @property
     def features(self) -> int:
         """Number of features that a token is made from."""
-        calendar = len(self.calendar.features) if self.calendar else 0
-        return self.channels * (len(self.value_lags) + 2) + calendar
+        found = self.channels * (len(self.value_lags) + 2) + sum(self.embedding_widths)
+        if self.calendar is not None:
+            found += len(self.calendar.features)
+        if self.covariates is not None:
+            found += features_of(self.covariates.future)
+            found += len(self.covariates.static) - len(self.static_categories)
+        return found
 
     @classmethod
     @override
@@ -160,6 +192,10 @@ class LaggedForecaster(Forecaster):
         past = torch.arange(context - length, context)[:, None] - torch.tensor(config.value_lags)
         self._past = nn.Buffer(past.flatten(), persistent=False)
         self.encoder_embedding = StepEmbedding(config)
+        self.static_embeddings = nn.ModuleList(
+            nn.Embedding(len(each.categories) + each.other, width)
+            for each, width in zip(config.static_categories, config.embedding_widths, strict=True)
+        )
 
     def _scaled(self, history: Tensor) -> tuple[Tensor, InstanceStatistics]:
         """The history, zeros for missing values, by centre and spread of the encoder's steps."""
@@ -176,16 +212,26 @@ class LaggedForecaster(Forecaster):
         lagged = known.index_select(1, places).reshape(-1, len(places) // count, count, channels)
         return lagged.transpose(2, 3).flatten(2)
 
+    def _shared(self, inputs: Inputs, statistics: InstanceStatistics) -> Tensor:
+        """Features that all tokens of a window share: static covariates, level and scale."""
+        centre, spread = statistics
+        of_window = torch.cat([torch.log1p(centre.abs()), spread.log()], dim=-1).flatten(1)
+        codes, encoder = inputs.static_covariates, self.covariate_encoder
+        if codes is None or encoder is None:
+            return of_window
+        embeddings, categories, numbers = iter(self.static_embeddings), [], []
+        scaled = encoder.static.scaled(codes)
+        for place, each in enumerate(encoder.static.covariates):
+            if each.type == "category":
+                categories.append(next(embeddings)(codes[:, place].long()))
+            else:
+                numbers.append(scaled[:, place : place + 1])
+        return torch.cat([*categories, *numbers, of_window], dim=1)
+
     def _joined(self, lagged: Tensor, shared: Tensor, calendar: Tensor | None) -> Tensor:
         """Features of tokens, `[batch, time, features]`."""
         time = lagged.shape[1]
         parts = [lagged, repeated(shared, time).transpose(1, 2)]
-        if self.config.calendar is not None and calendar is not None:
+        if calendar is not None:
             parts.append(calendar[:, -time:])
         return torch.cat(parts, dim=-1)
-
-
-def level_and_scale(statistics: InstanceStatistics) -> Tensor:
-    """Level and scale of a window as features of tokens, `[batch, 2 * channels]`."""
-    centre, spread = statistics
-    return torch.cat([torch.log1p(centre.abs()), spread.log()], dim=-1).flatten(1)

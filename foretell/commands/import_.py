@@ -57,6 +57,14 @@ if TYPE_CHECKING:
     "--no-scaler", "unscaled", is_flag=True, help="The model was trained on unscaled values."
 )
 @click.option("--channels", help="Channels in the model's order, separated by commas.")
+@click.option(
+    "--future-covariates",
+    help="Future covariates in the order of a transformers model, separated by commas.",
+)
+@click.option(
+    "--static-covariates",
+    help="Static covariates of a transformers model, categories first, separated by commas.",
+)
 @click.option("--frequency", help="Spacing of steps, such as h or 15min [from --data].")
 @bounds_option
 @click.option(
@@ -82,6 +90,8 @@ def command(
     std: str | None,
     unscaled: bool,
     channels: str | None,
+    future_covariates: str | None,
+    static_covariates: str | None,
     frequency: str | None,
     bounds: dict[str, Bound] | None,
     assume_defaults: bool,
@@ -129,6 +139,8 @@ def command(
             scaler=read_scaler(mean, std),
             unscaled=unscaled,
             channels=tuple(split_names(channels)) if channels else None,
+            future_covariates=future_covariates,
+            static_covariates=static_covariates,
             frequency=frequency,
             bounds=bounds or {},
             defaults=assume_defaults,

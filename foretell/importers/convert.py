@@ -48,6 +48,7 @@ def import_checkpoint(request: Request) -> Imported:
             arguments.
     """
     _check_frequency(request.frequency)
+    _check_names(request)
     own = FOLDERS.get(request.source or "")
     if own is not None:
         _check_of_folders({*own, "split"}, request)
@@ -86,6 +87,14 @@ def _check_frequency(frequency: str | None) -> None:
         Frequency.parse(frequency or "h")
     except FrequencyError as error:
         raise ImporterError(f"--frequency: {error}") from None
+
+
+def _check_names(request: Request) -> None:
+    """Refuse names of covariates for a source that has them."""
+    names = {"future": request.future_covariates, "static": request.static_covariates}
+    for kind, given in names.items():
+        if given is not None and request.source != "huggingface":
+            raise ImporterError(f"--{kind}-covariates: only --from huggingface lacks these names")
 
 
 def _check_of_folders(read: set[str], request: Request) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 from foretell.importers.arguments import Argument
 from foretell.importers.errors import ImporterError, explained
 from foretell.importers.huggingface_config import SavedConfig, State
-from foretell.importers.huggingface_lagged import Autoformer, TimeSeriesTransformer
+from foretell.importers.huggingface_lagged import (
+    FUTURE,
+    STATIC,
+    Autoformer,
+    TimeSeriesTransformer,
+)
 from foretell.importers.huggingface_patchtst import PatchTST
 from foretell.importers.keys import KeyMap, load_weights, unwrap
 from foretell.importers.reading import read_safetensors, read_state
@@ -37,6 +42,8 @@ def read(request: Request) -> SavedModel:
     folder = request.file
     own = FOLDERS["huggingface"].keys()
     given = {name: value for name, value in request.arguments.items() if name in own}
+    named = {FUTURE: request.future_covariates, STATIC: request.static_covariates}
+    flags = {name: names for name, names in named.items() if names is not None}
     if request.member is not None:
         raise ImporterError(f"--alias {request.member}: {folder} holds only one model")
     path = folder / CONFIG
@@ -45,16 +52,19 @@ def read(request: Request) -> SavedModel:
     try:
         config = kind.model_validate_json(json.dumps(found))
         config.check()
-        model = ARCHITECTURES.read(config.fields(given)).build()
+        model = ARCHITECTURES.read(config.fields(given | flags)).build()
     except ValueError as error:
         raise ImporterError(f"{path}: {explained(error)}") from None
     keys = config.key_map()
-    load_weights(model, keys, config.prepare(_read_weights(folder, keys), given))
+    load_weights(model, keys, config.prepare(_read_weights(folder, keys), given | flags))
     arguments = {
         name: Argument(value, CONFIG if name in found else "default of transformers")
         for name, value in config.model_dump(exclude=set(config.hidden)).items()
     }
     arguments |= {name: Argument(value, "--set") for name, value in given.items()}
+    arguments |= {
+        name: Argument(value, f"--{name.replace('_', '-')}") for name, value in flags.items()
+    }
     return SavedModel(model.eval(), arguments)
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.data.reading import split_names
 from foretell.importers.errors import ImporterError
 from foretell.importers.huggingface_config import (
@@ -32,7 +33,11 @@ _GLUONTS = {
     "week_of_year": "week",
     "month_of_year": "month",
 }
-_EMBEDDER = "model.embedder.embedders.{}.weight"
+_EMBEDDER = "model.embedder.embedders.{place}.weight"
+# Options of values of a step and of all series.
+_TIME, _CATEGORICAL, _REAL = "time_features", "static_categorical", "static_real"
+# Flags that name covariates.
+FUTURE, STATIC = "future_covariates", "static_covariates"
 _ATTENTION = """
     q_proj.*    query.*
     k_proj.*    key.*
@@ -57,7 +62,9 @@ _PARTS = {
 class LaggedModel(SavedConfig):
     """Configuration of a model with encoder and decoder whose tokens are lagged values."""
 
-    hidden: ClassVar[frozenset[str]] = SavedConfig.hidden | {"loss", "num_dynamic_real_features"}
+    hidden: ClassVar[frozenset[str]] = SavedConfig.hidden | {
+        *("loss", "cardinality", "embedding_dimension")
+    }
 
     # Keys of a layer besides attention and feed-forward network, and further keys of the model.
     encoder_keys: ClassVar[str]
@@ -72,9 +79,11 @@ class LaggedModel(SavedConfig):
     )
     loss: Literal["nll"] = "nll"
     num_time_features: Count = 0
-    num_dynamic_real_features: Literal[0] = 0
+    num_dynamic_real_features: Count = 0
     num_static_categorical_features: Count = 0
     num_static_real_features: Count = 0
+    cardinality: list[Count] | None = None
+    embedding_dimension: list[Count] | None = None
     d_model: Length = known_as("d_model", 64)
     encoder_layers: Length = known_as("encoder_layers", 2)
     encoder_attention_heads: Length = known_as("heads", 2)
@@ -89,35 +98,87 @@ class LaggedModel(SavedConfig):
         """Number of steps that the encoder reads."""
         return self.context_length or self.prediction_length
 
+    @property
+    def timed(self) -> int:
+        """Number of features of a step that change with time."""
+        return self.num_time_features + self.num_dynamic_real_features
+
+    @property
+    def widths(self) -> list[int]:
+        """Features of each static category."""
+        if not self.num_static_categorical_features:
+            return []
+        usual = [min(50, (count + 1) // 2) for count in self.cardinality or ()]
+        return self.embedding_dimension or usual
+
     @override
     def fields(self, given: Mapping[str, str]) -> dict[str, Any]:
-        known = f"of {', '.join(get_args(Feature))}, in the order of the training"
-        names = self._words(given, "time_features", "num_time_features", known)
-        self.static(given)
+        calendar, future = self._timed_names(given)
+        static = self._static_names(given)
+        covariates = Covariates(
+            future=tuple(Covariate(name=name) for name in future), static=static
+        )
         return self._same() | {
             "context": self.steps + max(self.lags_sequence),
-            "calendar": {"encoding": "scaled", "features": _features(names)} if names else None,
+            "calendar": {"encoding": "scaled", "features": calendar} if calendar else None,
             "scaling": self.window_norm,
+            "covariates": covariates if future or static else None,
+            "embeddings": self.widths if static and self.widths else None,
         }
 
-    def _words(self, given: Mapping[str, str], option: str, field: str, kind: str) -> list[str]:
-        """The words of an option; raise unless their number is the field's value."""
-        words = split_names(given[option]) if option in given else []
-        if len(words) != (count := getattr(self, field)):
+    def _timed_names(self, given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """Calendar features, and names of the future covariates behind them."""
+        calendar, future = (
+            split_names(given[name]) if name in given else [] for name in (_TIME, FUTURE)
+        )
+        if len(calendar) > self.num_time_features or len(calendar) + len(future) != self.timed:
+            known = ", ".join(get_args(Feature))
             raise ValueError(
-                f"{field} {count}: {option}: expected {count} {kind}, got {len(words)}"
+                f"num_time_features {self.num_time_features} and num_dynamic_real_features "
+                f"{self.num_dynamic_real_features}: expected {self.timed} names in the order of "
+                f"the training: features of the date ({known}) in --set {_TIME}, then the others "
+                f"in {_flag(FUTURE)}; got {len(calendar)} and {len(future)}"
             )
-        return words
+        return _features(calendar), future
+
+    def _static_names(self, given: Mapping[str, str]) -> tuple[Covariate, ...]:
+        """Static covariates, categories first; none if all series share their values."""
+        if STATIC not in given:
+            self.static(given)
+            return ()
+        if fixed := given.keys() & {_CATEGORICAL, _REAL}:
+            raise ValueError(f"{min(fixed)}: cannot be combined with {_flag(STATIC)}")
+        categories, reals = self.num_static_categorical_features, self.num_static_real_features
+        names = split_names(given[STATIC])
+        if len(names) != categories + reals:
+            raise ValueError(
+                f"num_static_categorical_features {categories} and num_static_real_features "
+                f"{reals}: {_flag(STATIC)}: expected {categories + reals} names, categories "
+                f"first, got {len(names)}"
+            )
+        counts = (self.cardinality or [])[:categories]
+        if len(counts) != categories or min(counts, default=1) < 1:
+            raise ValueError(f"cardinality: expected {categories} numbers from 1 on, got {counts}")
+        found = [
+            Covariate(name=name, type="category", categories=tuple(map(str, range(count))))
+            for name, count in zip(names, counts, strict=False)
+        ]
+        return *found, *(Covariate(name=name) for name in names[categories:])
 
     def static(self, given: Mapping[str, str]) -> tuple[list[int], list[float]]:
         """Static categories and numbers, which are the same for all series."""
-        kind, field = "numbers, the same for all series", "num_static_{}_features"
-        whole = self._words(
-            given, "static_categorical", field.format("categorical"), f"whole {kind}"
-        )
-        reals = self._words(given, "static_real", field.format("real"), kind)
+        found = []
+        for option, kind in ((_CATEGORICAL, "whole numbers"), (_REAL, "numbers")):
+            words = split_names(given[option]) if option in given else []
+            field = f"num_{option}_features"
+            if len(words) != (count := getattr(self, field)):
+                raise ValueError(
+                    f"{field} {count}: {option}: expected {count} {kind}, the same for all series, "
+                    f"got {len(words)}; {_flag(STATIC)} names those that differ"
+                )
+            found.append(words)
         try:
-            return [int(word) for word in whole], [float(word) for word in reals]
+            return [int(word) for word in found[0]], [float(word) for word in found[1]]
         except ValueError as error:
             raise ValueError(f"static_categorical or static_real: {error}") from None
 
@@ -129,6 +190,7 @@ class LaggedModel(SavedConfig):
             layernorm_embedding.*               norm.*
         """
         found = rows(self.further_keys)
+        found.append((_EMBEDDER, "static_embeddings.{place}.weight"))
         found += rows("parameter_projection.proj.{parameter}.*  heads.{parameter}.*")
         for part, attentions in _PARTS.items():
             found += rows(embedding, f"model.{part}.", f"{part}_embedding.")
@@ -140,11 +202,16 @@ class LaggedModel(SavedConfig):
         return KeyMap(f"{self.title} of transformers", found)
 
     def embedded(self, state: State, given: Mapping[str, str]) -> Tensor:
-        """The static features as numbers in each token; removes their tables from `state`."""
+        """The static features as numbers in each token; removes their tables from `state`.
+
+        It leaves out features that are covariates.
+        """
+        if STATIC in given:
+            return torch.zeros(0)
         categories, reals = self.static(given)
         found = []
         for place, category in enumerate(categories):
-            table = state.pop(key := _EMBEDDER.format(place), None)
+            table = state.pop(key := _EMBEDDER.format(place=place), None)
             if table is None or table.ndim != 2:
                 raise ImporterError(f"{key}: no table of static features")
             if not table.is_floating_point():
@@ -201,9 +268,10 @@ class TimeSeriesTransformer(LaggedModel):
         """Fold the static features, which are the same for all windows, into a bias."""
         state = dict(state)
         static = self.embedded(state, given)
+        named = sum(self.widths) + self.num_static_real_features - len(static)
         ends = [0, self.input_size * len(self.lags_sequence)]
         ends += [ends[1] + len(static)]
-        ends += [ends[2] + 2 * self.input_size + self.num_time_features]
+        ends += [ends[2] + named + 2 * self.input_size + self.timed]
         for part in _PARTS:
             weight = state.get(_VALUE.format(part, "weight"))
             bias = torch.zeros(self.d_model)
@@ -220,15 +288,12 @@ class Autoformer(LaggedModel):
 
     title: ClassVar[str] = "AutoformerForPrediction"
     model_type: ClassVar[str] = "autoformer"
-    hidden: ClassVar[frozenset[str]] = LaggedModel.hidden | {"cardinality", "embedding_dimension"}
 
     distribution_output: Literal["student_t", "normal", "negative_binomial"] = "student_t"
     scaling: str | bool | None = True
     label_length: Length = known_as("label", 10)
     moving_average: Length = known_as("moving_average", 25)
     autocorrelation_factor: Length = 3
-    cardinality: list[Count] | None = None
-    embedding_dimension: list[Count] | None = None
 
     encoder_keys: ClassVar[str] = """
         self_attn_layer_norm.*        attention_norm.*
@@ -262,7 +327,7 @@ class Autoformer(LaggedModel):
         return super().fields(given) | {
             "architecture": "huggingface-autoformer",
             "head": self.distribution_output.replace("_", "-"),
-            "static_features": self._width(),
+            "static_features": 0 if STATIC in given else self._width,
             "attention": {
                 "mechanism": "autocorrelation",
                 "factor": self.autocorrelation_factor,
@@ -270,13 +335,10 @@ class Autoformer(LaggedModel):
             },
         }
 
+    @property
     def _width(self) -> int:
         """Number of values that static features add to each token."""
-        widths = self.embedding_dimension or [
-            min(50, (count + 1) // 2) for count in self.cardinality or ()
-        ]
-        embedded = sum(widths) if self.num_static_categorical_features else 0
-        return embedded + self.num_static_real_features
+        return sum(self.widths) + self.num_static_real_features
 
     @override
     def prepare(self, state: State, given: Mapping[str, str]) -> State:
@@ -288,6 +350,10 @@ class Autoformer(LaggedModel):
         return state | {_VALUE.format(part, "bias"): torch.zeros(self.d_model) for part in _PARTS}
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
 def _features(names: list[str]) -> list[str]:
     """Our features by our names or those of GluonTS."""
     known = get_args(Feature)
@@ -295,7 +361,8 @@ def _features(names: list[str]) -> list[str]:
     for name in found:
         if name == "age":
             raise ValueError(
-                "time_features age: requests do not have the age of a series; train without it"
+                "time_features age: requests do not have the age of a series; name it with "
+                f"{_flag(FUTURE)}, and send it as the training computed it"
             )
         if name not in known:
             raise ValueError(f"time_features {name}: expected some of {', '.join(known)}")

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from foretell.bundle.covariates import CovariateKind, Covariates
 from foretell.importers import patchtst, tslib_keys
 from foretell.importers.arguments import Argument, Values, with_provenance
 from foretell.importers.errors import ImporterError, explained
 from foretell.importers.keys import KeyMap, Row, load_weights, rows
+from foretell.importers.neuralforecast_exogenous import LISTS, read_covariates, with_categories
 from foretell.importers.neuralforecast_folder import CONFIGURATION, Member, read_folder
 from foretell.importers.neuralforecast_losses import (
     IMPLICIT_ROWS,
@@ -40,7 +42,8 @@ _SCALERS |= {name: name for name in ("standard", "robust", "minmax", "minmax1", 
 _LOCAL = ("standard", "robust", "robust-iqr", "minmax")
 # Prefixes of tensors that are not weights.
 _LOSSES = ("loss.", "valid_loss.")
-_EXOGENOUS = ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list")
+# Prefix of the projection of past covariates, which a model without any may have.
+_PAST = "hist_exog_projection."
 
 
 class Family(NamedTuple):
@@ -49,23 +52,26 @@ class Family(NamedTuple):
     Attributes:
         architecture: Name of our architecture.
         rows: Published keys and our names, without those of window norms.
-        output: Part of the keys of the output layers, whose rows have all parameters of each step.
+        output: Parts of the keys of the output layers, whose rows have all parameters of each step.
         fields: Arguments, each with the field of our configuration that takes it unchanged; None
             where `configure` or `inner_norm` reads it.
         configure: Returns the other fields of our configuration.
         inner_norm: Returns the window norm of the model itself, within the scaler's.
         several: Whether the model reads several series together.
         finish: Converts loaded weights to the meaning that they have here.
+        covariates: Kinds of covariates that it reads, each with the keys of the weights whose last
+            columns read them.
     """
 
     architecture: str
     rows: list[Row]
-    output: str
+    output: tuple[str, ...]
     fields: Mapping[str, str | None]
     configure: Callable[[Values], dict[str, Any]] = lambda _: {}
     inner_norm: Callable[[Values], str | None] = lambda _: None
     several: bool = False
     finish: Callable[[Forecaster, Values], None] = lambda *_: None
+    covariates: Mapping[CovariateKind, tuple[str, ...]] = {}
 
 
 def read(request: Request) -> SavedModel:
@@ -77,17 +83,18 @@ def read(request: Request) -> SavedModel:
     """
     found = read_folder(request.file, request.member)
     try:
-        return _read(found, request.arguments.get("levels"))
+        return _read(found, request)
     except (TypeError, ValueError) as error:
         raise ImporterError(f"{found.file}: {explained(error)}") from None
 
 
-def _read(found: Member, levels: str | None) -> SavedModel:
+def _read(found: Member, request: Request) -> SavedModel:
     family = FAMILIES.get(found.kind)
     if family is None:
         raise ImporterError(f"a {found.kind}; expected one of {', '.join(FAMILIES)}")
     _check_served(found)
-    loss = read_loss(found, several=family.several, levels=levels)
+    covariates = read_covariates(found, {n: tuple(one.covariates) for n, one in FAMILIES.items()})
+    loss = read_loss(found, several=family.several, levels=request.arguments.get("levels"))
     values = _values(found, family)
     local, scaler = found.settings.get("local_scaler_type"), _SCALERS[values["scaler_type"]]
     if local is not None:
@@ -97,15 +104,22 @@ def _read(found: Member, levels: str | None) -> SavedModel:
     if loss.head not in (None, "quantiles") and inner is not None:
         # The inner norm is undone on the outputs of the network, not on parameters from them.
         scaler = scaler or "identity"
-    fields = _fields(values, family) | {
+    fields = _fields(values, family, covariates) | {
         "window_norm": "+".join(name for name in (scaler, inner) if name) or None,
         "head": loss.head,
         "levels": loss.levels,
     }
+    if covariates.future:
+        # The trained parameters of `decoupled` are for the way out.
+        fields["covariate_norm"] = "standard" if scaler == "decoupled" else scaler
     model = ARCHITECTURES[family.architecture].model_validate(fields).build()
     channels = model.config.channels
-    state, keys = _prepare(found, family, loss, channels), family.rows + _norm_rows(scaler, inner)
-    arguments = with_provenance({**values, "loss": loss.title}, found.file.name)
+    state = _prepare(found, family, loss, channels, past=bool(covariates.past))
+    state = with_categories(state, covariates, family.covariates)
+    keys = family.rows + _norm_rows(scaler, inner)
+    lists = {name: ", ".join(map(str, found.arguments.get(name) or ())) for name in LISTS.values()}
+    shown = {name: columns for name, columns in lists.items() if columns}
+    arguments = with_provenance({**values, "loss": loss.title, **shown}, found.file.name)
     if loss.chosen is not None and loss.levels is not None:
         state |= implicit_parameters(found, loss.levels)
         keys += IMPLICIT_ROWS
@@ -115,19 +129,18 @@ def _read(found: Member, levels: str | None) -> SavedModel:
         arguments["local_scaler_type"] = Argument(f"{local}, of the rows it reads", CONFIGURATION)
     load_weights(model, KeyMap(f"{found.kind} of NeuralForecast", keys), state)
     family.finish(model, values)
-    names = _names(found.settings, channels, several=family.several)
+    past = tuple(each.name for each in covariates.past)
+    if past and request.channels is not None:
+        raise ImporterError("--channels: hist_exog_list names channels of this model; leave it out")
+    names = _names(found.settings, channels - len(past), several=family.several)
+    if names is not None:
+        names = names._replace(value=names.value + past)
     return SavedModel(model.eval(), arguments, names, _frequency(found.settings), unscaled=True)
 
 
 def _check_served(found: Member) -> None:
-    """Refuse models that need more than the history of the series."""
+    """Refuse models that do not read the series, or scale it in another way."""
     arguments = found.arguments
-    for name in _EXOGENOUS:
-        if arguments.get(name):
-            raise ImporterError(
-                f"{name} {', '.join(map(str, arguments[name]))}: models with exogenous columns are "
-                "not served; train without them"
-            )
     if arguments.get("exclude_insample_y"):
         raise ImporterError("exclude_insample_y: it does not read the series; train without it")
     if arguments.get("scaler_type") not in _SCALERS:
@@ -159,16 +172,18 @@ def _values(found: Member, family: Family) -> dict[str, Any]:
     return {name: found.arguments[name] for name in names}
 
 
-def _prepare(found: Member, family: Family, loss: LossSpec, channels: int) -> dict[str, Tensor]:
+def _prepare(
+    found: Member, family: Family, loss: LossSpec, channels: int, *, past: bool
+) -> dict[str, Tensor]:
     """The weights under their keys, with parameters and quantiles in our order."""
     state = {}
     for key, each in found.state.items():
-        if key.startswith(_LOSSES):
+        if key.startswith(_LOSSES) or (key.startswith(_PAST) and not past):
             continue
         if key.startswith("scaler."):
-            # All channels share one scale and shift.
-            each = each.flatten().expand(channels).contiguous()
-        elif family.output in key:
+            # The first scale and shift are those of the series; exogenous columns follow it.
+            each = each.flatten()[:1].expand(channels).contiguous()
+        elif any(part in key for part in family.output):
             each = _by_parameter(each, loss.order)
         state[key] = each
     return state
@@ -183,10 +198,13 @@ def _by_parameter(rows: Tensor, order: Sequence[int]) -> Tensor:
     return steps.transpose(0, 1).reshape(rows.shape)
 
 
-def _fields(values: Values, family: Family) -> dict[str, Any]:
+def _fields(values: Values, family: Family, covariates: Covariates) -> dict[str, Any]:
     """Our configuration without the window norm."""
+    series = values["n_series"] if family.several else 1
     return {
-        "channels": values["n_series"] if family.several else 1,
+        "channels": series + len(covariates.past),
+        "targets": tuple(range(series)) if covariates.past else None,
+        "covariates": covariates if covariates != Covariates() else None,
         "horizon": values["h"],
         # The library's default is three horizons.
         "context": values["input_size"] if values["input_size"] > 0 else 3 * values["h"],
@@ -195,15 +213,15 @@ def _fields(values: Values, family: Family) -> dict[str, Any]:
     }
 
 
-def _names(settings: Mapping[str, Any], channels: int, *, several: bool) -> Argument | None:
-    """Names of the channels: saved ids of series that are read together, or the target column."""
+def _names(settings: Mapping[str, Any], series: int, *, several: bool) -> Argument | None:
+    """Names of the series: saved ids of series that are read together, or the target column."""
     names: tuple[str, ...] = (str(settings.get("target_col")),)
     if several:
         found = settings.get("uids")
         while isinstance(found, Mapping) and "values" not in found:
             found = found.get("data")
         names = tuple(map(str, found["values"])) if isinstance(found, Mapping) else ()
-    return Argument(names, CONFIGURATION) if len(names) == channels else None
+    return Argument(names, CONFIGURATION) if len(names) == series else None
 
 
 def _frequency(settings: Mapping[str, Any]) -> Argument | None:
@@ -289,11 +307,27 @@ def _shift_norms(model: Forecaster, values: Values) -> None:
         layer.attention_norm, layer.feed_forward_norm = [*norms, last][2 * i + 1 : 2 * i + 3]
 
 
+def _tide_rows() -> list[Row]:
+    """Keys of a TiDE."""
+    block = "lin1.* hidden.*\nlin2.* output.*\nskip.* skip.*\nnorm.* norm.*"
+    blocks = {
+        "hist_exog_projection.": "past_projection.",
+        "futr_exog_projection.": "future_projection.",
+        "dense_encoder.{layer}.": "encoder.{layer}.",
+        "dense_decoder.{layer}.": "decoder.{layer}.",
+        "temporal_decoder.": "temporal_decoder.",
+    }
+    found = [row for published, ours in blocks.items() for row in rows(block, published, ours)]
+    return found + rows("global_skip.* skip.*")
+
+
+# Keys of the maps of exogenous columns to tokens.
+_EMBEDDINGS = tuple(f"{part}_embedding.temporal_embedding.embed.weight" for part in ("enc", "dec"))
 FAMILIES: Mapping[str, Family] = {
     "PatchTST": Family(
         "patchtst",
         patchtst.branch_rows("batch", "model.", "branches.0."),
-        "head.linear.",
+        ("head.linear.",),
         _TOKENS
         | {"n_heads": "heads", "linear_hidden_size": "d_ff", "activation": "activation"}
         | {"attn_dropout": "attention_dropout", "head_dropout": "head_dropout"}
@@ -307,13 +341,13 @@ FAMILIES: Mapping[str, Family] = {
     "DLinear": Family(
         "dlinear",
         rows("linear_season.* seasonal.*\nlinear_trend.* trend.*"),
-        "linear_",
+        ("linear_",),
         {"moving_avg_window": "moving_average"},
     ),
     "iTransformer": Family(
         "itransformer",
         tslib_keys.itransformer_rows("projector"),
-        "projector.",
+        ("projector.",),
         {"n_series": None, "hidden_size": "d_model", "n_heads": "heads"}
         | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
         inner_norm=lambda values: "mean" if values["use_norm"] else None,
@@ -322,19 +356,36 @@ FAMILIES: Mapping[str, Family] = {
     "VanillaTransformer": Family(
         "transformer",
         tslib_keys.transformer_rows("timeF"),
-        ".projection.",
+        (".projection.",),
         _STEPS,
         # The library never makes the mask.
         configure=lambda values: {"label": _label(values), "causal": False},
+        covariates={"future": _EMBEDDINGS},
     ),
     "Autoformer": Family(
         "autoformer",
         tslib_keys.autoformer_rows("timeF"),
-        ".projection.",
+        (".projection.",),
         _STEPS | {"factor": None, "MovingAvg_window": "moving_average"},
         # Its inverse FFT has no length argument, so it loses a lag of an odd length.
         configure=lambda values: (
             {"label": _label(values)} | with_lags({"factor": values["factor"], "lags": "even"})
         ),
+        covariates={"future": _EMBEDDINGS},
+    ),
+    "TiDE": Family(
+        "tide",
+        _tide_rows(),
+        ("temporal_decoder.lin2.", "temporal_decoder.skip.", "temporal_decoder.norm.", "global_"),
+        {"hidden_size": "d_model", "dropout": "dropout", "layernorm": "layer_norm"}
+        | {"num_encoder_layers": "encoder_layers", "num_decoder_layers": "decoder_layers"}
+        | {"decoder_output_dim": "step_features", "temporal_decoder_dim": "step_width"}
+        | {"temporal_width": "projection"},
+        configure=lambda values: {"step_norm": values["layernorm"]},
+        covariates={
+            "future": ("futr_exog_projection.lin1.weight", "futr_exog_projection.skip.weight"),
+            "past": (),
+            "static": ("dense_encoder.0.lin1.weight", "dense_encoder.0.skip.weight"),
+        },
     ),
 }

@@ -30,6 +30,9 @@ class Request:
         scaler: Standardisation, if it is not that of the data's training rows.
         unscaled: Whether the model was trained on unscaled values.
         channels: Columns of the data in the model's order; all in the file's order by default.
+        future_covariates: Names of the future covariates in the model's order, separated by commas,
+            for a library that does not save them.
+        static_covariates: Names of the static covariates in the model's order, for such a library.
         frequency: Spacing of the steps; needed without data.
         bounds: Limits of channels, by name.
         defaults: Take missing arguments from the defaults of the code base.
@@ -46,6 +49,8 @@ class Request:
     scaler: Scaler | None = None
     unscaled: bool = False
     channels: tuple[str, ...] | None = None
+    future_covariates: str | None = None
+    static_covariates: str | None = None
     frequency: str | None = None
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     defaults: bool = False

@@ -21,7 +21,7 @@ from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Evidence
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from foretell.models.inputs import Explained, Inputs
-from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
+from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding
 from foretell.models.layers.autoformer import (
     AutoformerDecoded,
     AutoformerDecoderLayer,
@@ -121,9 +121,10 @@ class HuggingFaceAutoformer(LaggedForecaster):
         history, statistics = self._scaled(inputs.history)
         centre, spread = statistics
         lagged = self._lagged(history, self._past)
-        shared = level_and_scale(statistics)
+        shared = self._shared(inputs, statistics)
         if self.static is not None:
             shared = torch.cat([self.static.expand(shared.shape[0], -1), shared], dim=1)
+        inputs = self.with_time_features(inputs, static=False)
         past = self._joined(lagged, shared, inputs.history_calendar)
         tokens = embed(embed.placed(past, 0))
         layers = self.encoder_layers(tokens, explain=explain)

@@ -1,8 +1,7 @@
 """The Transformer of Hugging Face's transformers (`TimeSeriesTransformerForPrediction`).
 
-Tokens are steps: values at lags before them, the level and the scale of the window, and features of
-the calendar. The decoder forecasts the distribution of one step at a time. It reads the means of
-earlier distributions, or values drawn from them on several paths (DeepAR: Salinas et al., 2020,
+Its decoder forecasts the distribution of one step at a time. It reads the means of earlier
+distributions, or values drawn from them on several paths (DeepAR: Salinas et al., 2020,
 arXiv:1704.04110).
 """
 
@@ -22,7 +21,7 @@ from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.forecaster import ARCHITECTURES, Forecaster
 from foretell.models.heads import HEADS, Head
 from foretell.models.inputs import Explained, Inputs
-from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding, level_and_scale
+from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding
 from foretell.models.layers.decoding import whole_map
 from foretell.models.layers.paths import Draw, Paths, PathsLayer, ascending
 from foretell.models.layers.transformer import DecoderLayer
@@ -143,7 +142,8 @@ class HuggingFaceTimeSeriesTransformer(LaggedForecaster):
         centre, spread = statistics
         # Values that are not known yet are zero.
         known = functional.pad(history, (0, 0, 0, 1))
-        shared = level_and_scale(statistics)
+        shared = self._shared(inputs, statistics)
+        inputs = self.with_time_features(inputs, static=False)
         calendars = inputs.history_calendar, inputs.future_calendar
         past, future = (
             self._joined(self._lagged(known, places), shared, calendar)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from foretell.bundle.covariates import Covariate, Covariates, features_of
 from foretell.models.inputs import Inputs
+from foretell.models.layers.window_norms import WindowNorm
 
 # Sizes of the summary of the context: series that it is reduced to, and numbers for each.
 _SERIES, _NUMBERS = 16, 4
@@ -20,20 +21,32 @@ class CovariateEncoder(nn.Module):
 
     Args:
         covariates: The covariates; past ones are channels and not encoded here.
+        norm: Norm of numbers and booleans of the future covariates by those of the context.
     """
 
-    def __init__(self, covariates: Covariates) -> None:
+    def __init__(self, covariates: Covariates, norm: WindowNorm | None = None) -> None:
         super().__init__()
         self.future = CodeEncoder(covariates.future)
         self.static = CodeEncoder(covariates.static)
+        self.norm = norm
 
     def forward(self, inputs: Inputs) -> dict[str, Tensor | None]:
         """Features by the name of their input; None where there are no covariates."""
-        return {
-            "history_covariates": self.future(inputs.history_covariates),
-            "future_covariates": self.future(inputs.future_covariates),
-            "static_covariates": self.static(inputs.static_covariates),
-        }
+        past, ahead = inputs.history_covariates, inputs.future_covariates
+        found: dict[str, Tensor | None] = {"history_covariates": None, "future_covariates": None}
+        if past is not None and ahead is not None:
+            of_past, of_ahead = self.future.scaled(past), self.future.scaled(ahead)
+            if self.norm is not None:
+                of_past, statistics = self.norm(of_past)
+                of_ahead = self.norm.normalise(of_ahead, statistics)
+            found["history_covariates"] = self.future.features(past, of_past)
+            found["future_covariates"] = self.future.features(ahead, of_ahead)
+        return found | {"static_covariates": self.of_series(inputs)}
+
+    def of_series(self, inputs: Inputs) -> Tensor | None:
+        """Features of the static covariates, `[batch, features]`."""
+        codes = inputs.static_covariates
+        return None if codes is None else self.static.features(codes, self.static.scaled(codes))
 
 
 class CodeEncoder(nn.Module):
@@ -54,11 +67,12 @@ class CodeEncoder(nn.Module):
             if codes:
                 self.register_buffer(f"codes_{number}", torch.tensor(codes), persistent=False)
 
-    def forward(self, codes: Tensor | None) -> Tensor | None:
-        """`[…, covariates]` to `[…, features]`."""
-        if codes is None or not self.covariates:
-            return None
-        scaled = (codes - self.mean) / self.std
+    def scaled(self, codes: Tensor) -> Tensor:
+        """Codes with scaled numbers, both `[…, covariates]`."""
+        return (codes - self.mean) / self.std
+
+    def features(self, codes: Tensor, scaled: Tensor) -> Tensor:
+        """`[…, features]` from codes and scaled numbers, both `[…, covariates]`."""
         parts = []
         for number, each in enumerate(self.covariates):
             part = slice(number, number + 1)

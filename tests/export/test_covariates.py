@@ -17,10 +17,10 @@ from foretell.service.arrays import input_shapes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
 from tests.bundle.test_manifest import FIELDS
-from tests.support.variants import COVARIATED, Size, scaler_of
+from tests.support.variants import COVARIATED, TIDES, Size, scaler_of
 
 
-@pytest.mark.parametrize("size", COVARIATED, ids=lambda size: size.name)
+@pytest.mark.parametrize("size", [*COVARIATED, TIDES[0]], ids=lambda size: size.name)
 def test_bundle_with_covariates_is_verified_and_served(size: Size, tmp_path: Path) -> None:
     config = size.config
     names = tuple(f"channel {place}" for place in range(config.channels))

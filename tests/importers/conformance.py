@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.importers.arguments import OPTIONS
 from foretell.importers.registry import FOLDERS
 from foretell.importers.saved import Request
@@ -34,6 +35,7 @@ class Reference(NamedTuple):
             served.
         clear: The windows in which rounding does not choose.
         parameters: What the library calls parameters, of ours.
+        covariates: Their codes, by the name of their input.
     """
 
     request: Request
@@ -43,6 +45,7 @@ class Reference(NamedTuple):
     calendars: tuple[Tensor, ...] = ()
     clear: NDArray[np.bool_] | slice = slice(None)
     parameters: Callable[[Tensor], Tensor] = lambda found: found
+    covariates: Mapping[str, Tensor] = {}
 
 
 class Case(NamedTuple):
@@ -61,6 +64,8 @@ def words(request: Request) -> list[str]:
     """Arguments of the command for a request."""
     given = {"from": request.source, "alias": request.member, "arch": request.architecture}
     given["frequency"] = request.frequency
+    given["future-covariates"] = request.future_covariates
+    given["static-covariates"] = request.static_covariates
     given["channels"] = None if request.channels is None else ",".join(request.channels)
     options = {**OPTIONS, **FOLDERS.get(request.source or "", {})}
     known = {name for name, option in options.items() if option.settable}
@@ -73,11 +78,21 @@ def words(request: Request) -> list[str]:
 def predicted(model: Forecaster, reference: Reference) -> Explained:
     """Forecasts of an imported model for the same windows."""
     with torch.inference_mode():
-        return model.predict(Inputs(reference.history, *reference.calendars))
+        return model.predict(
+            Inputs(reference.history, *reference.calendars, **reference.covariates)
+        )
 
 
-def request(history: Iterable[Any], **options: Any) -> dict[str, Any]:
-    """A request for forecasts of windows, from `START` on; NaN is missing."""
+def request(
+    history: Iterable[Any], covariates: Sequence[Mapping[str, Any]] = (), **options: Any
+) -> dict[str, Any]:
+    """A request for forecasts of windows, from `START` on; NaN is missing.
+
+    Args:
+        history: Windows.
+        covariates: Fields with the covariates of each window.
+        options: Options of the request.
+    """
     inputs = [
         {
             "series": [
@@ -87,7 +102,33 @@ def request(history: Iterable[Any], **options: Any) -> dict[str, Any]:
         }
         for rows in history
     ]
+    for entry, fields in zip(inputs, covariates, strict=False):
+        entry.update(fields)
     return {"inputs": inputs, "options": options}
+
+
+def sent(covariates: Covariates | None, reference: Reference) -> list[dict[str, Any]]:
+    """Fields of requests with the covariates of each window, by name."""
+    known = covariates or Covariates()
+    codes = {name: each.tolist() for name, each in reference.covariates.items()}
+
+    def value(each: Covariate, code: float) -> object:
+        return each.categories[int(code)] if each.categories else code
+
+    found: list[dict[str, Any]] = [{} for _ in reference.history]
+    for window, fields in enumerate(found):
+        if known.future:
+            steps = codes["history_covariates"][window] + codes["future_covariates"][window]
+            fields["future_covariates"] = {
+                each.name: [value(each, step[place]) for step in steps]
+                for place, each in enumerate(known.future)
+            }
+        if known.static:
+            fields["static_covariates"] = {
+                each.name: value(each, codes["static_covariates"][window][place])
+                for place, each in enumerate(known.static)
+            }
+    return found
 
 
 def assert_near(found: Floats | Tensor, expected: Floats | Tensor, rtol: float = 1e-5) -> None:

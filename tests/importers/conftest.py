@@ -9,11 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from foretell.commands.import_ import command
-from tests.importers import huggingface, neuralforecast, published, timexer
+from tests.importers import (
+    huggingface,
+    neuralforecast,
+    neuralforecast_exogenous,
+    published,
+    timexer,
+)
 from tests.importers.conformance import Reference, words
 from tests.service.client import Client
 
-CASES = huggingface.CASES | neuralforecast.CASES | published.CASES | timexer.CASES
+CASES = huggingface.CASES | neuralforecast.CASES | published.CASES
+CASES |= neuralforecast_exogenous.CASES | timexer.CASES
 
 
 @pytest.fixture(scope="session")

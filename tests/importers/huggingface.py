@@ -18,6 +18,8 @@ from foretell.importers.saved import Request
 from foretell.models.layers.paths import levels, places
 from tests.importers.conformance import START, Case, Reference
 
+# Options that have a flag of their own.
+_FLAGS = ("future_covariates", "static_covariates")
 CHANNELS = ("load", "wind", "sun")
 PATHS = 6
 LAGGED: dict[str, Any] = {
@@ -56,6 +58,12 @@ _CATEGORY: dict[str, Any] = {
     "num_static_categorical_features": 1,
 }
 _STATIC = {"input_size": 2, "num_static_real_features": 2, **_CATEGORY}
+# Covariates: two that are known ahead, a number with two static categories, or all of them.
+_AHEAD: dict[str, Any] = {"num_dynamic_real_features": 2}
+_VARIED: dict[str, Any] = {"num_static_real_features": 1, "num_static_categorical_features": 2}
+_VARIED |= {"cardinality": [5, 3]}
+NAMED = {"future_covariates": "price, promo"}
+VARIED = {"static_covariates": "region, kind, size"}
 DATED = {"time_features": "hour_of_day, day_of_week"}
 CATEGORY = {"static_categorical": "2"}
 _ALL_STATIC = {"static_categorical": "3", "static_real": "0.5,-2"}
@@ -85,10 +93,24 @@ SERVED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
         CATEGORY | _MEANS,
     ),
     "lags": ("Autoformer", _DATED, DATED),
+    "covariates": ("TimeSeriesTransformer", _ONE | _AHEAD | _VARIED, NAMED | VARIED),
+    "covariates by lags": ("Autoformer", _DATED | _AHEAD | _VARIED, DATED | NAMED | VARIED),
     "counts by lags": (
         "Autoformer",
         _ONE | _CATEGORY | _COUNTED | {"prediction_length": 5},
         CATEGORY,
+    ),
+}
+# The age of a series is behind the calendar, a category has a width of its own.
+_AGED: dict[str, Any] = {"input_size": 2, "num_time_features": 3, "num_dynamic_real_features": 1}
+_AGED |= {"embedding_dimension": [4, 1], "num_static_real_features": 0}
+_COVARIATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "ahead": (_AHEAD, NAMED),
+    "ahead, the same static ones": (_AHEAD | _STATIC, NAMED | _ALL_STATIC),
+    "static": (_VARIED | {"input_size": 3, "scaling": "std"}, VARIED),
+    "aged": (
+        _VARIED | _AGED,
+        DATED | {"future_covariates": "age,price", "static_covariates": "region,kind"},
     ),
 }
 _PATCHES: dict[str, dict[str, Any]] = {
@@ -132,6 +154,11 @@ FURTHER = {
     )
     for name, changes in table.items()
     for means in ways
+}
+FURTHER |= {
+    f"{kind} with covariates {name}": (kind, changes, options)
+    for kind in ("TimeSeriesTransformer", "Autoformer")
+    for name, (changes, options) in _COVARIATES.items()
 }
 
 
@@ -203,21 +230,41 @@ def shape(model: Any) -> tuple[int, int]:
 def calendars(model: Any, count: int, start: str | None) -> tuple[Tensor, Tensor]:
     """Hours and days of the week from this time on, or features of no time."""
     config, (context, _) = model.config, shape(model)
-    steps = context + config.prediction_length
-    features = torch.rand(count, steps, config.num_time_features) - 0.5
+    steps, dated = context + config.prediction_length, min(config.num_time_features, 2)
+    features = torch.rand(count, steps, dated) - 0.5
     if start is not None:
         hours = np.datetime64(start, "h").astype(int) + np.arange(steps)
         # 1970-01-01 was a Thursday.
-        dated = np.stack([hours % 24 / 23, (hours // 24 + 3) % 7 / 6], axis=-1) - 0.5
-        features = torch.tensor(dated[:, : config.num_time_features], dtype=torch.float32)
+        known = np.stack([hours % 24 / 23, (hours // 24 + 3) % 7 / 6], axis=-1) - 0.5
+        features = torch.tensor(known[:, :dated], dtype=torch.float32)
         features = features.expand(count, -1, -1)
     return features[:, :context], features[:, context:]
 
 
+def covariates(model: Any, count: int) -> dict[str, Tensor]:
+    """Codes of covariates, by the name of their input; those ahead are not of the calendar."""
+    config, (context, _) = model.config, shape(model)
+    ahead = config.num_time_features + config.num_dynamic_real_features
+    ahead -= min(config.num_time_features, 2)
+    torch.manual_seed(3)
+    steps = torch.randn(count, context + config.prediction_length, ahead).cumsum(dim=1)
+    categories = config.num_static_categorical_features
+    drawn = [torch.randint(n, (count, 1)).float() for n in (config.cardinality or [])[:categories]]
+    drawn.append(torch.randn(count, config.num_static_real_features))
+    return {
+        "history_covariates": steps[:, :context],
+        "future_covariates": steps[:, context:],
+        "static_covariates": torch.cat(drawn, dim=1),
+    }
+
+
 def library_inputs(
-    model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int = 2
+    model: Any, history: Tensor, start: str | None, *, future: Tensor, category: int | None = 2
 ) -> dict[str, Any]:
-    """Inputs of the library for windows, from this time on or at any; NaN is missing."""
+    """Inputs of the library for windows, from this time on or at any; NaN is missing.
+
+    Without a category, static features are those of `covariates`.
+    """
     config, count = model.config, len(history)
     given = {
         "past_values": history.nan_to_num(),
@@ -228,12 +275,22 @@ def library_inputs(
         return given
     if config.input_size == 1:
         given = {name: one[..., 0] for name, one in given.items()}
-    past, coming = calendars(model, count, start)
-    given |= {"past_time_features": past, "future_time_features": coming}
-    if config.num_static_categorical_features:
-        given["static_categorical_features"] = torch.full((count, 1), category)
+    known = covariates(model, count)
+    for name, dated in zip(("past", "future"), calendars(model, count, start), strict=True):
+        ahead = known["history_covariates" if name == "past" else "future_covariates"]
+        given[f"{name}_time_features"] = torch.cat([dated, ahead], dim=2)
+    categories = config.num_static_categorical_features
+    static = known["static_covariates"]
+    if categories:
+        varied = static[:, :categories].long()
+        given["static_categorical_features"] = (
+            varied if category is None else torch.full_like(varied, category)
+        )
     if config.num_static_real_features:
-        given["static_real_features"] = torch.tensor([[0.5, -2]]).expand(count, -1)
+        same = torch.tensor([[0.5, -2]])[:, : config.num_static_real_features]
+        given["static_real_features"] = (
+            static[:, categories:] if category is None else same.expand(count, -1)
+        )
     return given
 
 
@@ -266,7 +323,7 @@ def path(
     model: Any,
     history: Tensor,
     start: str | None = None,
-    category: int = 2,
+    category: int | None = 2,
     order: NDArray[np.float64] | None = None,
 ) -> Tensor:
     """Quantiles of the library's own distributions, each fed to the later steps as truth; means
@@ -293,7 +350,7 @@ def path(
     return future
 
 
-def _of_paths(model: Any, history: Tensor, start: str | None, category: int) -> Tensor:
+def _of_paths(model: Any, history: Tensor, start: str | None, category: int | None) -> Tensor:
     """As many as are drawn, each step by itself in ascending order, `[windows, …, paths]`."""
     horizon, channels = model.config.prediction_length, model.config.input_size
     orders = np.array(places(horizon * channels, PATHS)).reshape(horizon, channels, PATHS)
@@ -303,7 +360,7 @@ def _of_paths(model: Any, history: Tensor, start: str | None, category: int) -> 
 
 
 def _of_lags(
-    model: Any, history: Tensor, start: str | None, category: int
+    model: Any, history: Tensor, start: str | None, category: int | None
 ) -> tuple[Tensor, Tensor]:
     """Parameters of the library's distributions, by window: it confuses lags of several windows."""
     from transformers import time_series_utils
@@ -337,7 +394,9 @@ def request_of(model: Any, folder: Path, options: Mapping[str, str]) -> Request:
         channels=CHANNELS[: shape(model)[1]],
         frequency="h",
         unscaled=True,
-        arguments=options,
+        future_covariates=options.get("future_covariates"),
+        static_covariates=options.get("static_covariates"),
+        arguments={name: each for name, each in options.items() if name not in _FLAGS},
     )
 
 
@@ -352,7 +411,8 @@ def refer(
     if kind == "PatchTST":
         forecast, distribution = _of_patches(model, history)
     else:
-        category = int(options.get("static_categorical", 2))
+        varied = "static_covariates" in options
+        category = None if varied else int(options.get("static_categorical", 2))
         start = START if model.config.num_time_features else None
         dated = calendars(model, len(history), start) if start else ()
         if kind == "Autoformer":
@@ -364,7 +424,18 @@ def refer(
             forecast = distribution.mean(dim=-1)
     known = None if distribution is None else distribution.numpy()
     request = request_of(model, save(model, folder), options)
-    return Reference(request, history, forecast.numpy(), known, dated)
+    codes = _named(model, len(history), options)
+    return Reference(request, history, forecast.numpy(), known, dated, covariates=codes)
+
+
+def _named(model: Any, count: int, options: Mapping[str, str]) -> dict[str, Tensor]:
+    """Codes of the covariates that have a name."""
+    kinds = {"history": "future", "future": "future", "static": "static"}
+    return {
+        f"{name}_covariates": covariates(model, count)[f"{name}_covariates"]
+        for name, kind in kinds.items()
+        if f"{kind}_covariates" in options
+    }
 
 
 CASES = {

@@ -41,6 +41,14 @@ ONE = {"encoder_layers": 1}
 AVERAGE = {"moving_avg_window": 5}
 LAGS: dict[str, Any] = STEPS | {"factor": 2, "MovingAvg_window": 5}
 CHANNELS: dict[str, Any] = {"n_series": SERIES, "hidden_size": 8, "n_heads": 2, "d_ff": 12}
+# Arguments of training, which is short and silent.
+QUIET: dict[str, Any] = {
+    **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
+    "enable_model_summary": False,
+    "accelerator": "cpu",
+    "devices": 1,
+    "max_steps": 3,
+}
 Model = tuple[str, dict[str, Any]]
 
 
@@ -179,13 +187,6 @@ def train(
         By alias `[16, horizon, columns]`, all columns of the library; for a network of any level,
         the columns of each level in `ANY_LEVELS`.
     """
-    quiet = {
-        **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False),
-        "enable_model_summary": False,
-        "accelerator": "cpu",
-        "devices": 1,
-        "max_steps": 3,
-    }
     expected: dict[str, Floats] = {}
     with warnings.catch_warnings():
         # Warnings of lightning and its libraries about each other.
@@ -202,7 +203,7 @@ def train(
             name, given = criterion if isinstance(criterion, tuple) else (criterion, {})
             loss = getattr(losses, name)(**given)
             sizes = {"h": HORIZON, "input_size": CONTEXT, "alias": alias, "learning_rate": 0.01}
-            made.append(getattr(kinds, kind)(**{**sizes, **quiet, **arguments, "loss": loss}))
+            made.append(getattr(kinds, kind)(**{**sizes, **QUIET, **arguments, "loss": loss}))
         trained = NeuralForecast(models=made, freq="h", local_scaler_type=local)
         trained.fit(frame(values))
         # Copies of what it was made of.

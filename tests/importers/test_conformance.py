@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from foretell.importers.convert import import_checkpoint
-from tests.importers.conformance import Reference, assert_near, predicted, request
+from tests.importers.conformance import Reference, assert_near, predicted, request, sent
 from tests.importers.conftest import CASES
 from tests.service.client import Client
 
+COVARYING = [name for name in CASES if "covariates" in name or "exogenous" in name]
 SERVED = [name for name, case in CASES.items() if case.served]
 LEVELS = (0.1, 0.3, 0.5, 0.9)
 
@@ -33,6 +35,19 @@ def test_import_forecasts_like_the_library(refer: Callable[[str], Reference], na
         assert_near(parameters[clear], reference.distribution[clear])
 
 
+@pytest.mark.parametrize("name", COVARYING)
+def test_every_covariate_matters(refer: Callable[[str], Reference], name: str) -> None:
+    reference = refer(name)
+    model = import_checkpoint(reference.request).model
+    forecast = predicted(model, reference).forecast
+    for place, codes in reference.covariates.items():
+        for number in range(codes.shape[-1]):
+            others = codes.clone()
+            others[..., number] = codes[..., number].flip(0)
+            changed = reference._replace(covariates={**reference.covariates, place: others})
+            assert not torch.allclose(predicted(model, changed).forecast, forecast), place
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_server_forecasts_like_the_import(
     refer: Callable[[str], Reference], served: Callable[[str], Client], name: str
@@ -40,7 +55,8 @@ def test_server_forecasts_like_the_import(
     reference, client = refer(name), served(name)
     model = import_checkpoint(reference.request).model
     found, history = predicted(model, reference), reference.history.numpy()
-    contents = ask(client, history, {} if model.head is None else {"quantiles": LEVELS})
+    options = {} if model.head is None else {"quantiles": LEVELS}
+    contents = ask(client, history, sent(model.config.covariates, reference), options)
     masked = [sum(one.get("masked", {}).values()) for one in contents]
     assert masked == np.isnan(history).sum(axis=(1, 2)).tolist()
     # The server marks choices of lags that rounding decides.
@@ -63,15 +79,19 @@ def test_server_forecasts_like_the_import(
 
 
 def ask(
-    client: Client, history: NDArray[np.floating[Any]], options: dict[str, Any]
+    client: Client,
+    history: NDArray[np.floating[Any]],
+    covariates: list[dict[str, Any]],
+    options: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """The contents of the answer to each window, those that lack values masked."""
     contents: list[dict[str, Any]] = []
     lacks = np.isnan(history).any(axis=(1, 2))
     assert (np.diff(lacks.astype(int)) >= 0).all()
-    for rows, missing in ((history[~lacks], {}), (history[lacks], {"missing": "mask"})):
-        if len(rows):
-            answer = client.forecast(request(rows, **options, **missing))
+    for part, missing in ((~lacks, {}), (lacks, {"missing": "mask"})):
+        if part.any():
+            fields = [covariates[place] for place in np.flatnonzero(part)]
+            answer = client.forecast(request(history[part], fields, **options, **missing))
             assert answer.status_code == 200, answer.text
             contents += [one["content"][0] for one in answer.json()["outputs"]]
     return contents

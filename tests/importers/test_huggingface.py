@@ -20,6 +20,7 @@ from torch import Tensor
 
 from foretell.batch.chunks import Chunk
 from foretell.batch.forecaster import Forecaster
+from foretell.bundle.covariates import Covariate
 from foretell.bundle.manifest import Manifest, read
 from foretell.commands.import_ import command
 from foretell.export.write import verify_bundle
@@ -32,7 +33,15 @@ from foretell.service.forecast.requests import ForecastOptions
 from tests.importers import huggingface
 from tests.importers.conformance import START, request, words
 from tests.importers.damage import break_file
-from tests.importers.huggingface import CATEGORY, CHANNELS, DATED, SERVED, windows
+from tests.importers.huggingface import (
+    CATEGORY,
+    CHANNELS,
+    DATED,
+    NAMED,
+    SERVED,
+    VARIED,
+    windows,
+)
 from tests.service.client import Client
 
 Served = Callable[[str], Client]
@@ -91,12 +100,42 @@ AGE = "time_features age: requests do not have"
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("paths", {}, "num_time_features 2: time_features: expected 2 of second, "),
-        ("paths", {"time_features": "hour"}, "expected 2 of second, minute"),
+        (
+            "paths",
+            {},
+            "num_time_features 2 and num_dynamic_real_features 0: expected 2 names in the order of "
+            "the training: features of the date (second, ",
+        ),
+        ("paths", {"time_features": "hour"}, "--future-covariates; got 1 and 0"),
+        ("paths", {"time_features": "hour", "future_covariates": "a,b"}, "got 1 and 2"),
+        ("covariates", VARIED | {"future_covariates": "price"}, "expected 2 names in the order"),
+        (
+            "covariates",
+            VARIED | {"time_features": "hour", "future_covariates": "price"},
+            "--future-covariates; got 1 and 1",
+        ),
+        (
+            "covariates",
+            NAMED | {"static_covariates": "region,size"},
+            "num_static_categorical_features 2 and num_static_real_features 1: "
+            "--static-covariates: expected 3 names, categories first, got 2",
+        ),
+        (
+            "covariates",
+            NAMED | VARIED | {"static_real": "1"},
+            "static_real: cannot be combined with --static-covariates",
+        ),
+        ("covariates", NAMED | {"static_covariates": "a,b,price"}, "names are not unique"),
+        (
+            "covariates",
+            NAMED,
+            "num_static_categorical_features 2: static_categorical: expected 2 whole numbers, the "
+            "same for all series, got 0; --static-covariates names those that differ",
+        ),
         ("paths", {"time_features": "hour,age"}, AGE),
         ("paths", {"time_features": "hour,moon"}, "time_features moon: expected some of second"),
         ("paths", {"time_features": "hour,minute_of_day"}, "time_features minute_of_day: expected"),
-        ("means", {**CATEGORY, "time_features": "hour"}, "num_time_features 0: "),
+        ("means", {**CATEGORY, "time_features": "hour"}, "num_time_features 0 and "),
         ("means", {}, "num_static_categorical_features 1: static_categorical: expected"),
         ("means", {**CATEGORY, "static_real": "1"}, "num_static_real_features 0: "),
         ("paths", {**DATED, "num_parallel_samples": "x"}, "num_parallel_samples x: expected 0"),
@@ -106,6 +145,7 @@ AGE = "time_features age: requests do not have"
         ("means", {"static_categorical": "4"}, "static_categorical 4: model.embedder.embedders."),
         ("means", {"static_categorical": "-1"}, "weight has rows 0 to 3"),
         ("classed", {"time_features": "hour"}, "time_features: PatchTSTForPrediction reads the"),
+        ("classed", NAMED, "future_covariates: PatchTSTForPrediction reads the history alone"),
     ],
 )
 def test_arguments_that_the_folder_lacks_are_required(
@@ -114,7 +154,28 @@ def test_arguments_that_the_folder_lacks_are_required(
     assert message in refused(name, saved(name, tmp_path)[1], given)
 
 
-DYNAMIC = "num_dynamic_real_features 1: Input should be 0"
+def test_covariates_have_the_names_that_are_given(tmp_path: Path) -> None:
+    imported = adopt("covariates", saved("covariates", tmp_path)[1])
+    covariates = imported.info.config.covariates
+    assert covariates is not None
+    assert [each.name for each in covariates.future] == ["price", "promo"]
+    region, kind, size = covariates.static
+    assert (region.name, region.categories) == ("region", ("0", "1", "2", "3", "4"))
+    assert (kind.name, kind.categories, kind.other) == ("kind", ("0", "1", "2"), False)
+    assert size == Covariate(name="size")
+    assert imported.arguments["future_covariates"] == ("price, promo", "--future-covariates")
+    assert imported.arguments["static_covariates"] == ("region, kind, size", "--static-covariates")
+
+
+@pytest.mark.parametrize("flag", ["future", "static"])
+def test_names_of_covariates_are_for_one_library(tmp_path: Path, flag: str) -> None:
+    (tmp_path / "saved").mkdir()
+    options = ["--from", "neuralforecast", f"--{flag}-covariates", "a", "--out", "x"]
+    done = CliRunner().invoke(command, [str(tmp_path / "saved"), *options])
+    assert f"--{flag}-covariates: only --from huggingface lacks these names" in done.stderr
+
+
+DYNAMIC = "num_time_features 0 and num_dynamic_real_features 1: expected 1 names in the order"
 SILU = "activation_function 'silu': Input should be 'gelu'"
 SCALE = "minimum_scale 0.1: models with 1e-10 are read"
 
@@ -140,6 +201,9 @@ SCALE = "minimum_scale 0.1: models with 1e-10 are read"
         ("classed", {"minimum_scale": 0.1}, "minimum_scale 0.1: models with 1e-05 are read"),
         ("means", {"distribution_output": "negative_binomial"}, "distribution_output 'negative_bi"),
         ("means", {"num_dynamic_real_features": 1}, DYNAMIC),
+        ("covariates", {"cardinality": [5]}, "cardinality: expected 2 numbers from 1 on, got [5]"),
+        ("covariates", {"cardinality": [5, 0]}, "cardinality: expected 2 numbers from 1 on"),
+        ("covariates", {"cardinality": None}, "cardinality: expected 2 numbers from 1 on, got []"),
         ("means", {"loss": "mse"}, "loss 'mse': Input should be 'nll'"),
         ("means", {"lags_sequence": [0, 1]}, "lags_sequence.0 0: Input should be greater than"),
         ("means", {"lags_sequence": []}, "lags_sequence []: List should have at least 1 item"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,16 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import Tensor
 
+from foretell.bundle.covariates import Covariate, CovariateKind, Covariates
 from foretell.commands.import_ import command
+from foretell.importers.convert import import_checkpoint
+from foretell.importers.errors import ImporterError
 from foretell.importers.neuralforecast import FAMILIES, _names
+from foretell.importers.neuralforecast_exogenous import read_covariates, with_categories
+from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
-from tests.importers.conformance import request
+from tests.importers.conformance import Reference, request
 from tests.service.client import Client
 
 ARGUMENTS: dict[str, Any] = {
@@ -190,7 +197,20 @@ def test_default_context_is_three_horizons(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"kind": "NHITS"}, "a NHITS; expected one of PatchTST, DLinear, iTransformer, "),
-        ({"hist_exog_list": ["price", "promo"]}, "hist_exog_list price, promo: models with exog"),
+        (
+            {"hist_exog_list": ["price", "promo"]},
+            "hist_exog_list price, promo: exogenous columns of DLinear are not served; those of "
+            "VanillaTransformer (futr_exog_list), Autoformer (futr_exog_list), TiDE "
+            "(futr_exog_list, hist_exog_list, stat_exog_list) are",
+        ),
+        (
+            {"kind": "iTransformer", "n_series": 2, "futr_exog_list": ["price"]},
+            "futr_exog_list price: exogenous columns of iTransformer are not served; those of",
+        ),
+        (
+            {"kind": "Autoformer", "stat_exog_list": ["size"]},
+            "stat_exog_list size: exogenous columns of Autoformer are not served; those of",
+        ),
         ({"exclude_insample_y": True}, "exclude_insample_y: it does not read the series"),
         (
             {"settings": {"local_scaler_type": "boxcox"}},
@@ -250,6 +270,98 @@ def test_unsupported_settings_are_refused_by_name(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     assert message in refused(write(tmp_path / "saved", **changes))
+
+
+COLUMNS: dict[str, Any] = {
+    "futr_exog_list": ["price", "day"],
+    "hist_exog_list": ["visits"],
+    "stat_exog_list": ["size", "region"],
+    "cat_exog_list": ["region", "day"],
+}
+VOCABULARY = {"day": {"fri": 2, "mon": 1}, "region": {"__nf__": "mapping", "items": [[7, 1]]}}
+
+
+def columns(changes: dict[str, Any], settings: dict[str, Any]) -> Member:
+    vocabulary = {"categorical_vocab_": VOCABULARY}
+    return Member(Path("x"), "TiDE", COLUMNS | changes, {}, vocabulary | settings)
+
+
+KINDS: dict[str, tuple[CovariateKind, ...]] = {"TiDE": ("future", "past", "static")}
+
+
+def test_covariates_are_exogenous_columns_numbers_first() -> None:
+    assert read_covariates(columns({}, {}), KINDS) == Covariates(
+        future=(
+            Covariate(name="price"),
+            Covariate(name="day", type="category", categories=("mon", "fri")),
+        ),
+        past=(Covariate(name="visits"),),
+        static=(
+            Covariate(name="size"),
+            Covariate(name="region", type="category", categories=("7",)),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "message"),
+    [
+        ({"hist_exog_list": ["price"]}, {}, "price: is in two lists of columns; train with it in"),
+        (
+            {"cat_exog_list": ["visits"]},
+            {},
+            "cat_exog_list visits: categories of hist_exog_list are not served",
+        ),
+        (
+            {},
+            {"local_scaler_type": "robust"},
+            "local_scaler_type robust: it scales exogenous columns by each table",
+        ),
+        (
+            {},
+            {"local_static_scaler_type": "minmax"},
+            "local_static_scaler_type minmax: it scales exogenous columns",
+        ),
+        ({}, {"categorical_vocab_": {}}, "categorical_vocab_ of day: expected its categories"),
+        (
+            {},
+            {"categorical_vocab_": VOCABULARY | {"day": {"mon": 1, "fri": 3}}},
+            "configuration.json: categorical_vocab_ of day: expected its categories",
+        ),
+    ],
+)
+def test_exogenous_columns_that_are_refused(
+    changes: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ImporterError, match=re.escape(message)):
+        read_covariates(columns(changes, settings), KINDS)
+
+
+def test_scaler_of_static_columns_matters_only_with_some() -> None:
+    found = columns(
+        {"stat_exog_list": [], "cat_exog_list": []}, {"local_static_scaler_type": "minmax"}
+    )
+    assert len(read_covariates(found, KINDS).future) == 2
+
+
+def test_tables_of_categories_are_multiplied_into_the_weights() -> None:
+    torch.manual_seed(0)
+    covariates = read_covariates(columns({}, {}), KINDS)
+    table, weight = torch.randn(4, 3), torch.randn(5, 1 + 3)
+    state = {"futr_cat_embeddings.0.weight": table, "reads": weight, "other": weight}
+    state["stat_cat_embeddings.0.weight"] = torch.randn(2, 1)
+    found = with_categories(state, covariates, {"future": ("reads", "absent")})
+    assert found.keys() == {"reads", "other"}
+    features = torch.tensor([[0.5, 0, 1]])
+    expected = torch.cat([torch.tensor([[0.5]]), table[2:3]], dim=1) @ weight.T
+    torch.testing.assert_close(features @ found["reads"].T, expected)
+    assert found["other"] is weight
+    del state["stat_cat_embeddings.0.weight"]
+    with pytest.raises(ImporterError, match=r"stat_cat_embeddings.* a table of 2"):
+        with_categories(state, covariates, {})
+    state["futr_cat_embeddings.0.weight"] = table[:2]
+    with pytest.raises(ImporterError, match=r"futr_cat_embeddings.* a table of 3"):
+        with_categories(state, covariates, {})
 
 
 def test_an_argument_that_is_not_in_the_header(tmp_path: Path) -> None:
@@ -322,6 +434,18 @@ def test_every_field_is_a_field_of_the_architecture() -> None:
     for family in FAMILIES.values():
         names = set(filter(None, family.fields.values()))
         assert names <= set(ARCHITECTURES[family.architecture].model_fields)
+
+
+def test_past_covariates_are_channels_behind_the_target(refer: Callable[[str], Reference]) -> None:
+    request = refer("neuralforecast exogenous tide").request
+    info = import_checkpoint(request).info
+    assert info.channels == ("y", "visits", "sold")
+    assert info.config.targets == (0,)
+    assert info.config.covariates is not None
+    assert [each.name for each in info.config.covariates.past] == ["visits", "sold"]
+    assert [each.name for each in info.config.covariates.future] == ["promo", "price"]
+    with pytest.raises(ImporterError, match="--channels: hist_exog_list names channels of this mo"):
+        import_checkpoint(replace(request, channels=("y", "a", "b")))
 
 
 def test_series_keep_their_names(served: Callable[[str], Client]) -> None:

@@ -56,6 +56,7 @@ LENGTHS = [
     {"context": context, "label": label, "horizon": horizon}
     for context, label, horizon in [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
 ]
+SIZED_TIDE = {"channels": 3, "context": 24, "horizon": 10, "d_model": 8}
 COVARIATES = Covariates(
     future=(
         Covariate(name="price", mean=10, std=3),
@@ -88,6 +89,10 @@ COVARIATE_CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("patchtst", PATCHES | {"covariates": Covariates(past=COVARIATES.past)}),
     ("timexer", SIZED | DECODED | {"patch": 6, "calendar": HOURS}),
+    ("tide", SIZED_TIDE | WITH_COVARIATES | {"calendar": HOURS}),
+    ("tide", SIZED_TIDE | WITH_COVARIATES | {"covariate_norm": "minmax1+mean"}),
+    ("huggingface-autoformer", LABELLED | WITH_COVARIATES),
+    ("huggingface-time-series-transformer", SIZED | WITH_COVARIATES),
 ]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("dlinear", SIZES),
@@ -353,8 +358,8 @@ COLUMNS = [0, 2]
 
 
 @pytest.mark.parametrize("norm", [None, "mean"])
-# A TimeXer has tokens of its targets alone.
-@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"timexer"}))
+# A TimeXer has tokens of its targets alone, and a TiDE reads the others as past covariates.
+@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"tide", "timexer"}))
 def test_targets_equal_those_of_the_model_of_all_channels(
     architecture: str, norm: str | None
 ) -> None:

@@ -19,6 +19,7 @@ from foretell.models.architectures.huggingface_time_series_transformer import (
 )
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.patchtst import PatchTSTConfig
+from foretell.models.architectures.tide import TideConfig
 from foretell.models.architectures.timexer import TimeXerConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
@@ -341,10 +342,28 @@ _DECODED: dict[str, Any] = {
     "covariate_decoder": True,
     "targets": (0, 2),
 }
+_NO_PAST = _COVARIATES.model_copy(update={"past": ()})
+TIDES = (
+    Size(
+        "TiDE, covariates, quantiles",
+        TideConfig(
+            **_SIZE,
+            d_model=16,
+            covariates=_COVARIATES,
+            covariate_norm="robust",
+            targets=(0, 2),
+            calendar=HOURLY,
+            window_norm="standard",
+            head="quantiles",
+            levels=(0.1, 0.5, 0.8),
+        ),
+    ),
+    Size("TiDE, without covariates", TideConfig(**_SIZE, d_model=16, layer_norm=False)),
+)
 COVARIATED = (
     Size(
         "Autoformer, covariates",
-        AutoformerConfig(**_SMALL, **_HALF, covariates=_COVARIATES.model_copy(update={"past": ()})),
+        AutoformerConfig(**_SMALL, **_HALF, covariates=_NO_PAST),
     ),
     Size(
         "Transformer, covariates, learned calendar, decoder",
@@ -365,6 +384,18 @@ COVARIATED = (
             covariates=Covariates(static=_COVARIATES.static),
             covariate_decoder=True,
             window_norm="mean",
+        ),
+    ),
+    Size(
+        "TimeSeriesTransformer of Hugging Face, covariates",
+        HuggingFaceTimeSeriesTransformerConfig(
+            **_SMALL | {"horizon": 4}, value_lags=(1, 5), calendar=HOURLY, covariates=_NO_PAST
+        ),
+    ),
+    Size(
+        "Autoformer of Hugging Face, covariates",
+        HuggingFaceAutoformerConfig(
+            **_SMALL, value_lags=(1, 5), covariates=_NO_PAST, embeddings=(3,), head="student-t"
         ),
     ),
 )
@@ -430,6 +461,7 @@ SAMPLE = (
     DLINEARS[3],
     _shallow(ITRANSFORMERS[0]),
     _shallow(TIMEXERS[0]),
+    TIDES[0],
     *map(_shallow, HUGGINGFACE_PATCHTSTS[:2]),
     _shallow(HEADED[2]),
     _shallow(HUGGINGFACE_TRANSFORMERS[2]),
@@ -446,6 +478,7 @@ VARIANTS = (
     *HEADED,
     *HUGGINGFACE_TRANSFORMERS,
     *HUGGINGFACE_AUTOFORMERS,
+    *TIDES,
     *COVARIATED,
     *MIXED,
     *MEDLEYS,
