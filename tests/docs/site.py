@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle.attention import Axis, stage
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.data.reading import read
 from foretell.demo import models as demo
 from foretell.demo.data import write_csv
@@ -15,6 +16,19 @@ from tests.support.bundles import Spec, lag_stage, write_bundle
 
 # Name and context of the models that the pages import.
 _IMPORTED = {"etth1": 96, "etth1-autoformer": 96, "etth1-patchtst": 336, "etth1-tfb": 96}
+# The model of covariates.md.
+_SHOP = Spec(
+    name="shop",
+    channels=("sales", "visits"),
+    targets=("sales",),
+    covariates=Covariates(
+        future=(
+            Covariate(name="discount"),
+            Covariate(name="sky", type="category", categories=("rain", "sun")),
+        ),
+        static=(Covariate(name="region", type="category", categories=("north", "south")),),
+    ),
+)
 _ETTH1 = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 
 
@@ -22,7 +36,7 @@ def prepare(folder: Path) -> None:
     """Write the folder in which the pages' examples run; `models/` is its repository."""
     (table,) = read(_demo_data(folder)).tables
     demo.write_request("patchtst", table, folder / ".demo" / "request.json")
-    for spec in (*_demo_models(table.channels), *_imported_models()):
+    for spec in (*_demo_models(table.channels), *_imported_models(), _SHOP):
         write_bundle(folder / "models", spec)
     (folder / ".demo" / "repository").symlink_to(folder / "models")
     _write_etth1(folder / "ETTh1.csv")

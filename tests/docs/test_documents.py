@@ -16,7 +16,7 @@ from tests.docs.reader import Reader
 from tests.support.process import ROOT, Server
 from tests.test_architecture import imported_by, tops
 
-TOOLS = ("bash", "curl", "gzip", "jq", "zstd")
+TOOLS = ("bash", "curl", "gzip", "jq")
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROGRAMS = {"sh", "bash", "python"}
@@ -68,7 +68,7 @@ def test_client_page_begins_with_installation(name: str) -> None:
     shell = " ".join(block.text for block in others if block.language == "sh")
     python = "\n".join(block.text for block in others if block.language == "python")
     # curl alone is everywhere.
-    used = {tool for tool in ("gzip", "jq", "zstd") if re.search(rf"\b{tool}\b", shell)}
+    used = {tool for tool in ("gzip", "jq") if re.search(rf"\b{tool}\b", shell)}
     known = metadata.packages_distributions()
     for module in tops(imported_by(python, str(page))) - set(sys.stdlib_module_names):
         # Modules of an editable installation are not listed.
