@@ -26,7 +26,7 @@ RESULTS = Path(__file__).with_name("covariates.jsonl")
 TARGET = "bikers"
 WEATHER = ("temp", "hum", "windspeed", "weathersit")
 FACTS = ("holiday", "workingday")
-# As docs/guides/covariates.md reads the table.
+# As docs/guides/bikes.md reads the table.
 READING = Reading(time_column=("time",), channels=(TARGET,), missing="ffill", max_gap=24)
 _SEEDS = 3
 _SIZES = {"d_model": 64, "heads": 4, "d_ff": 128}
