@@ -40,6 +40,13 @@ class Covariate(_Tolerant):
     categories: tuple[str, ...] = ()
     other: bool = False
 
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Channels of a past covariate: its name, or `name=category` for each category."""
+        if self.type == "category":
+            return tuple(f"{self.name}={category}" for category in self.categories)
+        return (self.name,)
+
 
 class Covariates(_Tolerant):
     """The covariates that a model reads.

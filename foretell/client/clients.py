@@ -66,7 +66,8 @@ class Client:
         Args:
             frame: Table of pandas, polars, pyarrow or any library with the Arrow interface. It has
                 a column for each channel of the model, by name. Rows are in order of time. Many
-                series are in long form: a row for each series and time.
+                series are in long form: a row for each series and time. Covariates are columns,
+                too; future ones go on in rows without targets, after the last one.
             **options:
                 `model`: NAME or NAME@VERSION; optional if the server has one model.
                 `horizon`: steps to forecast; the model's by default.
@@ -110,7 +111,8 @@ class Client:
         """Forecast past rows of a frame from the rows before them, and measure the errors.
 
         Args:
-            frame: Table as for `forecast`, with more rows than the model reads.
+            frame: Table as for `forecast`, with more rows than the model reads. Its covariates are
+                those that came true.
             **options:
                 `model`, `horizon`, `quantiles`, `missing`, `calibration`, `id_column` and
                 `time_column`: as for `forecast`.

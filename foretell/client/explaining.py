@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from foretell.client.answers import Floats, Integers, JsonAnswer, Notice, Part
 from foretell.client.cards import ModelCard, chosen
+from foretell.client.covariates import by_name, fields, rows_before_future
 from foretell.client.errors import ForetellError, InvalidInputError
 from foretell.client.exchange import Steps, post_json
 from foretell.client.forecasting import FrameOptions
@@ -22,6 +23,7 @@ Heads = Literal["all", "mean"] | Sequence[int]
 # The server accepts this name for the only channel of a model.
 _TARGET = "y"
 _PLACE = re.compile(r"inputs\[0\]\.(\w+)(?:\[(\d+)\])?(?:\[(\d+)\])?$")
+_COVARIATE = re.compile(r"inputs\[0\]\.\w+_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 class Patch(Part):
@@ -137,7 +139,8 @@ def explain(
     given = read(frame, options.get("id_column"), options.get("time_column"))
     rows, model = _rows(given, options.get("series")), options.get("model")
     card = yield from chosen(model, retry_for)
-    channels = list(card.channels)
+    named = {name for each in by_name(given.table, card) for name in each.channels}
+    channels = [name for name in card.channels if name not in named]
     if len(channels) == 1 and channels[0] not in given.table.column_names:
         channels = [_TARGET]
     attention = {"heads": "all"} | _set(options, "stages", "layers", "heads")
@@ -186,6 +189,10 @@ def _input(
     given: Given[Any], rows: pa.Array, channels: list[str], card: ModelCard
 ) -> dict[str, object]:
     """The rows of a series as an input of a request in JSON."""
+    series = given.table.take(rows)
+    targets = [name for name in channels if name in (*card.targets, _TARGET)]
+    count = rows_before_future(series, targets, card)
+    covariates, rows = fields(series, count, card), rows[:count]
     columns = [_numbers(given.table, name, card).take(rows).to_pylist() for name in channels]
     found: dict[str, object] = {"series": columns[0]}
     if len(channels) > 1:
@@ -196,7 +203,7 @@ def _input(
         found["timestamps"] = _texts(times, rows, given.time_column)
         if zone is not None and zone[:1] not in "+-":
             found["time_zone"] = zone
-    return found
+    return found | covariates
 
 
 def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
@@ -228,6 +235,9 @@ def _placed(
     place: str | None, given: Given[Any], rows: pa.Array, channels: Sequence[str]
 ) -> str | None:
     """A place of the request as a place of the caller's frame or options."""
+    if (found := _COVARIATE.match(place or "")) is not None:
+        name, number = found.groups()
+        return name if number is None else f"{name}[{rows[int(number)]}]"
     found = _PLACE.match(place or "")
     if found is None:
         return place and place.removeprefix("options.").removeprefix("attention.")
