@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import (
+    FUTURE_COVARIATES,
+    HISTORY_COVARIATES,
+    STATIC_COVARIATES,
+    Covariate,
+    Covariates,
+)
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.nearness import listed
 from foretell.service.arrays import HISTORY, Arrays, input_shapes
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.values import pack
@@ -45,6 +53,12 @@ class Inputs:
 
     def __init__(self, manifest: Manifest, most: int, data: memoryview) -> None:
         self._shapes = input_shapes(manifest)
+        known = manifest.covariates or Covariates()
+        self._covariates = {
+            HISTORY_COVARIATES: known.future,
+            FUTURE_COVARIATES: known.future,
+            STATIC_COVARIATES: known.static,
+        }
         self._most = most
         self._data = data
         self._used = 0
@@ -61,7 +75,9 @@ class Inputs:
                 )
             if tensor.name in self._feeds:
                 raise InvalidInputError(f"{tensor.name} is given twice", param=f"{place}.name")
-            self._feeds[tensor.name] = self._tensor(tensor, place)
+            self._feeds[tensor.name] = values = self._tensor(tensor, place)
+            for column, covariate in enumerate(self._covariates.get(tensor.name, ())):
+                _check_codes(values, column, covariate, place)
         if missing := [name for name in self._shapes if name not in self._feeds]:
             raise InvalidInputError(f"{', '.join(missing)}: required, but missing", param="inputs")
         if left := len(self._data) - self._used:
@@ -225,6 +241,25 @@ def _first_refused(flat: list[Any], code: str) -> int:
 
 def _position(index: int, shape: tuple[int, ...]) -> list[int]:
     return [int(part) for part in np.unravel_index(index, shape)]
+
+
+def _check_codes(values: Floats, column: int, covariate: Covariate, place: str) -> None:
+    """Refuse codes of a boolean or a category, in a column of the last axis, that mean nothing."""
+    if covariate.type == "number":
+        return
+    names = ["false", "true"]
+    if covariate.type == "category":
+        names = [*covariate.categories, *(["any other"] if covariate.other else [])]
+    codes = values[..., column]
+    is_wrong = ~np.isin(codes, np.arange(len(names)))
+    if is_wrong.any():
+        where = [*_position(int(is_wrong.argmax()), codes.shape), column]
+        known = listed([f"{code} ({name})" for code, name in enumerate(names)])
+        value = values[tuple(where)]
+        raise InvalidInputError(
+            f"expected a code of {covariate.name!r}, {known}, got {value} at {where}",
+            param=place,
+        )
 
 
 def _checked(values: NDArray[Any], place: str) -> Floats:
