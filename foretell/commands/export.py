@@ -142,7 +142,7 @@ def _export(
         anyway=force,
     )
     manifest = read(folder)
-    if warning := offset_warning(manifest.scaler, manifest.channels):
+    if warning := offset_warning(manifest.scaler, manifest.channels, manifest.covariates):
         click.echo(f"warning: {warning}", err=True)
     print_composition(manifest)
     if "cuda" not in manifest.devices:

@@ -149,7 +149,9 @@ def command(
     _print_provenance(
         imported, scaler="--no-scaler" if unscaled else "--mean, --std" if mean else None
     )
-    if warning := offset_warning(imported.info.scaler, imported.info.channels):
+    if warning := offset_warning(
+        imported.info.scaler, imported.info.channels, imported.info.config.covariates
+    ):
         click.echo(f"warning: {warning}", err=True)
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = out or Path(scratch) / served

@@ -104,12 +104,13 @@ def _formula(target: str, values: Values, inputs: dict[str, Values]) -> str | No
     scale = centred.std(axis=0)
     weights = np.linalg.lstsq(centred / scale, values - values.mean(), rcond=None)[0] / scale
     rest = values - values.mean() - centred @ weights
+    # All rows are near, and each input matters.
+    least = _NEAR * values.std()
+    if rest.std() > least or (np.abs(weights) * scale < least).any():
+        return None
     parts = [abs(weight) * _unit(each) for weight, each in zip(weights, columns, strict=True)]
     allowed = _unit(values) + sum(parts) + _ROUNDING * np.abs(values).max()
-    if rest.std() > _NEAR * values.std() or np.abs(rest).max() > allowed:
-        return None
-    # Each input matters.
-    if (np.abs(weights) * scale < _NEAR * values.std()).any():
+    if np.abs(rest).max() > allowed:
         return None
     constant = values.mean() - weights @ means
     terms = [_term(weight, name) for weight, name in zip(weights, inputs, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
@@ -65,8 +66,10 @@ def typical_share(
     return float(min(typical, default=1.0))
 
 
-def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
-    """A warning that names channels whose mean takes too many digits of float32, if any do."""
+def offset_warning(
+    scaler: Scaler, channels: Sequence[str], covariates: Covariates | None = None
+) -> str | None:
+    """A warning that names columns whose mean takes too many digits of float32, if any do."""
     known = scaler.training
     lossy = [
         name
@@ -75,11 +78,17 @@ def offset_warning(scaler: Scaler, channels: Sequence[str]) -> str | None:
         )
         if abs(mean) > LARGEST_OFFSET * std and not is_constant
     ]
+    lossy += [
+        each.name
+        for each in ((*covariates.future, *covariates.static) if covariates else ())
+        # A constant has the deviation 1.
+        if each.std != 1 and abs(each.mean) > LARGEST_OFFSET * each.std
+    ]
     if not lossy:
         return None
     return (
         f"{', '.join(lossy)}: the mean is more than {LARGEST_OFFSET:,.0f} times the standard "
-        "deviation. A served model reads float32, which loses small changes of such a channel; "
+        "deviation. A served model reads float32, which loses small changes of such a column; "
         "subtract the mean from the data"
     )
 

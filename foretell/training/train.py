@@ -77,7 +77,7 @@ def train(
     prepared = prepare(settings, panel)
     panel = prepared.panel
     _warn_of_short(prepared.split, progress)
-    if warning := offset_warning(prepared.scaler, panel.channels):
+    if warning := offset_warning(prepared.scaler, panel.channels, panel.covariates):
         progress.warned(warning)
     date = overlap(panel, prepared.split, settings.context)
     if date is not None:

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.manifest import Scaler
 from foretell.data.coding import fit_covariates, recoded
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read_frame
+from foretell.data.scaler import offset_warning
 from foretell.data.splits import Span
 from tests.data.panels import DAYS, read_text, text
 
@@ -41,6 +43,16 @@ def test_scale_and_categories_are_those_of_the_training_rows(tmp_path: Path) -> 
     # A series without training rows has no static category.
     assert fit_covariates(panel(tmp_path), TRAIN[:1]).static[0].categories == ("hill",)
     assert fit_covariates(panel(tmp_path), TRAIN, other=True).future[2].other
+
+
+def test_covariates_that_float32_rounds_are_named() -> None:
+    covariates = Covariates(
+        future=(Covariate(name="seconds", mean=1.7e9, std=9e4), Covariate(name="one", mean=2e9)),
+        static=(Covariate(name="size", mean=-5e4, std=4), Covariate(name="age", mean=50, std=4)),
+    )
+    warning = offset_warning(Scaler(mean=(5.0,), std=(1.0,)), ("y",), covariates)
+    assert warning is not None
+    assert warning.startswith("seconds, size: the mean is more than 10,000 times")
 
 
 def test_static_numbers_count_once_for_each_series() -> None:
