@@ -134,6 +134,10 @@ def _column(panel: Panel, kind: str, covariate: Covariate, own: Covariate, codes
     name = covariate.name
     if covariate.type == "boolean" and own.type == "number" and np.isin(codes, (0, 1)).all():
         return codes
+    if covariate.type == "number" and own.type == "boolean":
+        return codes
+    if covariate.type == "category" and own.type == "number":
+        own, codes = _by_name(own, codes)
     if covariate.type != own.type:
         raise DataError(
             f"{kind} covariate {name!r}: expected a {covariate.type}, and the column holds "
@@ -153,6 +157,14 @@ def _column(panel: Panel, kind: str, covariate: Covariate, own: Covariate, codes
             where = f"of series {panel.tables[row].series!r}"
         raise DataError(_unseen(kind, name, category, where))
     return found
+
+
+def _by_name(covariate: Covariate, codes: Codes) -> tuple[Covariate, Codes]:
+    """A covariate of numbers as one of categories, whose names are the numbers as text."""
+    numbers, places = np.unique(codes, return_inverse=True)
+    names = tuple(str(int(each)) if each.is_integer() else str(each) for each in numbers.tolist())
+    known = covariate.model_copy(update={"type": "category", "categories": names})
+    return known, places.astype(np.float64)
 
 
 def _with_channels(panel: Panel, given: Sequence[Covariate], wanted: Sequence[Covariate]) -> Panel:

@@ -69,7 +69,7 @@ def import_checkpoint(request: Request) -> Imported:
                 "the scaler is unknown: give --mean and --std, or --no-scaler if the model was "
                 "trained on unscaled values"
             )
-        panel = read_panel(request, arguments)
+        panel = read_panel(request, arguments, saved.model.config.covariates)
     names = _check_channels(request, panel, saved.model.config.channels)
     if panel is not None and "split" not in arguments:
         if "split" not in request.arguments:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
@@ -17,8 +18,15 @@ from foretell.importers.errors import ImporterError
 from foretell.importers.saved import Request
 
 
-def read_panel(request: Request, arguments: Arguments) -> Panel | None:
+def read_panel(
+    request: Request, arguments: Arguments, covariates: Covariates | None = None
+) -> Panel | None:
     """Read the data, if any: the named channels, only the target for `features` S, or all.
+
+    Args:
+        request: The request.
+        arguments: Arguments of the model.
+        covariates: Covariates of the model, which are columns too.
 
     Raises:
         DataError: the file does not hold such time series.
@@ -28,7 +36,8 @@ def read_panel(request: Request, arguments: Arguments) -> Panel | None:
     channels = request.channels
     if channels is None and values_of(arguments).get("features") == "S" and "target" in arguments:
         channels = (str(arguments["target"].value),)
-    return read(request.data, Reading(channels=channels, frequency=request.frequency))
+    reading = Reading(channels=channels, frequency=request.frequency)
+    return read(request.data, reading.model_copy(update=Reading.of_covariates(covariates)))
 
 
 def is_moved(panel: Panel, arguments: Arguments, request: Request, *, target_last: bool) -> bool:

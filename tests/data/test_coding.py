@@ -137,6 +137,18 @@ def test_zero_and_one_may_be_a_truth_value() -> None:
     assert coded[:, 0].tolist() == [0, 1] * 5
 
 
+def test_numbers_may_be_categories_and_truth_values_numbers() -> None:
+    frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": [7, 12] * 5, "z": [True, False] * 5})
+    whole = read_frame(frame, Reading(channels=("y",), future_covariates=("x", "z")))
+    region = Covariate(name="x", type="category", categories=("12", "7"))
+    coded = recoded(whole, Covariates(future=(region, Covariate(name="z")))).tables[0].covariates
+    assert coded is not None
+    assert coded[:2].tolist() == [[1, 1], [0, 0]]
+    less = region.model_copy(update={"categories": ("7",)})
+    with pytest.raises(DataError, match="future covariate 'x': '12' is no category of the train"):
+        recoded(whole, Covariates(future=(less,)))
+
+
 def test_a_panel_of_some_channels_has_their_past_covariates(tmp_path: Path) -> None:
     whole = panel(tmp_path, "past")
     some = whole.select(("sky=fog", "sky=hail", "y", "wind"))

@@ -26,6 +26,8 @@ from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
 from tests.importers.conformance import Reference, request
+from tests.importers.neuralforecast import SERIES, walks
+from tests.importers.neuralforecast_exogenous import Columns
 from tests.service.client import Client
 
 ARGUMENTS: dict[str, Any] = {
@@ -446,6 +448,23 @@ def test_past_covariates_are_channels_behind_the_target(refer: Callable[[str], R
     assert [each.name for each in info.config.covariates.future] == ["promo", "price"]
     with pytest.raises(ImporterError, match="--channels: hist_exog_list names channels of this mo"):
         import_checkpoint(replace(request, channels=("y", "a", "b")))
+
+
+def test_data_with_covariates_measures_the_model(
+    refer: Callable[[str], Reference], tmp_path: Path
+) -> None:
+    columns, values = Columns(SERIES, 120, seed=5), np.concatenate([walks(), walks()], axis=1)
+    table = columns.table(values, slice(None)).merge(columns.statics(), on="unique_id")
+    table.to_csv(tmp_path / "sales.csv", index=False)
+    split = {"split": "0.4,0.3,0.3"}
+    request = replace(refer("neuralforecast exogenous dense").request, arguments=split)
+    found = import_checkpoint(replace(request, data=tmp_path / "sales.csv"))
+    assert found.info.test is not None
+    shuffled = table.assign(price=table["price"].sample(frac=1, random_state=0).to_numpy())
+    shuffled.to_csv(tmp_path / "other.csv", index=False)
+    other = import_checkpoint(replace(request, data=tmp_path / "other.csv"))
+    assert other.info.test is not None
+    assert other.info.test.model != found.info.test.model
 
 
 def test_series_keep_their_names(served: Callable[[str], Client]) -> None:
