@@ -141,8 +141,9 @@ class EngineServer:
             case "example":
                 example = await self.find(*arguments).example()
                 if example is not None:
-                    names = ("history", "timestamps", "actual")
-                    return example.series, {name: getattr(example, name) for name in names}
+                    parts = vars(example).items()
+                    arrays = {name: each for name, each in parts if isinstance(each, np.ndarray)}
+                    return example.series, arrays
         return None, {}
 
     @property

@@ -27,7 +27,7 @@ from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.importance import REPLACED, replaced
 from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.options import FORECASTING, Operation, Options
-from foretell.service.forecast.origins import BacktestWindows
+from foretell.service.forecast.origins import BacktestWindows, window_bytes
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.scenarios import count_windows, expand
@@ -212,6 +212,12 @@ def decode(
             f"expected at most {settings.max_inputs} inputs{scenarios}, got {count}", param="inputs"
         )
     options = operation.read_options(envelope.options, count, model, settings)
+    most = settings.max_queue_bytes // window_bytes(model.manifest, options.passes)
+    if len(envelope.inputs) < count > most:
+        raise InvalidInputError(
+            f"expected at most {most} scenarios in all (max_queue_bytes), got {count}",
+            param="inputs",
+        )
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
     rows = expand(read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored))
     if not len(rows.history):

@@ -34,6 +34,18 @@ class RollingOrigins:
     is_explicit: bool = False
 
 
+def window_bytes(manifest: Manifest, passes: int) -> int:
+    """About the bytes of a window and of all that its passes read."""
+    width, static = len(manifest.channels), 0
+    if manifest.calendar is not None:
+        width += len(manifest.calendar.features)
+    if manifest.covariates is not None:
+        width += len(manifest.covariates.future)
+        static = len(manifest.covariates.static)
+    steps = manifest.context + passes * manifest.horizon
+    return np.dtype(np.float32).itemsize * (steps * width + static)
+
+
 def max_origins(
     inputs: int,
     horizon: int,
@@ -44,14 +56,11 @@ def max_origins(
     beside: int = 0,
 ) -> int:
     """Most origins of each of `inputs` series; `beside` counts its other windows in the queue."""
-    channels = len(manifest.channels)
-    features = 0 if manifest.calendar is None else len(manifest.calendar.features)
-    if manifest.covariates is not None:
-        features += len(manifest.covariates.future)
-    steps = manifest.context + passes * manifest.horizon
-    size = np.dtype(np.float32).itemsize * steps * (channels + features)
     values = horizon * len(manifest.targets) * (1 + quantiles)
-    queued = min(settings.max_queue, settings.max_queue_bytes // size) // inputs
+    queued = (
+        min(settings.max_queue, settings.max_queue_bytes // window_bytes(manifest, passes))
+        // inputs
+    )
     answered = min(settings.max_origins, settings.max_answer_values // values) // inputs
     return max(0, min(queued - beside, answered))
 

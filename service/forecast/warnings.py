@@ -47,8 +47,9 @@ def outside(
     windows that are not finite get no warnings. `own` are the windows with a history of their own;
     all by default. Returns None if nothing is far and every forecast is finite.
     """
-    known, (_, steps, _) = manifest.training, forecast.shape
-    before, after, low, high = _known(known.mean, known.std, history.shape[1], steps)
+    _, steps, _ = forecast.shape
+    known = manifest.training.mean, _deviations(manifest)
+    before, after, low, high = _known(*known, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
     np.matmul(before, history, out=means[0])
     if (at := manifest.columns) is None:
@@ -80,6 +81,16 @@ def _known(
     return weights[0], weights[1], low, high
 
 
+def _deviations(manifest: Manifest) -> tuple[float, ...]:
+    """Standard deviations of the training split; 0 for channels of booleans and categories."""
+    without_unit = [each for each in manifest.past_covariates if each.type != "number"]
+    if not without_unit:
+        return manifest.training.std
+    names = {name for each in without_unit for name in each.channels}
+    pairs = zip(manifest.channels, manifest.training.std, strict=True)
+    return tuple(0.0 if name in names else std for name, std in pairs)
+
+
 def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
     """Standard deviations of the training split; infinite where the bundle lacks them."""
     values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
@@ -96,22 +107,23 @@ def _describe(
     if rows is None:
         kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
         names, known = manifest.targets, manifest.target_scaler.training
+        mean, spread = np.array(known.mean), _spread(known.mean, known.std)
         rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
     else:
         kind, what, limit = "outside_training_range", "this history", _HISTORY
-        names, known = manifest.channels, manifest.scaler.training
-    mean, std = np.array(known.mean), _spread(known.mean, known.std)
+        names, known = manifest.channels, manifest.training
+        mean, spread = np.array(known.mean), _spread(known.mean, _deviations(manifest))
     # Sums of float32 are not exact.
     means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
-    distances = np.abs(means - mean) / std
+    distances = np.abs(means - mean) / spread
     far = np.flatnonzero((distances > limit).any(axis=1)).tolist()
     for at in far[:_MOST]:
         most = int(distances[at].argmax())
         text = (
             f"{names[most]!r} is {means[at, most]:.4g} on average over {what}, "
             f"{distances[at, most]:.3g} standard deviations from the mean of its training "
-            f"({mean[most]:.4g}, standard deviation {std[most]:.3g}): is its unit another one, or "
-            "is it another channel?"
+            f"({mean[most]:.4g}, standard deviation {spread[most]:.3g}): is its unit another one, "
+            "or is it another channel?"
         )
         yield warning(kind, text, place(int(rows[at])))
     if len(far) > _MOST:

@@ -16,7 +16,9 @@ from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.service.arrays import input_shapes
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.selftest import SelfTest
+from foretell.service.forecast.codes import value_of
 from tests.bundle.test_manifest import FIELDS
+from tests.service.client import Client
 from tests.support.variants import COVARIATED, TIDES, Size, scaler_of
 
 
@@ -39,6 +41,31 @@ def test_bundle_with_covariates_is_verified_and_served(size: Size, tmp_path: Pat
     test.check_interface(session, layout.FORECAST_GRAPH)
     test.replay(session)
     assert verify_bundle(bundle, tmp_path / "model").passed
+    if manifest.calendar is None:
+        check_answers(bundle, manifest)
+
+
+def check_answers(bundle: Path, manifest: Manifest) -> None:
+    """Probes, sent by name in JSON, give the forecasts of the plain model."""
+    known = manifest.covariates or Covariates()
+    with np.load(bundle / layout.PROBES) as loaded:
+        probes = {name: rows.astype(np.float64) for name, rows in loaded.items()}
+    inputs = []
+    for row, history in enumerate(probes["history"]):
+        entry = {"series": history.tolist(), "future_covariates": {}, "static_covariates": {}}
+        for place, each in enumerate(known.future):
+            parts = [probes[f"{when}_covariates"][row, :, place] for when in ("history", "future")]
+            codes = np.concatenate(parts).tolist()
+            entry["future_covariates"][each.name] = [value_of(each, code) for code in codes]
+        for place, each in enumerate(known.static):
+            code = probes["static_covariates"][row, place]
+            entry["static_covariates"][each.name] = value_of(each, code)
+        inputs.append(entry)
+    with Client(bundle.parents[1]) as client:
+        answer = client.forecast({"inputs": inputs})
+    assert answer.status_code == 200, answer.text
+    found = [output["content"][0]["mean_forecast"] for output in answer.json()["outputs"]]
+    np.testing.assert_allclose(found, probes["forecast"], rtol=1e-3, atol=1e-3)
 
 
 def test_example_of_a_bundle_has_covariates(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Manifest
+from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast import parse as parsing
 from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
@@ -27,6 +28,7 @@ from foretell.service.http.body import LARGE
 from foretell.service.settings import Settings
 from tests.bundle.test_manifest import FIELDS
 from tests.service.client import Client, request_of
+from tests.service.forecast.bodies import warned
 from tests.service.forecast.shops import (
     CONTEXT,
     HORIZON,
@@ -116,6 +118,24 @@ def test_future_covariates_may_be_of_the_steps_alone(server: Client, steps: int)
         apart["future_covariates"][name] = whole[9:]
     whole, parts = (first(server, "shop", each, horizon=steps) for each in (entry, apart))
     assert whole["mean_forecast"] == parts["mean_forecast"]
+
+
+def test_categories_and_booleans_are_never_far_from_training(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("rare")
+    scaler = Scaler(mean=(4.0, 1.0, 0.01, 0.01, 0.01), std=(2.0, 1.0, 0.1, 0.1, 0.1))
+    write_bundle(folder, replace(KIOSK, changes={"scaler": scaler}))
+    entry = kiosk()
+    entry[PAST] |= {"staff": ["many"] * 8, "sale": [True] * 8}
+    with Client(folder) as client:
+        kinds = {each["type"] for each in warned(client, body("kiosk", entry))}
+        assert "outside_training_range" not in kinds
+        entry[PAST]["visits"] = [90.0] * 8
+        found = warned(client, body("kiosk", entry))
+    [message] = [each["message"] for each in found if each["type"] == "outside_training_range"]
+    assert message is not None
+    assert message.startswith("'visits' is 90 on average")
 
 
 def test_unseen_category_is_other_where_training_had_it(server: Client) -> None:
