@@ -147,7 +147,7 @@ class Child:
         try:
             self.start()
         except OSError as error:
-            # A shortage of memory or of processes: the other processes go on.
+            # Memory or processes are short; the other processes go on.
             self._pause = self._pause or _FIRST_PAUSE
             _logger.error("no process starts: %s; again in %g s", error, self._pause)
             self._back_off()

@@ -22,7 +22,7 @@ from foretell.bundle.calibration import Calibration
 
 Floats = NDArray[np.floating]
 
-# Horizons of recent forecasts whose errors weigh as much as the stored errors. The table behind
+# Number of horizons of recent forecasts whose errors weigh as much as the stored errors. The table behind
 # this and the next choice is in bench/results/README.md.
 _STORED_HORIZONS = 10
 # Horizons after which an error weighs 1 / e as much.
@@ -35,8 +35,8 @@ _WIDTH = (0.1, 0.9)
 # errors, would blow up any error.
 _LEAST_WIDTH = 1e-3
 
-# Origins are half a horizon apart: nearer ones cost as much each, and add nothing. The forecasts of
-# the fewest cover two horizons; origins beyond the most would hardly count.
+# Origins are half a horizon apart: more of them would cost time and add nothing. The forecasts of
+# 3 origins cover two horizons. More than 96 origins would hardly change the result.
 _ORIGINS_A_HORIZON = 2
 LEAST_ORIGINS, MOST_ORIGINS = 3, 96
 

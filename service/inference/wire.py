@@ -254,7 +254,7 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
     """The fields of Triton's ModelConfig that apply to a model."""
 
     def entry(tensor: TensorMetadata) -> dict[str, Any]:
-        # With a `max_batch_size` dims omit the batch axis.
+        # The dims omit the batch axis if `max_batch_size` is set.
         shape, datatype = tensor.shape[1:], f"TYPE_{tensor.datatype}"
         return {"name": tensor.name, "data_type": datatype, "dims": shape}
 
