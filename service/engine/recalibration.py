@@ -22,8 +22,8 @@ from foretell.bundle.calibration import Calibration
 
 Floats = NDArray[np.floating]
 
-# Number of horizons of recent forecasts whose errors weigh as much as the stored errors. The table behind
-# this and the next choice is in bench/results/README.md.
+# Number of horizons of recent forecasts whose errors weigh as much as the stored errors. The table
+# behind this and the next choice is in bench/results/README.md.
 _STORED_HORIZONS = 10
 # Horizons after which an error weighs 1 / e as much.
 _FADING_HORIZONS = 16
