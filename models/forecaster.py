@@ -68,8 +68,8 @@ class ForecasterConfig(BaseModel):
         levels: Levels of the quantiles.
         covariates: Future, past and static covariates, or None. Past ones are channels.
         covariate_norm: Norm of the future covariates of each window, by those of the context.
-        covariate_decoder: Whether a decoder adds what future and static covariates change to the
-            forecast of the network.
+        covariate_decoder: Whether a decoder reads the covariates, instead of the network, and adds
+            to its forecast.
         covariate_width: Features of that decoder.
         covariate_neighbours: Steps before and after a step whose covariates it reads.
     """
@@ -101,8 +101,8 @@ class ForecasterConfig(BaseModel):
     )
     covariate_decoder: bool = Field(
         default=False,
-        description="Whether a decoder of covariates adds to the network's forecast; needed by "
-        "architectures that do not read covariates themselves.",
+        description="Whether a decoder reads the covariates, instead of the network, and adds to "
+        "its forecast; needed by architectures that do not read covariates themselves.",
     )
     covariate_width: int = Field(
         default=64, ge=1, description="Features of the decoder of covariates."
@@ -165,8 +165,8 @@ class ForecasterConfig(BaseModel):
 
     @property
     def covariate_features(self) -> int:
-        """Number of features of a step's future covariates and of the static ones."""
-        if self.covariates is None:
+        """Number of features of covariates that a network reads at each step itself."""
+        if self.covariates is None or self.covariate_decoder or not self.reads_covariates:
             return 0
         return features_of((*self.covariates.future, *self.covariates.static))
 
@@ -413,13 +413,13 @@ class Forecaster(nn.Module, ABC):
         return outputs + by_parameter.transpose(1, 2).flatten(1, 2)
 
     def with_time_features(self, inputs: Inputs, *, static: bool = True) -> Inputs:
-        """Inputs whose calendars have the features of covariates, too.
+        """Inputs whose calendars also have the features of covariates that the network reads.
 
         Args:
             inputs: Inputs of the network.
             static: Whether each step has the features of static covariates.
         """
-        if self.covariate_encoder is None:
+        if self.covariate_encoder is None or self.covariate_decoder is not None:
             return inputs
         encoded = self.covariate_encoder(inputs)
         constant: Tensor | None = encoded["static_covariates"] if static else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime, time
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -53,6 +54,11 @@ class TrainingConfig(BaseModel):
         default="refuse",
         description="Categories of covariates that training rows lack: refuse them, or read all of "
         "them as one.",
+    )
+    network: Path | None = Field(
+        default=None,
+        description="Checkpoint of a trained model that is kept as it is: only a decoder of "
+        "covariates learns.",
     )
     target_copies: Literal["refuse", "allow"] = Field(
         default="refuse",

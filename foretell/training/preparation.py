@@ -24,6 +24,7 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
 from foretell.training.counts import check_counts, check_norm, usual_norm
 from foretell.training.errors import TrainingError
+from foretell.training.kept import kept_info
 from foretell.training.windows import Windows
 
 
@@ -61,14 +62,21 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
                 settings.horizon,
             )
     time = covered(panel, split.train)
-    config = forecaster_config(settings, panel.channels, panel.frequency, time, panel.covariates)
+    kept = None
+    if settings.network is not None:
+        kept = kept_info(settings.network, settings, panel.channels, panel.covariates)
+        config = kept.config
+    else:
+        config = forecaster_config(
+            settings, panel.channels, panel.frequency, time, panel.covariates
+        )
     usual = TrainingConfig.model_fields["loss"].default
     head = config.build_head()
     if head is not None and settings.loss != usual:
         raise TrainingError(f"loss: with a head it is the {head.loss_name}; leave loss out")
     if head is not None and head.is_of_counts:
         check_counts(config, panel)
-    scaler = scaler_for(config, panel, split.train)
+    scaler = scaler_for(config, panel, split.train) if kept is None else kept.scaler
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
     return Prepared(panel, config, splits, split, scaler, train, validation, test)
 

@@ -183,6 +183,12 @@ def _refit_errors(
     windows = prepared.validation.known(LEAST_WINDOWS)
     if windows >= LEAST_WINDOWS:
         return None
+    if settings.network is not None:
+        progress.warned(
+            f"there will be no prediction intervals: the validation split holds {windows} windows, "
+            "too few, and a kept network has seen the rows on which refits would be measured"
+        )
+        return None
     filled = windows < len(prepared.validation)
     progress.warned(
         f"the validation split holds {windows} windows{' of known values' if filled else ''}, too "

@@ -22,6 +22,7 @@ from foretell.models.forecaster import Forecaster, ForecasterConfig
 from foretell.models.layers.encoder import Encoder
 from foretell.training.config import Precision, TrainingConfig
 from foretell.training.errors import TrainingError
+from foretell.training.kept import keep
 from foretell.training.losses import judge_of, loss_of, over_known
 from foretell.training.progress import EpochReport, Progress
 from foretell.training.schedules import schedule_of
@@ -107,7 +108,10 @@ class Trainer:
         device: torch.device,
     ) -> None:
         seed_everything(settings.seed, 0)
-        self.model = model = config.build().to(device)
+        self.model = model = config.build()
+        if settings.network is not None:
+            keep(model, settings.network)
+        model.to(device)
         windows = min(settings.batch_size, len(train))
         if are_recomputed(model, windows):
             for module in model.modules():
@@ -128,7 +132,7 @@ class Trainer:
         if model.head is not None:
             self.loss = self.judge = model.head.loss
         self.optimizer = _OPTIMIZERS[settings.optimizer](
-            model.parameters(),
+            [weight for weight in model.parameters() if weight.requires_grad],
             lr=self.learning_rate,
             weight_decay=settings.weight_decay,
             fused=True,
@@ -170,7 +174,8 @@ class Trainer:
         seed_everything(self.settings.seed, self.epoch)
         order = torch.randperm(len(self.train)).to(self.device)
         total, seen = torch.zeros((), device=self.device), 0.0
-        self.model.train()
+        # Batch norms of a kept network must not learn, and its decoder has no dropout.
+        self.model.train(self.settings.network is None)
         for step, indices in enumerate(torch.split(order, self.settings.batch_size)):
             batch = self.train.batch(indices)
             total += self._step(step, batch) * batch.weight

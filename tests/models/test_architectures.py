@@ -73,7 +73,8 @@ DECODED = WITH_COVARIATES | {"covariate_decoder": True}
 COVARIATE_CASES: list[tuple[str, dict[str, Any]]] = [
     ("autoformer", LABELLED | WITH_COVARIATES),
     ("transformer", LABELLED | WITH_COVARIATES | {"calendar": None}),
-    ("transformer", LABELLED | DECODED | {"calendar": INTEGERS, "embedding": "learned"}),
+    ("transformer", LABELLED | WITH_COVARIATES | {"calendar": INTEGERS, "embedding": "learned"}),
+    ("transformer", LABELLED | DECODED),
     (
         "transformer",
         LABELLED | WITH_COVARIATES | {"decoding": "autoregressive", "decoding_chunk": 4},

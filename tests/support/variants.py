@@ -366,8 +366,8 @@ COVARIATED = (
         AutoformerConfig(**_SMALL, **_HALF, covariates=_NO_PAST),
     ),
     Size(
-        "Transformer, covariates, learned calendar, decoder",
-        TransformerConfig(**_SMALL, **_embedded("learned"), **_DECODED),
+        "Transformer, covariates, learned calendar",
+        TransformerConfig(**_SMALL, **_embedded("learned"), covariates=_COVARIATES, targets=(0, 2)),
     ),
     Size(
         "PatchTST, covariates, Student's t",
