@@ -65,7 +65,9 @@ def measure(run: Run) -> Result:
 
 def _train(name: str, seed: int, panel: Panel, folder: Path, *, quick: bool) -> dict[str, Any]:
     """Errors in bikes an hour, also with the weather of the last hour for the whole horizon."""
-    given = _RECIPE | {"arch": name, "seed": seed, "model": _MODELS[name]}
+    # The transformer reads covariates itself, and gains more from the decoder.
+    extra = {"covariate_decoder": True} if panel.covariates is not None else {}
+    given = _RECIPE | {"arch": name, "seed": seed, "model": _MODELS[name] | extra}
     if quick:
         given["epochs"] = 1
     settings = training_of(given)
