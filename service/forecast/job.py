@@ -212,12 +212,13 @@ def decode(
             f"expected at most {settings.max_inputs} inputs{scenarios}, got {count}", param="inputs"
         )
     options = operation.read_options(envelope.options, count, model, settings)
-    most = settings.max_queue_bytes // window_bytes(model.manifest, options.passes)
-    if len(envelope.inputs) < count > most:
-        raise InvalidInputError(
-            f"expected at most {most} scenarios in all (max_queue_bytes), got {count}",
-            param="inputs",
-        )
+    if count > len(envelope.inputs):
+        most = settings.max_queue_bytes // window_bytes(model.manifest, options.passes)
+        if count > most:
+            raise InvalidInputError(
+                f"expected at most {most} scenarios in all (max_queue_bytes), got {count}",
+                param="inputs",
+            )
     metadata = None if envelope.metadata is None else echoed(envelope.metadata)
     rows = expand(read_inputs(envelope.inputs, model.manifest, options, operation.names, ignored))
     if not len(rows.history):

@@ -20,6 +20,7 @@ from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING, Operation
 from foretell.service.forecast.pieces import METADATA, Form, echo, read_leniently, read_pieces
 from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions, Envelope
+from foretell.service.forecast.scenarios import count_windows
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body, unreadable
 from foretell.service.http.pipeline import Parsed
@@ -185,7 +186,7 @@ class JsonCodec(JsonBody):
 
 def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
     inputs, options = envelope.inputs, envelope.options
-    work = size + _INPUT * len(inputs)
+    work = size + _INPUT * count_windows(inputs)
     # Backtest windows are cut out of all rows.
     if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
         return ALWAYS
@@ -199,8 +200,16 @@ def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
             return ALWAYS
         if isinstance(timestamps := entry.get("timestamps"), list):
             work += _TIMESTAMP * len(timestamps)
-        for place in (PAST, FUTURE):
-            if isinstance(values := entry.get(place), dict):
-                lists = [each for each in values.values() if isinstance(each, list)]
-                work += _VALUE * sum(map(len, lists))
+        work += _VALUE * _count_values(entry)
+        if isinstance(scenarios := entry.get("scenarios"), list):
+            work += _VALUE * sum(_count_values(each) for each in scenarios)
     return work
+
+
+def _count_values(entry: object) -> int:
+    """The number of values of covariates in an input or a scenario, besides arrays of numbers."""
+    if not isinstance(entry, dict):
+        return 0
+    found = [entry.get(place) for place in (PAST, FUTURE)]
+    lists = [each for named in found if isinstance(named, dict) for each in named.values()]
+    return sum(len(each) for each in lists if isinstance(each, list))

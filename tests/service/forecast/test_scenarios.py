@@ -17,7 +17,9 @@ from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.encode import encode
 from foretell.service.forecast.job import decode
-from tests.service.client import Client
+from foretell.service.forecast.options import FORECASTING
+from foretell.service.http.body import LARGE
+from tests.service.client import Client, request_of
 from tests.service.forecast.bodies import request_body, submitted
 from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop, values
 from tests.service.forecast.test_backtest import error as refused_backtest
@@ -240,6 +242,16 @@ def test_scenarios_count_as_inputs(models: Path) -> None:
         assert "would hold 32 values" in client.error(request)["message"]
     with Client(models, max_inputs=4, max_answer_values=32) as client:
         assert client.forecast(request).status_code == 200
+
+
+def test_many_scenarios_are_not_read_on_the_event_loop(server: Client) -> None:
+    def work(*scenarios: Any) -> int:
+        request = request_body({**shop(), "scenarios": [*scenarios]}, model="shop")
+        codec = parsing.JsonCodec(FORECASTING, server.settings)
+        return codec.parse(json.dumps(request).encode(), request_of()).work
+
+    assert work({}) < LARGE <= work(*[{}] * 100)
+    assert work({FUTURE: {"sky": ["x"] * 200}}) < LARGE <= work({FUTURE: {"sky": ["x"] * 10_000}})
 
 
 def test_warnings_name_scenarios(server: Client) -> None:
