@@ -19,7 +19,8 @@ class Chunk(NamedTuple):
     """Whole series with their latest rows.
 
     Attributes:
-        table: Times if there are any, channels, and for CSV the wrong cells `[rows]`; contiguous.
+        table: Times if there are any, channels, covariates, and for CSV the wrong cells `[rows]`;
+            contiguous.
         names: Names of the series `[series]`.
         begins: First row of each series `[series]`.
         ends: Row after the last one of each series `[series]`.

@@ -107,6 +107,7 @@ class Forecaster:
         # A job uses only these members of a model.
         here = cast("Model", _Here(model))
         job = Job(here, self.options, [], given.history, given.calendar, None)
+        job.covariates, job.static = given.covariates, given.static
         try:
             outputs = self._loop.run_until_complete(job.run(math.inf, _wait))
             return [(windows, {name: rows[:count] for name, rows in outputs.items()})]

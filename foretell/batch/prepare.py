@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +25,10 @@ from foretell.bundle.manifest import Manifest
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import Model
 from foretell.service.errors import ServiceError
-from foretell.service.forecast.columns import ID, TIME, read_times, read_values
+from foretell.service.forecast.columns import ID, TIME, read_times
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.requests import ForecastOptions
+from foretell.service.forecast.table_covariates import check_columns
 from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 from foretell.timeaxis.gaps import Missing
@@ -101,16 +101,19 @@ def prepare(task: Task) -> tuple[Work, Record]:
             "another place"
         )
     files = files_of(source)
-    table = open_table(source, tuple(files), task.id_column, task.time_column, about.channels)
+    table = open_table(source, tuple(files), task.id_column, task.time_column, about)
     _check_types(table, about)
     # Missing values are filled in from rows before the context, too.
     helps = task.missing in ("interpolate", "ffill")
+    last = 2 * about.context if helps else about.context
+    if about.covariates is not None and about.covariates.future:
+        last += -(-(task.horizon or about.horizon) // about.horizon) * about.horizon
     made = (task.horizon or about.horizon) * len(about.targets) * (1 + len(task.quantiles))
     work = Work(
         table,
         task.bundle,
         options,
-        2 * about.context if helps else about.context,
+        last,
         max(_VALUES // max(about.context * len(about.channels), made), 1),
         task.device,
         target,
@@ -162,7 +165,7 @@ def _check_types(table: Table, about: Manifest) -> None:
     empty = table.schema.empty_table()
     try:
         read_times(empty, about.step)
-        deque(read_values(empty, about.channels), maxlen=0)
+        check_columns(empty, about)
     except ServiceError as error:
         raise BatchError(
             f"{place}: column {table.names[error.param or ID]!r}: {error.message}"

@@ -15,10 +15,15 @@ from pyarrow import csv, dataset, fs
 from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
 from foretell.batch.texts import converted, kind_of_times, parsed
+from foretell.bundle.covariates import Covariates
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.forecast.columns import ID, TARGET, TIME
+from foretell.service.forecast.table_covariates import past_by_name
 from foretell.service.validation import shown
 
+# Types of covariates in CSV.
+_TEXTS = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string()}
 _ENDINGS = (".parquet", ".csv", ".csv.gz")
 # Cells of Parquet, and bytes of CSV, that are read at a time.
 _CELLS, _BYTES = 4 * 1024 * 1024, 4 * 1024 * 1024
@@ -45,8 +50,8 @@ class Table:
     Attributes:
         place: Folder or file of the table.
         files: Names of the files, in order.
-        names: Columns that are read, by our names: `unique_id`, `ds` if there are times, and the
-            channels.
+        names: Columns that are read, by our names: `unique_id`, `ds` if there are times, the
+            channels and covariates.
         schema: Types of these columns, by our names.
     """
 
@@ -99,9 +104,11 @@ def open_table(
     files: tuple[str, ...],
     id_column: str,
     time_column: str,
-    channels: tuple[str, ...],
+    about: Manifest,
 ) -> Table:
     """Open the table in files of a place; the only channel of a model may also be named `y`.
+
+    A past category has a column of its name, or one for each of its channels.
 
     Raises:
         BatchError: there are no rows, a file cannot be read, or files have different columns.
@@ -110,10 +117,17 @@ def open_table(
         raise BatchError(f"{place}: there is no file that ends with .parquet, .csv or .csv.gz")
     with _naming(place, files[0]):
         there = _fragment(place, files[0], {}).physical_schema.names
+    known = about.covariates or Covariates()
+    past = past_by_name(about, there)
+    covariates = [*known.future, *known.static, *past]
+    by_name = {name for each in past for name in each.channels}
+    channels = [name for name in about.channels if name not in by_name]
     one = len(channels) == 1 and channels[0] not in there and TARGET in there
     times = {TIME: time_column} if time_column in there else {}
     names = {ID: id_column, **times, **{name: TARGET if one else name for name in channels}}
-    schemas = {file: found for file in files if (found := _schema(place, file, names))}
+    names |= {each.name: each.name for each in covariates}
+    texts = {each.name: _TEXTS[each.type] for each in covariates}
+    schemas = {file: found for file in files if (found := _schema(place, file, names, texts))}
     if not schemas:
         raise BatchError(f"{place}: there are no rows")
     first, schema = next(iter(schemas.items()))
@@ -139,8 +153,13 @@ def files_of(place: Place) -> dict[str, fs.FileInfo]:
     }
 
 
-def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:
-    """The types of the columns that are read; for CSV from its first rows, None without rows."""
+def _schema(
+    place: Place, file: str, names: dict[str, str], texts: dict[str, pa.DataType]
+) -> pa.Schema | None:
+    """The types of the columns that are read; for CSV from its first rows, None without rows.
+
+    `texts` are types in CSV, by our names; the others, but names and times, are numbers.
+    """
     with _naming(place, file):
         found = _fragment(place, file, names).physical_schema
     for name in names.values():
@@ -163,10 +182,11 @@ def _schema(place: Place, file: str, names: dict[str, str]) -> pa.Schema | None:
         if ours == TIME:
             kinds[ours] = kind_of_times(first.column(name))
         elif ours != ID:
-            kinds[ours] = pa.float64()
+            kinds[ours] = texts.get(ours, pa.float64())
             if parsed(first.column(name), kinds[ours])[1].all():
+                what = "true or false" if pa.types.is_boolean(kinds[ours]) else "numbers"
                 raise BatchError(
-                    f"{place.of(file)}: column {name!r}: expected numbers, got "
+                    f"{place.of(file)}: column {name!r}: expected {what}, got "
                     f"{shown(first.column(name)[0].as_py())}"
                 )
     return pa.schema(kinds)

@@ -50,10 +50,12 @@ def kind_of_times(texts: pa.Array) -> pa.DataType:
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Values of texts, null where a text is empty or wrong, and a mask of the wrong ones."""
-    try:
-        return texts.cast(kind), np.zeros(len(texts), np.bool_)
-    except pa.ArrowInvalid:
-        trimmed = pc.utf8_trim_whitespace(texts)
+    if not pa.types.is_string(kind):
+        try:
+            return texts.cast(kind), np.zeros(len(texts), np.bool_)
+        except pa.ArrowInvalid:
+            pass
+    trimmed = pc.utf8_trim_whitespace(texts)
     given = pc.if_else(pc.is_in(trimmed, _NULLS), None, trimmed)
     values = _cast(given, kind)
     wrong = pc.and_(pc.is_valid(given), pc.is_null(values))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from foretell.batch.chunks import Chunk
 from foretell.batch.texts import WRONG
+from foretell.bundle.covariates import Covariates
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
@@ -44,6 +45,9 @@ class Windows(NamedTuple):
             if the model reads gaps.
         calendar: Calendar features `[windows, context + passes * horizon, features]`, if the model
             reads them.
+        covariates: Codes of future covariates `[windows, context + passes * horizon, future]`,
+            likewise.
+        static: Codes of static covariates `[windows, static]`, likewise.
         moments: Times of the forecast steps for the column of times `[windows, horizon]`; None in
             tables without times.
     """
@@ -52,12 +56,13 @@ class Windows(NamedTuple):
     history: NDArray[np.float32]
     calendar: NDArray[np.float32] | None
     moments: Timestamps | None
+    covariates: NDArray[np.float32] | None = None
+    static: NDArray[np.float32] | None = None
 
     def of(self, rows: NDArray[Any] | slice) -> Windows:
         """Windows at these rows."""
-        moments = None if self.moments is None else self.moments[rows]
-        calendar = None if self.calendar is None else self.calendar[rows]
-        return Windows(self.series[rows], self.history[rows], calendar, moments)
+        parts: list[Any] = [None if part is None else part[rows] for part in self]
+        return Windows(*parts)
 
 
 class Rejected(NamedTuple):
@@ -87,6 +92,8 @@ class Reader:
         self._settings = settings
         self._checked = checked
         self._microseconds = _microseconds(model.manifest)
+        known = model.manifest.covariates or Covariates()
+        self._has_covariates = known != Covariates()
 
     def read(self, chunk: Chunk) -> tuple[Windows, list[Rejected]]:
         """Read the windows and the rejected series of a chunk.
@@ -111,6 +118,9 @@ class Reader:
         ends = chunk.ends[series]
         history = np.empty((len(series), context, len(channels)), np.float32)
         none = Windows(series, history, None, _NO_TIMES).of(slice(0))
+        if self._has_covariates:
+            # They are read with each series by itself.
+            return none
         try:
             times = read_times(chunk.table, manifest.step)
         except InvalidInputError:
@@ -203,7 +213,8 @@ class Reader:
                 moments.append(moments_of(entry.timeline, self._checked.horizon, kind))
         if good:
             stacked = np.stack(moments) if moments else None
-            found.append(Windows(np.array(good), job.history, job.calendar, stacked))
+            parts = job.history, job.calendar, stacked, job.covariates, job.static
+            found.append(Windows(np.array(good), *parts))
 
 
 def _microseconds(manifest: Manifest) -> int:
@@ -238,6 +249,8 @@ def _without_wrong(
             continue
         cell = wrong[first[0]].as_py()
         kind = "a time like those of other rows" if cell["column"] == TIME else "a number"
+        if pa.types.is_boolean(chunk.table.schema.field(cell["column"]).type):
+            kind = "true or false"
         reason = f"expected {kind}, got {shown(cell['text'])}"
         rejected.append(Rejected(number, reason, cell["column"], first[0]))
     without = chunk._replace(table=chunk.table.drop_columns([WRONG]))
@@ -261,17 +274,12 @@ def _joined(found: list[Windows]) -> Windows:
     some = [each for each in found if len(each.series)]
     if len(some) < 2:
         return some[0] if some else found[0]
-    series = np.concatenate([each.series for each in some])
-    history = np.concatenate([each.history for each in some])
-    calendars = [each.calendar for each in some if each.calendar is not None]
-    moments = [each.moments for each in some if each.moments is not None]
-    joined = Windows(
-        series,
-        history,
-        np.concatenate(calendars) if calendars else None,
-        np.concatenate(moments) if moments else None,
-    )
-    return joined.of(np.argsort(series))
+    parts: list[Any] = []
+    for fields in zip(*some, strict=True):
+        there = [part for part in fields if part is not None]
+        parts.append(np.concatenate(there) if there else None)
+    joined = Windows(*parts)
+    return joined.of(np.argsort(joined.series))
 
 
 def _rejected(series: int, error: ServiceError, rows: NDArray[np.int64]) -> Rejected:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +29,7 @@ from foretell.service.forecast.columns import (
     find_column,
     is_text,
     read_numbers,
+    read_values,
 )
 from foretell.service.forecast.futures import Column, FutureReader
 from foretell.service.forecast.options import Options
@@ -77,6 +80,29 @@ class CodedColumn:
         if not gaps and (missing := np.isnan(codes)).any():
             at = start + int(missing.argmax())
             raise InvalidInputError(MISSING, param=self.place(at))
+
+
+def past_by_name(manifest: Manifest, names: Iterable[str]) -> list[Covariate]:
+    """The past booleans and categories that are read from a column of their name.
+
+    A table may have a column for each channel of a category instead. `names` are its columns.
+    """
+    known, there = manifest.covariates or NONE, {*names}
+    return [
+        each
+        for each in known.past
+        if each.type != "number" and (each.name in there or there.isdisjoint(each.channels))
+    ]
+
+
+def check_columns(table: pa.Table, manifest: Manifest) -> None:
+    """Check columns of a table without rows; errors as of `read_values` and `CodedColumn.read`."""
+    known, past = manifest.covariates or NONE, past_by_name(manifest, table.column_names)
+    by_name = {name for each in past for name in each.channels}
+    deque(read_values(table, [name for name in manifest.channels if name not in by_name]), 0)
+    groups = Groups(table[ID], None, np.zeros(1, np.int64))
+    for each in (*known.future, *known.static, *past):
+        CodedColumn.read(table, each, groups)
 
 
 def _booleans(column: pa.ChunkedArray, covariate: Covariate) -> Codes:
@@ -151,15 +177,13 @@ class TableCovariates:
         self._future = [CodedColumn.read(self.table, each, self.groups) for each in known.future]
         self._static = [CodedColumn.read(self.table, each, self.groups) for each in known.static]
         self.past = []
-        for each in known.past:
-            by_channel = names.intersection(each.channels) - {each.name}
-            if each.type != "number" and (each.name in names or not by_channel):
-                if by_channel:
-                    raise InvalidInputError(
-                        f"it is in {listed(sorted(by_channel))}, too; leave out one of both",
-                        param=each.name,
-                    )
-                self.past.append(CodedColumn.read(self.table, each, self.groups))
+        for each in past_by_name(self.manifest, names):
+            if by_channel := names.intersection(each.channels) - {each.name}:
+                raise InvalidInputError(
+                    f"it is in {listed(sorted(by_channel))}, too; leave out one of both",
+                    param=each.name,
+                )
+            self.past.append(CodedColumn.read(self.table, each, self.groups))
         by_name = {name for each in self.past for name in each.covariate.channels}
         self.channels = [name for name in self.manifest.channels if name not in by_name]
         self._futures = FutureReader(self.manifest, self.options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -47,7 +48,8 @@ def write(folder: Path, names: list[Any], per_file: int, group: int, *, text: bo
 
 def table_in(folder: object) -> Table:
     place = place_of(str(folder))
-    return open_table(place, tuple(files_of(place)), "unique_id", "ds", ("y",))
+    about: Any = SimpleNamespace(channels=("y",), covariates=None)
+    return open_table(place, tuple(files_of(place)), "unique_id", "ds", about)
 
 
 def place_of_row(files: list[str], row: int, per_file: int) -> tuple[str, int]:
