@@ -155,13 +155,18 @@ class ForecasterConfig(BaseModel):
             raise ValueError("covariate_decoder: there are no covariates")
         if self.covariate_neighbours > self.context:
             raise ValueError(f"covariate_neighbours: expected at most the context {self.context}")
-        if known is None or self.covariate_decoder or self.reads_covariates:
+        if known is None or self.covariate_decoder or self.reads_all_covariates:
             return self
         if known.future or known.static:
             raise ValueError(
                 f"covariates: {self.architecture} does not read them itself; set covariate_decoder"
             )
         return self
+
+    @property
+    def reads_all_covariates(self) -> bool:
+        """Whether the network needs no decoder for its future and static covariates."""
+        return self.reads_covariates
 
     @property
     def covariate_features(self) -> int:

@@ -19,7 +19,12 @@ from foretell.importers import patchtst, tslib_keys
 from foretell.importers.arguments import Argument, Values, with_provenance
 from foretell.importers.errors import ImporterError, explained
 from foretell.importers.keys import KeyMap, Row, load_weights, rows
-from foretell.importers.neuralforecast_exogenous import LISTS, read_covariates, with_categories
+from foretell.importers.neuralforecast_exogenous import (
+    LISTS,
+    of_series,
+    read_covariates,
+    with_categories,
+)
 from foretell.importers.neuralforecast_folder import CONFIGURATION, Member, read_folder
 from foretell.importers.neuralforecast_losses import (
     IMPLICIT_ROWS,
@@ -93,9 +98,12 @@ def _read(found: Member, request: Request) -> SavedModel:
     if family is None:
         raise ImporterError(f"a {found.kind}; expected one of {', '.join(FAMILIES)}")
     _check_served(found)
-    covariates = read_covariates(found, {n: tuple(one.covariates) for n, one in FAMILIES.items()})
+    covariates = read_covariates(found, {name: one.covariates for name, one in FAMILIES.items()})
     loss = read_loss(found, several=family.several, levels=request.arguments.get("levels"))
     values = _values(found, family)
+    series = values["n_series"] if family.several else 1
+    names = _names(found.settings, series, several=family.several)
+    covariates = of_series(covariates, None if names is None else names.value)
     local, scaler = found.settings.get("local_scaler_type"), _SCALERS[values["scaler_type"]]
     if local is not None:
         _check_local(local, values["scaler_type"], loss)
@@ -132,7 +140,6 @@ def _read(found: Member, request: Request) -> SavedModel:
     past = tuple(each.name for each in covariates.past)
     if past and request.channels is not None:
         raise ImporterError("--channels: hist_exog_list names channels of this model; leave it out")
-    names = _names(found.settings, channels - len(past), several=family.several)
     if names is not None:
         names = names._replace(value=names.value + past)
     return SavedModel(model.eval(), arguments, names, _frequency(found.settings), unscaled=True)
@@ -183,6 +190,8 @@ def _prepare(
         if key.startswith("scaler."):
             # The first scale and shift are those of the series; exogenous columns follow it.
             each = each.flatten()[:1].expand(channels).contiguous()
+        elif key == tslib_keys.GLOBAL_TOKENS:
+            each = each.flatten(0, 2)
         elif any(part in key for part in family.output):
             each = _by_parameter(each, loss.order)
         state[key] = each
@@ -352,6 +361,21 @@ FAMILIES: Mapping[str, Family] = {
         | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout", "use_norm": None},
         inner_norm=lambda values: "mean" if values["use_norm"] else None,
         several=True,
+    ),
+    "TimeXer": Family(
+        "timexer",
+        tslib_keys.timexer_rows(),
+        ("head.linear.",),
+        {"n_series": None, "patch_len": "patch", "hidden_size": "d_model", "n_heads": "heads"}
+        | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout"}
+        | {"use_norm": "target_norm", "stat_exog_list": None},
+        configure=lambda values: {
+            "exogenous": "all",
+            "activation": "relu",
+            "static_tokens": bool(values["stat_exog_list"]),
+        },
+        several=True,
+        covariates={"past": (), "static": ()},
     ),
     "VanillaTransformer": Family(
         "transformer",

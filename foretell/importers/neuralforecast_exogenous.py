@@ -27,12 +27,16 @@ _PREFIXES = {"futr_exog_list": "futr_", "stat_exog_list": "stat_"}
 _VOCABULARY = "categorical_vocab_"
 
 
-def read_covariates(found: Member, readers: Mapping[str, Sequence[CovariateKind]]) -> Covariates:
+Readers = Mapping[CovariateKind, Sequence[str]]
+
+
+def read_covariates(found: Member, readers: Mapping[str, Readers]) -> Covariates:
     """The covariates of a model, numbers before categories.
 
     Args:
         found: The model.
-        readers: Kinds of covariates that are served, by the class of the model.
+        readers: Kinds of covariates that are served, by the class of the model, each with the keys
+            of the weights that read categories.
 
     Raises:
         ImporterError: a column cannot be served; the message begins with its list.
@@ -54,11 +58,39 @@ def read_covariates(found: Member, readers: Mapping[str, Sequence[CovariateKind]
         raise ImporterError(f"{min(twice)}: is in two lists of columns; train with it in one")
     if names:
         _check_scalers(found.settings, static=bool(columns["static"]))
+    served = readers[found.kind]
     kinds = {
-        kind: tuple(_covariate(found, kind, column) for column in each)
+        kind: tuple(_covariate(found, kind, column, served) for column in each)
         for kind, each in columns.items()
     }
     return Covariates(**kinds)
+
+
+def of_series(covariates: Covariates, series: Sequence[str] | None) -> Covariates:
+    """Covariates of series that are read together: one of each series, named after it.
+
+    Args:
+        covariates: Covariates of each series.
+        series: Names of the series, if they are known.
+
+    Raises:
+        ImporterError: series have covariates and no names.
+    """
+    if covariates == Covariates() or (series is not None and len(series) == 1):
+        return covariates
+    if series is None:
+        raise ImporterError(
+            f"{CONFIGURATION}: has no ids of the series, which name their covariates; save the "
+            "model with its data set"
+        )
+
+    def named(each: Covariate, one: str) -> Covariate:
+        return each.model_copy(update={"name": f"{each.name} of {one}"})
+
+    return Covariates(
+        past=tuple(named(each, one) for each in covariates.past for one in series),
+        static=tuple(named(each, one) for one in series for each in covariates.static),
+    )
 
 
 def _columns(found: Member, name: str) -> list[str]:
@@ -80,13 +112,13 @@ def _check_scalers(settings: Mapping[str, Any], *, static: bool) -> None:
             )
 
 
-def _covariate(found: Member, kind: CovariateKind, column: str) -> Covariate:
+def _covariate(found: Member, kind: CovariateKind, column: str, readers: Readers) -> Covariate:
     if column not in (found.arguments.get(_CATEGORIES) or []):
         return Covariate(name=column)
-    if kind == "past":
+    if not readers[kind]:
         raise ImporterError(
-            f"{_CATEGORIES} {column}: categories of hist_exog_list are not served; train with them "
-            "as numbers"
+            f"{_CATEGORIES} {column}: categories of {LISTS[kind]} are not served for {found.kind}; "
+            "train with them as numbers"
         )
     return Covariate(name=column, type="category", categories=_categories(found.settings, column))
 
@@ -110,7 +142,7 @@ def _categories(settings: Mapping[str, Any], column: str) -> tuple[str, ...]:
 def with_categories(
     state: Mapping[str, Tensor],
     covariates: Covariates,
-    readers: Mapping[CovariateKind, Sequence[str]],
+    readers: Readers,
 ) -> dict[str, Tensor]:
     """Weights that read one feature for each category, without the tables of categories.
 

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from foretell.bundle.attention import Axis
+from foretell.bundle.covariates import features_of
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Attended, Site
 from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows, calendar_of
 from foretell.models.inputs import Explained, Inputs
+from foretell.models.layers import scales
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.feed_forward import FeedForward
@@ -48,6 +50,15 @@ class TimeXerConfig(AttendingConfig):
         "others if not given and there are any.",
     )
     window_norm: NormOfWindows = "mean"
+    target_norm: bool = Field(
+        default=False,
+        description="Whether RevIN normalises the forecast channels alone, within window_norm, as "
+        "in NeuralForecast.",
+    )
+    static_tokens: bool = Field(
+        default=False,
+        description="Whether global tokens attend to static covariates, each as a constant series.",
+    )
 
     @model_validator(mode="after")
     def _check_series(self) -> Self:
@@ -69,6 +80,17 @@ class TimeXerConfig(AttendingConfig):
         return calendar_of(frequency, "scaled")
 
     @property
+    @override
+    def reads_all_covariates(self) -> bool:
+        return self.static_tokens and not (self.covariates and self.covariates.future)
+
+    @property
+    def static_features(self) -> int:
+        """Number of features of static covariates that are tokens."""
+        known = self.covariates.static if self.covariates and self.static_tokens else ()
+        return features_of(known)
+
+    @property
     def patches(self) -> int:
         """Patches of a channel."""
         return max(self.context // self.patch, 1)
@@ -88,7 +110,8 @@ class TimeXerConfig(AttendingConfig):
     def sites(self) -> dict[str, tuple[int, Site]]:
         """Tokens of a channel attend to each other, and its global token to channels.
 
-        The global token follows the patches, and calendar features follow the channels.
+        The global token follows the patches; calendar features and static covariates follow the
+        channels.
         """
         tokens = Axis(
             of="patches",
@@ -98,7 +121,7 @@ class TimeXerConfig(AttendingConfig):
             width=self.patch,
             padding=1,
         )
-        features = len(self.calendar.features) if self.calendar else 0
+        features = self.static_features + (len(self.calendar.features) if self.calendar else 0)
         forecast, read = self.endogenous_channels, self.exogenous_channels
         query = Axis(of="channels", length=len(forecast), places=self._places(forecast))
         key = Axis(of="landmarks", length=features or 1)
@@ -191,11 +214,20 @@ class TimeXer(Forecaster):
             config.d_model * (config.patches + 1), config.parameters * config.horizon
         )
         self.dropout = Dropout(config.dropout)
+        normed = [float(i in forecast) for i in range(config.channels)]
+        self._normed = nn.Buffer(torch.tensor(normed), persistent=False)
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
-        tokens = self._patches(self._of_targets(inputs.history))
-        source = self._series(inputs.history, inputs.history_calendar)
+        history = inputs.history
+        centre = spread = None
+        if self.config.target_norm:
+            moments = scales.moments(history, centre="mean")
+            centre = moments.centre * self._normed
+            spread = moments.spread * self._normed + (1 - self._normed)
+            history = (history - centre) / spread
+        tokens = self._patches(self._of_targets(history))
+        source = self._series(history, inputs)
         seen: dict[str, Evidence | None] = {}
         for i, layer in enumerate(self.layers):
             tokens, seen[f"encoder.{i}.self"], seen[f"encoder.{i}.cross"] = layer(
@@ -206,6 +238,8 @@ class TimeXer(Forecaster):
         forecast = self.dropout(self.projection(features)).transpose(1, 2)
         if self.config.targets is not None:
             forecast = forecast.index_select(2, self._spread)
+        if centre is not None and spread is not None:
+            forecast = forecast * spread + centre
         return Explained.of(forecast, seen)
 
     def _patches(self, history: Tensor) -> Tensor:
@@ -217,11 +251,17 @@ class TimeXer(Forecaster):
         tokens = torch.cat([patches + self.positions, glob], dim=2)
         return self.dropout(tokens)  # type: ignore[no-any-return]
 
-    def _series(self, history: Tensor, calendar: Tensor | None) -> Tensor:
+    def _series(self, history: Tensor, inputs: Inputs) -> Tensor:
         """A token `[batch, series, d_model]` for each channel that is read, and each feature."""
-        if len(self._read) < self.config.channels:
-            history = history.index_select(2, self._read)
-        if self.config.calendar is not None and calendar is not None:
-            # Without channels to read, no graph has an empty tensor.
-            history = torch.cat([history, calendar], dim=2) if len(self._read) else calendar
-        return self.dropout(self.series_embedding(history.transpose(1, 2)))  # type: ignore[no-any-return]
+        series = []
+        if len(self._read):
+            every = len(self._read) == self.config.channels
+            series.append(history if every else history.index_select(2, self._read))
+        if self.config.calendar is not None and inputs.history_calendar is not None:
+            series.append(inputs.history_calendar)
+        if self.config.static_tokens and self.covariate_encoder is not None:
+            static = self.covariate_encoder.of_series(inputs)
+            if static is not None:
+                series.append(static[:, None].expand(-1, self.config.context, -1))
+        joined = torch.cat(series, dim=2) if len(series) > 1 else series[0]
+        return self.dropout(self.series_embedding(joined.transpose(1, 2)))  # type: ignore[no-any-return]

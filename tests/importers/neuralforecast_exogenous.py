@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed": ("TiDE", _DENSE | _STATIC | {"layernorm": False, "num_encoder_layers": 1}),
     "bare": ("TiDE", _DENSE | {"scaler_type": "minmax", "layernorm": False}),
 }
-SERVED = ("autoformer", "transformer", "tide", "dense")
+_TOGETHER: dict[str, Any] = {"n_series": SERIES, "hidden_size": 8, "n_heads": 2, "d_ff": 12}
+_TOGETHER |= {"patch_len": 4, "e_layers": 2}
+MODELS |= {
+    "timexer": (
+        "TimeXer",
+        _TOGETHER | _PAST | _STATIC | {"scaler_type": "standard", "use_norm": True},
+    ),
+    "constant series": ("TimeXer", _TOGETHER | _STATIC | {"scaler_type": "minmax1"}),
+    "series": ("TimeXer", _TOGETHER | _PAST | {"use_norm": False, "scaler_type": "robust"}),
+    "alone": ("TimeXer", _TOGETHER),
+}
+SERVED = ("timexer", "autoformer", "transformer", "tide", "dense")
 
 
 class Columns:
@@ -104,6 +116,13 @@ class Columns:
             "region": np.array(REGIONS)[random.integers(0, 2, series)],
             "size": random.normal(size=series).astype(np.float32) * 3,
         }
+
+    def part(self, series: slice) -> Columns:
+        """The columns of some series."""
+        found = copy(self)
+        found.timed = {name: each[series] for name, each in self.timed.items()}
+        found.static = {name: each[series] for name, each in self.static.items()}
+        return found
 
     def table(self, values: Floats | None, steps: slice) -> pd.DataFrame:
         """Rows of some steps as the library takes them, series in another order."""
@@ -150,17 +169,38 @@ def _forecasts(folder: Path) -> dict[str, Floats]:
             made.append(getattr(kinds, kind)(**{**sizes, **QUIET, **arguments, **own}))
         trained = NeuralForecast(models=made, freq="h")
         trained.fit(LEARNT.table(walks(), slice(None)), static_df=LEARNT.statics())
-        found = trained.predict(
-            ASKED.table(windows(), slice(CONTEXT)),
-            static_df=ASKED.statics(),
-            futr_df=ASKED.table(None, slice(CONTEXT, None)),
-        )
+        said, everyone = {}, trained.models
+        for together in (1, SERIES):
+            trained.models = [model for model in everyone if model.n_series == together]
+            found = pd.concat([_predicted(trained, part) for part in _parts(together)])
+            said |= {model.alias: found for model in trained.models}
+        # Models of distributions are saved after they have forecast.
+        trained.models = everyone
         trained.save(str(folder))
-    said = {}
-    for alias in MODELS:
+    columns: dict[str, Floats] = {}
+    for alias, found in said.items():
         own = [name for name in found if name == alias or name.startswith(f"{alias}-")]
-        said[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
-    return said
+        columns[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
+    return columns
+
+
+def _parts(together: int) -> list[slice]:
+    """The series that are read at once, by their places."""
+    size = 16 if together == 1 else together
+    return [slice(start, start + size) for start in range(0, 16, size)]
+
+
+def _predicted(trained: Any, series: slice) -> pd.DataFrame:
+    part = ASKED.part(series)
+    if not any(model.cat_exog_list for model in trained.models):
+        # The library encodes the columns of these models alone.
+        del part.timed["weather"]
+    found: pd.DataFrame = trained.predict(
+        part.table(windows()[series], slice(CONTEXT)),
+        static_df=part.statics(),
+        futr_df=part.table(None, slice(CONTEXT, None)),
+    )
+    return found
 
 
 def refer(name: str, root: Path) -> Reference:
@@ -174,8 +214,12 @@ def refer(name: str, root: Path) -> Reference:
             forecast = told[..., 0]
         case "MQLoss":
             told = columns[:, :, None, [1, 0, 2]]
+    together = arguments.get("n_series", 1)
+    if together > 1:
+        forecast = forecast.reshape(-1, together, HORIZON).swapaxes(1, 2)
     past = [ASKED.timed[each][:, :CONTEXT] for each in arguments.get("hist_exog_list", ())]
-    history = torch.from_numpy(np.stack([windows(), *past], axis=-1))
+    rows = [each.reshape(-1, together, CONTEXT).swapaxes(1, 2) for each in (windows(), *past)]
+    history = torch.from_numpy(np.concatenate(rows, axis=-1))
     request = Request(folder, "neuralforecast", member=f"{name}_0")
     return Reference(request, history, forecast, told, covariates=_codes(arguments))
 
@@ -200,7 +244,9 @@ def _codes(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
         codes["history_covariates"] = steps[:, :CONTEXT]
         codes["future_covariates"] = steps[:, CONTEXT:]
     if static := arguments.get("stat_exog_list"):
-        codes["static_covariates"] = joined(static, ASKED.static)
+        codes["static_covariates"] = joined(static, ASKED.static).reshape(
+            16 // arguments.get("n_series", 1), -1
+        )
     return codes
 
 

@@ -16,12 +16,12 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foretell.bundle.covariates import Covariate, CovariateKind, Covariates
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.commands.import_ import command
 from foretell.importers.convert import import_checkpoint
 from foretell.importers.errors import ImporterError
 from foretell.importers.neuralforecast import FAMILIES, _names
-from foretell.importers.neuralforecast_exogenous import read_covariates, with_categories
+from foretell.importers.neuralforecast_exogenous import Readers, read_covariates, with_categories
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
@@ -202,8 +202,9 @@ def test_default_context_is_three_horizons(tmp_path: Path) -> None:
         (
             {"hist_exog_list": ["price", "promo"]},
             "hist_exog_list price, promo: exogenous columns of DLinear are not served; those of "
-            "VanillaTransformer (futr_exog_list), Autoformer (futr_exog_list), TiDE "
-            "(futr_exog_list, hist_exog_list, stat_exog_list) are",
+            "TimeXer (hist_exog_list, stat_exog_list), VanillaTransformer (futr_exog_list), "
+            "Autoformer (futr_exog_list), TiDE (futr_exog_list, hist_exog_list, stat_exog_list) "
+            "are",
         ),
         (
             {"kind": "iTransformer", "n_series": 2, "futr_exog_list": ["price"]},
@@ -288,7 +289,7 @@ def columns(changes: dict[str, Any], settings: dict[str, Any]) -> Member:
     return Member(Path("x"), "TiDE", COLUMNS | changes, {}, vocabulary | settings)
 
 
-KINDS: dict[str, tuple[CovariateKind, ...]] = {"TiDE": ("future", "past", "static")}
+KINDS: dict[str, Readers] = {"TiDE": {"future": ("a",), "past": (), "static": ("b",)}}
 
 
 def test_covariates_are_exogenous_columns_numbers_first() -> None:
