@@ -21,7 +21,12 @@ from foretell.commands.import_ import command
 from foretell.importers.convert import import_checkpoint
 from foretell.importers.errors import ImporterError
 from foretell.importers.neuralforecast import FAMILIES, _names
-from foretell.importers.neuralforecast_exogenous import Readers, read_covariates, with_categories
+from foretell.importers.neuralforecast_exogenous import (
+    Readers,
+    of_series,
+    read_covariates,
+    with_categories,
+)
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
 from foretell.models.forecaster import ARCHITECTURES
@@ -338,6 +343,22 @@ def test_exogenous_columns_that_are_refused(
 ) -> None:
     with pytest.raises(ImporterError, match=re.escape(message)):
         read_covariates(columns(changes, settings), KINDS)
+
+
+def test_series_that_are_read_together_have_covariates_each() -> None:
+    each = Covariates(
+        past=(Covariate(name="visits"), Covariate(name="sold")),
+        static=(Covariate(name="size"), Covariate(name="age")),
+    )
+    found = of_series(each, ("a", "b"))
+    past = ["visits of a", "visits of b", "sold of a", "sold of b"]
+    assert [one.name for one in found.past] == past
+    static = ["size of a", "age of a", "size of b", "age of b"]
+    assert [one.name for one in found.static] == static
+    assert of_series(each, ("y",)) == each
+    assert of_series(Covariates(), None) == Covariates()
+    with pytest.raises(ImporterError, match=r"configuration.json: has no ids of the series"):
+        of_series(each, None)
 
 
 def test_scaler_of_static_columns_matters_only_with_some() -> None:
