@@ -36,7 +36,7 @@ def kept_info(
     info = load_info(folder)
     config = info.config
     if covariates is None:
-        raise TrainingError("network: a decoder beside it needs covariates, and there are none")
+        raise TrainingError("network: a decoder beside it needs covariates; name some")
     if config.covariates is not None:
         raise TrainingError(f"network: {folder} reads covariates already")
     for name, given, own in (

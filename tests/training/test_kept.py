@@ -76,7 +76,7 @@ def test_network_needs_covariates_and_its_own_channels(
     network: Path, plain: Panel, panel: Panel, tmp_path: Path
 ) -> None:
     given = settings(network=network, model={})
-    with pytest.raises(TrainingError, match="needs covariates, and there are none"):
+    with pytest.raises(TrainingError, match="needs covariates; name some"):
         train(given, plain, tmp_path / "both")
     train(given, panel, tmp_path / "both")
     with pytest.raises(TrainingError, match="reads covariates already"):
