@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.errors import InvalidInputError, NotSupportedError, ServiceError, kept
+from foretell.service.errors import InvalidInputError, ServiceError, kept
 from foretell.service.forecast.codes import NONE, Future, SeriesCovariates
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
@@ -116,7 +116,6 @@ class SeriesReader:
             features = len(manifest.calendar.features)
             self._calendar = np.empty((count, self._steps, features), np.float32)
         known = manifest.covariates or NONE
-        self._needs_covariates = bool(known.future or known.static)
         self._covariates = np.empty((count, self._steps, len(known.future)), np.float32)
         self._static = np.empty((count, len(known.static)), np.float32)
         # Row of the first series by the id of its timeline, which series may share.
@@ -172,11 +171,6 @@ class SeriesReader:
         """
         if covariates is not None:
             self._write_covariates(covariates)
-        elif self._needs_covariates:
-            raise NotSupportedError(
-                f"{self._manifest.name} reads covariates, which POST /forecast takes",
-                param=path(),
-            )
         manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
         known = values

@@ -33,6 +33,7 @@ from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_f
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed
+from foretell.service.nixtla.covariates import fields_of
 from foretell.service.nixtla.requests import (
     CrossValidationRequest,
     ForecastRequest,
@@ -167,7 +168,7 @@ class ForecastCodec(_Codec):
             quantiles=quantiles,
             **request.model_parameters.model_dump(),
         )
-        inputs = inputs_of(request)
+        inputs = _inputs(request, model)
         envelope = Envelope.model_construct(inputs=inputs, metadata=None, options=options)
         return self._read(envelope, model, FORECASTING)
 
@@ -218,7 +219,7 @@ class CrossValidationCodec(_Codec):
             missing=parameters.missing,
         )
         envelope = BacktestEnvelope.model_construct(
-            inputs=inputs_of(request), metadata=None, options=options
+            inputs=_inputs(request, model), metadata=None, options=options
         )
         job = self._read(envelope, model, _EXACTLY)
         if request.full_history:
@@ -250,6 +251,12 @@ class CrossValidationCodec(_Codec):
             "weights_x": None,
         }
         return _written(answer, decoded, decoded.job.warnings(outputs))
+
+
+def _inputs(request: ForecastRequest, model: Model) -> list[dict[str, Any]]:
+    inputs = inputs_of(request)
+    fields = fields_of(request.series, request.h, model.manifest)
+    return [entry | further for entry, further in zip(inputs, fields, strict=True)]
 
 
 def _exact_options(

@@ -33,7 +33,7 @@ class Series(BaseModel):
     y: Rows
     sizes: Annotated[list[Positive], Field(min_length=1, fail_fast=True)]
     start_datetime: Texts | None = None
-    # Columns that no model reads: any content is refused.
+    # Columns by number: `foretell.service.nixtla.covariates` checks them with the model.
     X: Any = None
     X_future: Any = None
     categorical_exog: Any = None
@@ -125,11 +125,6 @@ def _check_names(names: Iterable[str], known: Container[str], place: str = "") -
 def _check_supported(request: ForecastRequest) -> None:
     series = request.series
     check_texts(series.start_datetime or [], "series.start_datetime")
-    if any(value is not None for value in (series.X, series.X_future, series.categorical_exog)):
-        raise NotSupportedError(
-            "models here read no other columns: send only the id, the time and the target",
-            param="series.X",
-        )
     if request.finetune_steps != 0 or request.finetuned_model_id is not None:
         raise NotSupportedError(
             "nothing is trained here: use `foretell train`, and serve the exported bundle",
@@ -177,6 +172,7 @@ def frequency_of(text: str) -> Frequency:
 _PLACES = (
     (re.compile(r"inputs\[(\d+)\]\.series"), r"series[\1].y"),
     (re.compile(r"inputs\[(\d+)\]\.start_timestamp"), r"series.start_datetime[\1]"),
+    (re.compile(r"inputs\[(\d+)\]\.\w+_covariates\."), r"series[\1].X of "),
     (re.compile(r"^options$"), "series.sizes"),
     (re.compile(r"options\.(missing|calibration)"), r"model_parameters.\1"),
     (re.compile(r"options\.quantiles(\[\d+\])?"), "level, as quantiles"),
