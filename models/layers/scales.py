@@ -148,4 +148,6 @@ def _quantile(series: Tensor, level: float) -> Tensor:
 
 def _ranked(series: Tensor, rank: int) -> Tensor:
     """The value over time at a rank, 0 for the smallest, `[batch, 1, channels]`."""
-    return series.sort(dim=1).values[:, rank : rank + 1]
+    # On CPUs this takes less time than a sort of all values.
+    lowest = series.transpose(1, 2).topk(rank + 1, dim=-1, largest=False).values
+    return lowest[..., -1:].transpose(1, 2)
