@@ -139,10 +139,17 @@ def features_of(covariates: Iterable[Covariate]) -> int:
     return sum(each.features for each in covariates)
 
 
+# Longest text of a value in a message, and the largest integer that is written out.
+_SHOWN, _MOST_BITS = 40, 128
 # The largest number of float32.
 _LARGEST = 3.4028234663852886e38
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]} …"
+    if isinstance(value, list | dict):
+        # A list of lists may be too deep for `repr`, or have millions of items.
+        return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return "an integer of many digits"
+    text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"

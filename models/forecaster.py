@@ -118,6 +118,8 @@ class ForecasterConfig(BaseModel):
     has_heads: ClassVar[bool] = False
     # Whether its networks read future and static covariates themselves.
     reads_covariates: ClassVar[bool] = False
+    # Whether a decoder may read them instead.
+    takes_decoder: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _check_targets(self) -> Self:
@@ -153,6 +155,10 @@ class ForecasterConfig(BaseModel):
         known = self.covariates
         if self.covariate_decoder and known is None:
             raise ValueError("covariate_decoder: there are no covariates")
+        if self.covariate_decoder and not self.takes_decoder:
+            raise ValueError(
+                f"covariate_decoder: {self.architecture} reads covariates itself; leave it out"
+            )
         if self.covariate_neighbours > self.context:
             raise ValueError(f"covariate_neighbours: expected at most the context {self.context}")
         if known is None or self.covariate_decoder or self.reads_all_covariates:

@@ -36,6 +36,7 @@ class LaggedConfig(AttendingConfig):
     """
 
     reads_covariates: ClassVar[bool] = True
+    takes_decoder: ClassVar[bool] = False
     # Whether the decoder gets tokens a few at a time.
     by_step: ClassVar[bool] = False
     value_lags: tuple[Annotated[int, Field(ge=1)], ...] = Field(

@@ -64,7 +64,8 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     time = covered(panel, split.train)
     kept = None
     if settings.network is not None:
-        kept = kept_info(settings.network, settings, panel.channels, panel.covariates)
+        targets = targets_of(settings, panel.channels, panel.covariates)
+        kept = kept_info(settings.network, settings, panel, targets)
         config = kept.config
     else:
         config = forecaster_config(

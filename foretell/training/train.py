@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from foretell.bundle.calibration import LEAST_WINDOWS
+from foretell.bundle.checksums import sha256
 from foretell.bundle.manifest import TestResult
 from foretell.bundle.nearness import listed
 from foretell.bundle.verdict import baseline_names
@@ -17,6 +18,7 @@ from foretell.data.source import DataSource
 from foretell.data.splits import Split, overlap
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import (
+    WEIGHTS,
     Checkpoint,
     CheckpointInfo,
     Refits,
@@ -94,7 +96,8 @@ def train(
         settings.model_dump(mode="json")
         | {"device": device.type, "precision": trainer.precision}
         # The complete configuration, in whatever form its settings were given.
-        | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()},
+        | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()}
+        | ({} if settings.network is None else {"network": sha256(settings.network / WEIGHTS)}),
     )
     if restart:
         partial.remove()

@@ -28,6 +28,7 @@ class TideConfig(ForecasterConfig):
     architecture: Literal["tide"] = "tide"
     has_heads: ClassVar[bool] = True
     reads_covariates: ClassVar[bool] = True
+    takes_decoder: ClassVar[bool] = False
     d_model: int = Field(default=256, ge=1, description="Features inside of its blocks.")
     encoder_layers: int = Field(default=2, ge=1, description="Blocks of the encoder.")
     decoder_layers: int = Field(default=1, ge=1, description="Blocks of the decoder.")

@@ -67,16 +67,19 @@ def read_codes(covariate: Covariate, values: Any, path: str, missing: Missing) -
     if covariate.type == "number" and not is_multivariate(values):
         return read_values(values, (covariate.name,), path, gaps=gaps)[:, 0].copy()
     items = values.tolist() if isinstance(values, np.ndarray) else values
-    try:
-        different = dict.fromkeys(items)
-    except TypeError:
-        wrong = [isinstance(each, list | dict) for each in items].index(True)
-        raise InvalidInputError(
-            f"expected a value, got {shown(items[wrong])}", param=f"{path}[{wrong}]"
-        ) from None
+    for index, each in enumerate(items):
+        place = f"{path}[{index}]"
+        if isinstance(each, list | dict):
+            raise InvalidInputError(f"expected a value, got {shown(each)}", param=place)
+        # Many integers may have the same hash.
+        if type(each) is int and each not in (0, 1):
+            try:
+                covariate.code(each)
+            except ValueError as error:
+                raise InvalidInputError(str(error), param=place) from None
     # Most lists have few different values.
     table: dict[Any, float] = {}
-    for value in different:
+    for value in dict.fromkeys(items):
         is_missing = value is None or (isinstance(value, float) and math.isnan(value))
         # Arrays do not distinguish 1 and 1.0.
         is_whole = isinstance(value, float) and value.is_integer()

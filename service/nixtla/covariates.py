@@ -75,7 +75,10 @@ def _in_order(known: Sequence[Covariate], rows: _Columns, categories: object) ->
         raise InvalidInputError(
             f"expected numbers of columns, got {shown(categories)}", param="series.categorical_exog"
         )
-    numbers = [number for number in range(len(rows)) if number not in categories]
+    chosen = set(categories)
+    if len(chosen) < len(categories):
+        raise InvalidInputError("expected each column once", param="series.categorical_exog")
+    numbers = [number for number in range(len(rows)) if number not in chosen]
     wanted = [each for each in known if each.type != "category"]
     named = [each for each in known if each.type == "category"]
     _check_count(rows, [*wanted, *named], "series.X")

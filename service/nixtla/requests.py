@@ -89,7 +89,8 @@ def parse(body: Body, kind: type[ForecastRequest], max_inputs: int) -> ForecastR
         "model_parameters": Parameters.model_fields,
     }
     texts = {"series.sizes", "series.start_datetime"}
-    value = read_json(body, Form(levels, texts=texts, numbers={"series.y"}))
+    nested = {"series.X", "series.X_future"}
+    value = read_json(body, Form(levels, texts=texts, numbers={"series.y"}, nested=nested))
     if isinstance(value, dict):
         _check_counts(value, kind.model_fields, max_inputs)
     request = validate(kind, value)

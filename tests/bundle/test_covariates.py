@@ -118,3 +118,13 @@ def test_manifest_refuses_covariates_that_contradict_it(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         Manifest.model_validate(FIELDS | {"format": 3} | fields)
+
+
+@pytest.mark.parametrize("covariate", [PRICE, OPEN, WITH_OTHER])
+def test_messages_do_not_write_out_large_values(covariate: Covariate) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value, shown in ((deep, "a list"), ({"a": deep}, "an object"), (10**5000, "an integer")):
+        with pytest.raises(ValueError, match=f"got {shown}|finite"):
+            covariate.code(value)

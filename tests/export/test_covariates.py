@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from torch import Tensor
 
 from foretell.bundle import example, layout
 from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
-from foretell.bundle.manifest import Manifest, read
+from foretell.bundle.manifest import Manifest, Scaler, read
+from foretell.data.reading import Reading, read_frame
+from foretell.export.runtime import Graph
+from foretell.export.sample import example_of
 from foretell.export.write import export_checkpoint, verify_bundle
+from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.checkpoint import CheckpointInfo, save
 from foretell.service.arrays import input_shapes
 from foretell.service.engine.runtime import Runtime
@@ -20,6 +27,7 @@ from foretell.service.forecast.codes import value_of
 from tests.bundle.test_manifest import FIELDS
 from tests.service.client import Client
 from tests.support.variants import COVARIATED, TIDES, Size, scaler_of
+from tests.training.test_covariates import frame
 
 
 @pytest.mark.parametrize("size", [*COVARIATED, TIDES[0]], ids=lambda size: size.name)
@@ -90,3 +98,30 @@ def test_example_of_a_bundle_has_covariates(tmp_path: Path) -> None:
     example.write(tmp_path, replace(found, static_covariates=None))
     with pytest.raises(BundleError, match="lacks static_covariates"):
         example.read(tmp_path, manifest)
+
+
+def test_example_has_the_codes_of_the_model() -> None:
+    panel = read_frame(frame("a")[["id", "ds", "y", "sky"]], Reading(future_covariates=("sky",)))
+    sky = Covariate(name="sky", type="category", categories=("sun", "rain"))
+    config = DLinearConfig(
+        channels=len(panel.channels),
+        context=24,
+        horizon=4,
+        covariates=Covariates(future=(sky,)),
+        covariate_decoder=True,
+    )
+    scaler = Scaler.identity(config.channels)
+    info = CheckpointInfo(config=config, channels=panel.channels, frequency="h", scaler=scaler)
+
+    class Zeros:
+        def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
+            return np.zeros((len(history), 4, config.channels), np.float32)
+
+    found = example_of(cast("Graph", Zeros()), info, panel, 8)
+    (table,) = panel.tables
+    first = int(np.flatnonzero(table.values[:, 0] == found.history[0, 0])[0])
+    assert table.covariates is not None
+    assert found.future_covariates is not None
+    of_table = table.covariates[first : first + len(found.future_covariates)]
+    # The table has rain as 0, the model has sun.
+    np.testing.assert_array_equal(found.future_covariates, 1 - of_table)

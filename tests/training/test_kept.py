@@ -61,6 +61,15 @@ def test_decoder_learns_and_the_network_stays(network: Path, panel: Panel, tmp_p
     [
         ({"context": 25}, "context: 25 is not that of the network, 24"),
         ({"arch": "dlinear"}, "arch: dlinear is not that of the network, patchtst"),
+        (
+            {
+                "target": ("y",),
+                "network": None,
+                "arch": "tide",
+                "model": {"covariate_decoder": True},
+            },
+            "covariate_decoder: tide reads covariates itself",
+        ),
         ({"model": {"d_model": 8}}, "d_model: the network has its own; leave it out"),
     ],
 )

@@ -232,6 +232,8 @@ WRONG: list[tuple[str, Change, str, str]] = [
     ("shop", at("future", "sky", 5, "rian"), f"{FUTURE}.sky[5]", "did you mean 'rain'"),
     ("shop", at("future", "sky", 5, 1), f"{FUTURE}.sky[5]", "expected the name of a category"),
     ("shop", at("future", "sky", 5, {}), f"{FUTURE}.sky[5]", "expected a value, got an object"),
+    ("shop", at("future", "open", 3, 2**61 - 1), f"{FUTURE}.open[3]", "expected true or false"),
+    ("shop", put("static", "region", [[[1]]]), f"{STATIC}.region", "got a list"),
     ("shop", put("static", "size", "2"), f"{STATIC}.size", "expected a number, got '2'"),
     ("shop", put("static", "region", 1), f"{STATIC}.region", "expected the name of a category"),
     ("shop", at("future", "price", 11, None), f"{FUTURE}.price[11]", "missing .null.*'error'"),

@@ -87,6 +87,20 @@ def test_forecast_equals_that_of_json(client: Client) -> None:
     np.testing.assert_array_equal(answer.json()["mean"], np.concatenate(expected))
 
 
+def test_large_requests_are_read_alike(client: Client) -> None:
+    given = [shop(20_000 + shift, HORIZON, shift) for shift in range(2)]
+    given = [{**each, "series": [row[0] for row in each["series"]]} for each in given]
+    answer = post(client, body(given))
+    assert answer.status_code == 200, answer.text
+    last = []
+    for each in given:
+        rows = len(each["series"]) - CONTEXT
+        future = {name: values[rows:] for name, values in each["future_covariates"].items()}
+        last.append({**each, "series": each["series"][rows:], "future_covariates": future})
+    expected = post(client, body(last)).json()["mean"]
+    np.testing.assert_array_equal(answer.json()["mean"], expected)
+
+
 def test_windows_read_the_columns_of_the_rows(client: Client) -> None:
     given = entries(rows=20, ahead=0)
     request = body(given, task="cross_validation") | {"n_windows": 2}
@@ -126,6 +140,10 @@ WRONG: list[tuple[Change, str]] = [
     (
         lambda series: series.update(categorical_exog=[2]),
         "series.categorical_exog: expected 2 columns of categories (sky, region), got 1; pass",
+    ),
+    (
+        lambda series: series.update(categorical_exog=[1, 1]),
+        "series.categorical_exog: expected each column once",
     ),
     (
         lambda series: series["X"][2].__setitem__(9, "fog"),
