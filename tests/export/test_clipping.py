@@ -81,7 +81,7 @@ def test_nan_forecast_is_not_clipped(checkpoints, graphs, tmp_path):
     graphs("patchtst")
     windows, _ = windows_of(loaded, 2)
     windows.history[0] = np.nan
-    found = Graph(tmp_path / FORECAST_GRAPH).forecast(*windows.inputs)
+    found = Graph(tmp_path / FORECAST_GRAPH).forecast(windows.inputs)
     assert np.isnan(found[0]).all()
     assert np.isfinite(found[1]).all()
 
@@ -94,8 +94,8 @@ def test_graph_without_bounds_has_no_clipping(checkpoints, graphs, tmp_path, pre
     form = inference_form(loaded.model)
     reduce_precision(form, precision)
     onnx.save(trace(ServingForm(form, loaded.info.scaler, "forecast")), tmp_path / "free.onnx")
-    expected = Graph(tmp_path / "free.onnx").forecast(*windows.inputs)
-    found = Graph(tmp_path / FORECAST_GRAPH, bounded=False).forecast(*windows.inputs)
+    expected = Graph(tmp_path / "free.onnx").forecast(windows.inputs)
+    found = Graph(tmp_path / FORECAST_GRAPH, bounded=False).forecast(windows.inputs)
     np.testing.assert_array_equal(found, expected)
     bare = onnx.load(tmp_path / "free.onnx")
     assert without_bounds(bare) == bare

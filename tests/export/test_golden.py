@@ -106,7 +106,7 @@ class Alone(nn.Module):
     def example_inputs(self, batch: int, dtype: torch.dtype) -> Inputs:
         return Inputs(self._tokens[:batch].to(dtype))
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, tokens: Tensor, *_: object) -> tuple[Tensor, Tensor]:
         attended = self.layer(tokens, tokens, explain=True)
         return attended.output, attended.evidence.weights
 

@@ -73,7 +73,7 @@ def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
     seen, outside = [], gc.get_threshold()
 
     class Watched(ServingForm):
-        def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             seen.append(gc.get_threshold()[0])
             raise ValueError("seen")
 
@@ -87,8 +87,8 @@ def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
 
 
 class Specialised(ServingForm):
-    def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (history[:2, :12].clone(),)
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (given[0][:2, :12].clone(),)
 
 
 class ReadsDoubles(ServingForm):
@@ -100,8 +100,8 @@ class ReadsDoubles(ServingForm):
 
 
 class GivesDoubles(ServingForm):
-    def forward(self, history: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (history[:, :12].double(),)
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (given[0][:, :12].double(),)
 
 
 @pytest.mark.parametrize(

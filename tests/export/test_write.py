@@ -109,7 +109,7 @@ def test_half_precision(checkpoints, bundles, half, tmp_path, precision):
     with np.load(folder / layout.PROBES) as probes:
         history, expected = probes["history"], probes["forecast"]
     error = relative_error(
-        Graph(folder / layout.FORECAST_GRAPH).forecast(history),
+        Graph(folder / layout.FORECAST_GRAPH).forecast({"history": history}),
         expected,
         np.array(manifest.scaler.std),
     )
@@ -156,7 +156,7 @@ def test_no_batch_is_larger_than_fits(checkpoints, traced, tmp_path, monkeypatch
 
     def counted(graph, inputs):
         if graph.outputs == ["forecast"]:
-            sizes.append(len(inputs[0]))
+            sizes.append(len(inputs["history"]))
         return run(graph, inputs)
 
     monkeypatch.setattr(Graph, "run", counted)
