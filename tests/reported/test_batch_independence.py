@@ -90,12 +90,12 @@ class Served:
 
     def differences(self, history: Floats) -> tuple[float, bool]:
         """How much a forecast depends on its batch, and whether the answer marks it."""
-        alone = self._graph.run((history[None],))
+        alone = self._graph.run({"history": history[None]})
         among = self.others.copy()
         among[17] = history
         found = [
-            self._graph.run((among,))["forecast"][17],
-            *self._graph.run((np.repeat(history[None], AMONG, 0),))["forecast"],
+            self._graph.run({"history": among})["forecast"][17],
+            *self._graph.run({"history": np.repeat(history[None], AMONG, 0)})["forecast"],
         ]
         error = np.abs(np.stack(found) - alone["forecast"]).max()
         return float(error / max(np.abs(history).max(), 1)), bool(alone["margin"] < self.bound)
