@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from foretell.bundle.nearness import suggestion
@@ -132,6 +134,21 @@ class Covariates(Part):
         if self.static:
             shapes[STATIC_COVARIATES] = (len(self.static),)
         return shapes
+
+
+# The covariates of models that read none.
+NO_COVARIATES = Covariates()
+
+
+def channels_of(covariate: Covariate, codes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Codes `[rows]` of a past covariate as `[rows, channels]`: 0 or 1 for each category.
+
+    A missing value (NaN) is missing in each channel.
+    """
+    if covariate.type != "category":
+        return codes[:, None]
+    is_each = codes[:, None] == np.arange(len(covariate.categories))
+    return np.where(np.isnan(codes)[:, None], np.nan, is_each)
 
 
 def features_of(covariates: Iterable[Covariate]) -> int:

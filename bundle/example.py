@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 
 from foretell.bundle import archives
 from foretell.bundle.archives import Array
-from foretell.bundle.covariates import FUTURE_COVARIATES, STATIC_COVARIATES, Covariates
+from foretell.bundle.covariates import (
+    FUTURE_COVARIATES,
+    NO_COVARIATES,
+    STATIC_COVARIATES,
+)
 from foretell.bundle.errors import BundleError
 from foretell.bundle.layout import EXAMPLE
 from foretell.bundle.manifest import Manifest
@@ -80,7 +84,7 @@ def read(
     path = folder / EXAMPLE
     targets = len(manifest.targets)
     sizes = {"channels": len(manifest.channels), "horizon": manifest.horizon, "targets": targets}
-    known = manifest.covariates or Covariates()
+    known = manifest.covariates or NO_COVARIATES
     sizes |= {"future": len(known.future), "static": len(known.static)}
     names = [name for name in _COVARIATES if name in known.shapes(1, 1)]
     spec = _ARRAYS | {name: _COVARIATES[name] for name in names}

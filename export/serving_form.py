@@ -39,6 +39,7 @@ class ServingForm(nn.Module):
 
     Attributes:
         explains: Whether the model computes its attention, even if that is not an output.
+        input_names: Names of the inputs, in order.
 
     A model that makes discrete choices has one more output, `margin` `[batch]`: that of its least
     clear choice (`smallest_margin`). It is 0 if a seasonal norm amplifies rounding errors so much
@@ -54,6 +55,8 @@ class ServingForm(nn.Module):
         self.model = model
         self.kind = kind
         self.has_margin = any(stage.choices for stage in model.stages)
+        example = model.example_inputs(1)._asdict()
+        self.input_names = tuple(name for name, part in example.items() if part is not None)
         self.explains = kind == "explain" or self.has_margin or model.head is not None
 
         def rows(values: Sequence[float] | NDArray[np.float64], steps: int) -> Tensor:
@@ -66,12 +69,6 @@ class ServingForm(nn.Module):
         self.forecast_mean, self.forecast_std = rows(known.mean, horizon), rows(known.std, horizon)
         self.low = None if limits is None else rows(limits.low, horizon)
         self.high = None if limits is None else rows(limits.high, horizon)
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs, in order."""
-        example = self.model.example_inputs(1)
-        return tuple(name for name, part in example._asdict().items() if part is not None)
 
     @property
     def output_names(self) -> tuple[str, ...]:

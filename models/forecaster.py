@@ -22,6 +22,7 @@ from foretell.bundle.covariates import Covariates, features_of
 from foretell.models.heads import HEADS, MEDIAN, OF_LEVELS, Head, HeadName
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.covariates import CovariateDecoder, CovariateEncoder
+from foretell.models.layers.repetition import at_each_step
 from foretell.models.layers.window_norms import (
     WindowNorm,
     WindowNormName,
@@ -438,7 +439,7 @@ class Forecaster(nn.Module, ABC):
         for name, steps in (("history", self.config.context), ("future", self.config.horizon)):
             parts = [getattr(inputs, f"{name}_calendar"), encoded[f"{name}_covariates"]]
             if constant is not None:
-                parts.append(constant[:, None].expand(-1, steps, -1))
+                parts.append(at_each_step(constant, steps))
             known = [part for part in parts if part is not None]
             joined.append(torch.cat(known, dim=2) if known else None)
         return inputs._replace(history_calendar=joined[0], future_calendar=joined[1])

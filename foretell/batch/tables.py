@@ -15,7 +15,7 @@ from pyarrow import csv, dataset, fs
 from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
 from foretell.batch.texts import converted, kind_of_times, parsed
-from foretell.bundle.covariates import Covariates
+from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.forecast.columns import ID, TARGET, TIME
@@ -117,7 +117,7 @@ def open_table(
         raise BatchError(f"{place}: there is no file that ends with .parquet, .csv or .csv.gz")
     with _naming(place, files[0]):
         there = _fragment(place, files[0], {}).physical_schema.names
-    known = about.covariates or Covariates()
+    known = about.covariates or NO_COVARIATES
     past = past_by_name(about, there)
     covariates = [*known.future, *known.static, *past]
     by_name = {name for each in past for name in each.channels}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretell.batch.chunks import Chunk
 from foretell.batch.texts import WRONG
-from foretell.bundle.covariates import Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariates
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError
@@ -92,7 +92,7 @@ class Reader:
         self._settings = settings
         self._checked = checked
         self._microseconds = _microseconds(model.manifest)
-        known = model.manifest.covariates or Covariates()
+        known = model.manifest.covariates or NO_COVARIATES
         self._has_covariates = known != Covariates()
 
     def read(self, chunk: Chunk) -> tuple[Windows, list[Rejected]]:

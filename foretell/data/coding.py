@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
@@ -26,7 +26,7 @@ def fit_covariates(panel: Panel, train: Iterable[Span], *, other: bool = False) 
         train: The training rows.
         other: Whether other categories are read as one; without it they are refused.
     """
-    known = panel.covariates or Covariates()
+    known = panel.covariates or NO_COVARIATES
     spans = list(train)
     tables = [panel.tables[span.table] for span in spans]
     future = _joined(
@@ -82,7 +82,7 @@ def recoded(panel: Panel, covariates: Covariates | None) -> Panel:
     """
     if covariates is None or panel.covariates == covariates:
         return panel
-    known = panel.covariates or Covariates()
+    known = panel.covariates or NO_COVARIATES
     panel = _with_channels(panel, known.past, covariates.past)
     rows = [table.covariates for table in panel.tables]
     series = [None if table.static is None else table.static[None] for table in panel.tables]

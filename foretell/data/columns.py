@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariates
+from foretell.bundle.covariates import Covariates, channels_of
 from foretell.bundle.nearness import listed
 from foretell.data.cells import Cells
-from foretell.data.covariates import Column, Kinds, channels_of, read_column, read_past
+from foretell.data.covariates import Column, Kinds, read_column, read_past
 from foretell.data.errors import DataError
 from foretell.data.moments import are_times_near
 from foretell.data.numbers import NAMELESS, Numbers, read_numbers
@@ -70,7 +70,8 @@ def choose_columns(
     }
     targets = {*found}
     for column in past:
-        for name, codes in channels_of(column).items():
+        codes_by_channel = channels_of(column.covariate, column.codes).T
+        for name, codes in zip(column.covariate.channels, codes_by_channel, strict=True):
             if name in found:
                 raise DataError(f"channel {name!r} is a column and a category; rename the column")
             found[name] = _Read(codes, column.missing, *_described(column))

@@ -102,16 +102,6 @@ def _of_categories(
     return Column(covariate, codes, missing)
 
 
-def channels_of(column: Column) -> dict[str, NDArray[np.float64]]:
-    """`[rows]` of each channel of a past covariate: its numbers, or 0 and 1 for each category."""
-    if column.covariate.type != "category":
-        return {column.covariate.name: column.codes}
-    return {
-        channel: np.where(column.missing, np.nan, column.codes == place)
-        for place, channel in enumerate(column.covariate.channels)
-    }
-
-
 def read_past(cells: Cells, name: str, channels: Sequence[str] | None) -> Column:
     """Read a past covariate with the categories whose channels are wanted; all without any.
 

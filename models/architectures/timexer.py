@@ -25,6 +25,7 @@ from foretell.models.layers import scales
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.feed_forward import FeedForward
+from foretell.models.layers.repetition import at_each_step
 from foretell.models.layers.transformer import Decoded
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -262,6 +263,6 @@ class TimeXer(Forecaster):
         if self.config.static_tokens and self.covariate_encoder is not None:
             static = self.covariate_encoder.of_series(inputs)
             if static is not None:
-                series.append(static[:, None].expand(-1, self.config.context, -1))
+                series.append(at_each_step(static, self.config.context))
         joined = torch.cat(series, dim=2) if len(series) > 1 else series[0]
         return self.dropout(self.series_embedding(joined.transpose(1, 2)))  # type: ignore[no-any-return]

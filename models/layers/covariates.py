@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from foretell.bundle.covariates import Covariate, Covariates, features_of
 from foretell.models.inputs import Inputs
+from foretell.models.layers.repetition import at_each_step
 from foretell.models.layers.window_norms import WindowNorm
 
 # Sizes of the summary of the context: series that it is reduced to, and numbers for each.
@@ -62,10 +63,10 @@ class CodeEncoder(nn.Module):
         self.mean = nn.Buffer(torch.tensor([each.mean for each in covariates]), persistent=False)
         self.std = nn.Buffer(torch.tensor([each.std for each in covariates]), persistent=False)
         # The code that each feature of a category stands for.
-        places = [[float(code) for code in range(len(each.categories))] for each in covariates]
-        for number, codes in enumerate(places):
-            if codes:
-                self.register_buffer(f"codes_{number}", torch.tensor(codes), persistent=False)
+        for number, each in enumerate(covariates):
+            if each.categories:
+                codes = torch.arange(len(each.categories), dtype=torch.float32)
+                self.register_buffer(f"codes_{number}", codes, persistent=False)
 
     def scaled(self, codes: Tensor) -> Tensor:
         """Codes with scaled numbers, both `[…, covariates]`."""
@@ -147,10 +148,10 @@ class CovariateDecoder(nn.Module):
             series.append(past)
             of_step += [self._around(past, ahead), ahead - past.mean(dim=1, keepdim=True)]
         if inputs.static_covariates is not None:
-            of_step.append(_repeated(inputs.static_covariates, horizon))
+            of_step.append(at_each_step(inputs.static_covariates, horizon))
         reduced = self.series(torch.cat(series, dim=2))
         summary = self.numbers(reduced.transpose(1, 2)).flatten(1)
-        given = [*of_step, forecast, _repeated(summary, horizon)]
+        given = [*of_step, forecast, at_each_step(summary, horizon)]
         hidden = functional.relu(self.hidden(torch.cat(given, dim=2)))
         change: Tensor = self.change(hidden)
         if self.direct is not None:
@@ -165,8 +166,3 @@ class CovariateDecoder(nn.Module):
         return torch.cat(
             [steps[:, start : start + horizon] for start in range(2 * count + 1)], dim=2
         )
-
-
-def _repeated(values: Tensor, steps: int) -> Tensor:
-    """`[batch, features]` for each step: `[batch, steps, features]`."""
-    return values[:, None].expand(-1, steps, -1)

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
+from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.manifest import Manifest
@@ -17,7 +18,7 @@ from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
-from foretell.service.forecast.codes import NONE, value_of
+from foretell.service.forecast.codes import value_of
 from foretell.service.forecast.covariates import STATIC
 from foretell.service.forecast.futures import FUTURE
 from foretell.service.forecast.options import most_steps
@@ -120,7 +121,7 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
 
 
 def _covariates(manifest: Manifest) -> CovariateCards:
-    known = manifest.covariates or NONE
+    known = manifest.covariates or NO_COVARIATES
     kinds = {"future": known.future, "past": manifest.past_covariates, "static": known.static}
     cards = {
         kind: [CovariateCard.model_validate(each, from_attributes=True) for each in covariates]
@@ -157,7 +158,7 @@ def _example(model: Model, example: Example, request: Request) -> Response:
 
 def _example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
     """The covariates of an example, as a client sends them."""
-    known = manifest.covariates or NONE
+    known = manifest.covariates or NO_COVARIATES
     found: dict[str, Any] = {}
     future, static = example.future_covariates, example.static_covariates
     if future is not None and known.future:

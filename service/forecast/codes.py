@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import Covariate
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.values import is_multivariate, read_values
 from foretell.service.validation import shown
 from foretell.timeaxis.gaps import Filling, Missing, filled
 
 Codes = NDArray[np.float64]
-# The covariates of models that read none.
-NONE = Covariates()
 
 
 @dataclass(slots=True)
@@ -67,19 +65,20 @@ def read_codes(covariate: Covariate, values: Any, path: str, missing: Missing) -
     if covariate.type == "number" and not is_multivariate(values):
         return read_values(values, (covariate.name,), path, gaps=gaps)[:, 0].copy()
     items = values.tolist() if isinstance(values, np.ndarray) else values
-    for index, each in enumerate(items):
-        place = f"{path}[{index}]"
-        if isinstance(each, list | dict):
-            raise InvalidInputError(f"expected a value, got {shown(each)}", param=place)
-        # Many integers may have the same hash.
-        if type(each) is int and each not in (0, 1):
-            try:
-                covariate.code(each)
-            except ValueError as error:
-                raise InvalidInputError(str(error), param=place) from None
+    # Lists and objects have no hash, and many integers may have the same one.
+    is_category = covariate.type == "category"
+    first = next(
+        (
+            index
+            for index, each in enumerate(items)
+            if isinstance(each, list | dict)
+            or (type(each) is int and (is_category or each not in (0, 1)))
+        ),
+        len(items),
+    )
     # Most lists have few different values.
     table: dict[Any, float] = {}
-    for value in dict.fromkeys(items):
+    for value in dict.fromkeys(items[:first]):
         is_missing = value is None or (isinstance(value, float) and math.isnan(value))
         # Arrays do not distinguish 1 and 1.0.
         is_whole = isinstance(value, float) and value.is_integer()
@@ -94,6 +93,14 @@ def read_codes(covariate: Covariate, values: Any, path: str, missing: Missing) -
                 )
         except ValueError as error:
             raise InvalidInputError(str(error), param=f"{path}[{items.index(value)}]") from None
+    if first < len(items):
+        wrong, place = items[first], f"{path}[{first}]"
+        if isinstance(wrong, list | dict):
+            raise InvalidInputError(f"expected a value, got {shown(wrong)}", param=place)
+        try:
+            covariate.code(wrong)
+        except ValueError as error:
+            raise InvalidInputError(str(error), param=place) from None
     return np.array([*map(table.__getitem__, items)])
 
 
@@ -119,14 +126,6 @@ def fill_past(covariate: Covariate, codes: Codes, missing: Missing, context: int
         return 0
     fill(covariate, codes, missing)
     return int(holes[-context:].sum())
-
-
-def channels_of(covariate: Covariate, codes: Codes) -> Codes:
-    """Codes `[time]` as channels `[time, channels]`: 0 or 1 for each category."""
-    if covariate.type != "category":
-        return codes[:, None]
-    is_each = codes[:, None] == np.arange(len(covariate.categories))
-    return np.where(np.isnan(codes)[:, None], np.nan, is_each)
 
 
 def value_of(covariate: Covariate, code: float) -> float | bool | str:

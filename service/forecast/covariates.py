@@ -6,18 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretell.bundle.covariates import Covariate
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, channels_of
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, suggestion
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.codes import (
-    NONE,
-    Codes,
-    SeriesCovariates,
-    channels_of,
-    fill_past,
-    read_codes,
-)
+from foretell.service.forecast.codes import Codes, SeriesCovariates, fill_past, read_codes
 from foretell.service.forecast.futures import FUTURE, PAST, FutureReader, Given, check_length
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import SeriesInput
@@ -32,7 +25,7 @@ class CovariateReader:
         self._manifest = manifest
         self._missing = options.missing
         self._futures = FutureReader(manifest, options)
-        known = manifest.covariates or NONE
+        known = manifest.covariates or NO_COVARIATES
         self._future, self._static = known.future, known.static
         self._past = manifest.past_covariates
         self._known = {

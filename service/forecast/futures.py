@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretell.bundle.covariates import Covariate
+from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.codes import NONE, Codes, Future, fill, read_codes
+from foretell.service.forecast.codes import Codes, Future, fill, read_codes
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import ScenarioInput
 from foretell.service.validation import shown
@@ -48,7 +48,7 @@ class FutureReader:
         self._is_backtest = options.is_backtest
         # A backtest reads the values that came true, in the rows.
         self.steps = 0 if options.is_backtest else options.passes * manifest.horizon
-        self._covariates = (manifest.covariates or NONE).future
+        self._covariates = (manifest.covariates or NO_COVARIATES).future
 
     def read(
         self, given: Mapping[str, Given], scenarios: Sequence[ScenarioInput], rows: int, at: str

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariate
+from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.codes import NONE
 from foretell.service.forecast.origins import LIMITS, max_origins
 from foretell.service.settings import Settings
 
@@ -47,7 +46,7 @@ def replacements(manifest: Manifest) -> list[Replacement]:
     channels, means = manifest.channels, manifest.training.mean
     if manifest.training.is_identity:
         means = (np.nan,) * len(channels)
-    known = manifest.covariates or NONE
+    known = manifest.covariates or NO_COVARIATES
     found = [
         Replacement(name, "channel", [column], np.array([[means[column]]]))
         for name in manifest.targets
@@ -133,8 +132,8 @@ def importance(job: Job, outputs: Arrays) -> list[list[dict[str, Any]]]:
     change = np.abs(moved - base[:, None]).mean(axis=2)
     starts = np.cumsum([0, *counts[:-1]])
     change = np.add.reduceat(change, starts, axis=1) / np.array(counts)[:, None]
-    known_as = manifest.target_scaler.training
-    relative = change / (np.nan if known_as.is_identity else np.array(known_as.std))
+    training = manifest.target_scaler.training
+    relative = change / (np.nan if training.is_identity else np.array(training.std))
     return [
         [
             {"name": each.name, "kind": each.kind, "change": own, "relative": part}

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, ServiceError, kept
-from foretell.service.forecast.codes import NONE, Future, SeriesCovariates
+from foretell.service.forecast.codes import Future, SeriesCovariates
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
@@ -115,7 +116,7 @@ class SeriesReader:
         if manifest.calendar is not None:
             features = len(manifest.calendar.features)
             self._calendar = np.empty((count, self._steps, features), np.float32)
-        known = manifest.covariates or NONE
+        known = manifest.covariates or NO_COVARIATES
         self._covariates = np.empty((count, self._steps, len(known.future)), np.float32)
         self._static = np.empty((count, len(known.static)), np.float32)
         # Row of the first series by the id of its timeline, which series may share.

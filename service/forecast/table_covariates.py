@@ -11,17 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariate
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, channels_of
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.codes import (
-    NONE,
-    Codes,
-    SeriesCovariates,
-    channels_of,
-    fill_past,
-)
+from foretell.service.forecast.codes import Codes, SeriesCovariates, fill_past
 from foretell.service.forecast.columns import (
     ID,
     MISSING,
@@ -87,7 +81,7 @@ def past_by_name(manifest: Manifest, names: Iterable[str]) -> list[Covariate]:
 
     A table may have a column for each channel of a category instead. `names` are its columns.
     """
-    known, there = manifest.covariates or NONE, {*names}
+    known, there = manifest.covariates or NO_COVARIATES, {*names}
     return [
         each
         for each in known.past
@@ -97,7 +91,7 @@ def past_by_name(manifest: Manifest, names: Iterable[str]) -> list[Covariate]:
 
 def check_columns(table: pa.Table, manifest: Manifest) -> None:
     """Check columns of a table without rows; errors as of `read_values` and `CodedColumn.read`."""
-    known, past = manifest.covariates or NONE, past_by_name(manifest, table.column_names)
+    known, past = manifest.covariates or NO_COVARIATES, past_by_name(manifest, table.column_names)
     by_name = {name for each in past for name in each.channels}
     deque(read_values(table, [name for name in manifest.channels if name not in by_name]), 0)
     groups = Groups(table[ID], None, np.zeros(1, np.int64))
@@ -173,7 +167,7 @@ class TableCovariates:
     _has_gaps: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        known, names = self.manifest.covariates or NONE, {*self.table.column_names}
+        known, names = self.manifest.covariates or NO_COVARIATES, {*self.table.column_names}
         self._future = [CodedColumn.read(self.table, each, self.groups) for each in known.future]
         self._static = [CodedColumn.read(self.table, each, self.groups) for each in known.static]
         self.past = []

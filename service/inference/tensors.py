@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from foretell.bundle.covariates import (
     FUTURE_COVARIATES,
     HISTORY_COVARIATES,
+    NO_COVARIATES,
     STATIC_COVARIATES,
     Covariate,
-    Covariates,
 )
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
@@ -53,7 +53,7 @@ class Inputs:
 
     def __init__(self, manifest: Manifest, most: int, data: memoryview) -> None:
         self._shapes = input_shapes(manifest)
-        known = manifest.covariates or Covariates()
+        known = manifest.covariates or NO_COVARIATES
         self._covariates = {
             HISTORY_COVARIATES: known.future,
             FUTURE_COVARIATES: known.future,

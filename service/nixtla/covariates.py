@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError, NotSupportedError
@@ -28,7 +28,7 @@ def fields_of(series: Series, h: int, manifest: Manifest) -> list[dict[str, Any]
     given = series.X, series.X_future, series.categorical_exog
     if all(value is None for value in given):
         return [{} for _ in series.sizes]
-    known = manifest.covariates or Covariates()
+    known = manifest.covariates or NO_COVARIATES
     if not (known.future or known.static):
         raise NotSupportedError(
             "models here read no other columns: send only the id, the time and the target",

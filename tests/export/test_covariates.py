@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretell.bundle import example, layout
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest, Scaler, read
@@ -55,7 +55,7 @@ def test_bundle_with_covariates_is_verified_and_served(size: Size, tmp_path: Pat
 
 def check_answers(bundle: Path, manifest: Manifest) -> None:
     """Probes, sent by name in JSON, give the forecasts of the plain model."""
-    known = manifest.covariates or Covariates()
+    known = manifest.covariates or NO_COVARIATES
     with np.load(bundle / layout.PROBES) as loaded:
         probes = {name: rows.astype(np.float64) for name, rows in loaded.items()}
     inputs = []

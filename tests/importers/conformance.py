@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
 from foretell.importers.arguments import OPTIONS
 from foretell.importers.registry import FOLDERS
 from foretell.importers.saved import Request
@@ -109,7 +109,7 @@ def request(
 
 def sent(covariates: Covariates | None, reference: Reference) -> list[dict[str, Any]]:
     """Fields of requests with the covariates of each window, by name."""
-    known = covariates or Covariates()
+    known = covariates or NO_COVARIATES
     codes = {name: each.tolist() for name, each in reference.covariates.items()}
 
     def value(each: Covariate, code: float) -> object:

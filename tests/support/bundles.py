@@ -17,7 +17,7 @@ from onnx.external_data_helper import set_external_data
 from foretell.bundle import calibration, example, layout
 from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
 from foretell.bundle.checksums import sha256
-from foretell.bundle.covariates import FUTURE_COVARIATES, Covariates
+from foretell.bundle.covariates import FUTURE_COVARIATES, NO_COVARIATES, Covariates
 from foretell.bundle.manifest import CalibrationReport, Coverage, Manifest, Scaler, Verification
 from foretell.timeaxis import timestamps
 from foretell.timeaxis.calendar import Calendar
@@ -250,7 +250,7 @@ def _write_example(folder: Path, spec: Spec) -> None:
     rows = np.arange(1.0, spec.example + spec.horizon + 1)[:, None] * spec.scale.astype(float)
     history, actual = rows[: spec.example], rows[spec.example :, spec.columns]
     texts = np.array(timestamps.render(times, None))
-    known = spec.covariates or Covariates()
+    known = spec.covariates or NO_COVARIATES
     steps = np.arange(len(rows))
     sizes = [each.features if each.type == "category" else 2 for each in known.future]
     future = np.stack([steps % size for size in sizes], axis=1) if sizes else None
