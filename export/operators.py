@@ -42,6 +42,7 @@ CUDA_KERNELS: Mapping[str, Types] = {
     "Cos": _FLOAT32,
     "CumSum": _FLOAT32,
     "Div": _FLOAT32,
+    "Equal": _FLOAT32,
     "Exp": _FLOAT32,
     "Expand": _OR_INDEX,
     "Gather": _OR_INDEX,
