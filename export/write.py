@@ -46,7 +46,7 @@ from foretell.export.scores import evaluate_graph
 from foretell.export.verification import Verified, verify
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import Checkpoint, CheckpointInfo, Refits, load, load_refits
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.accuracy import mean_of_known, measure_within
 from foretell.training.windows import Windows

@@ -14,7 +14,7 @@ from foretell.bundle.attention import AttentionStage
 from foretell.models.attention.mechanism import Mechanism, MechanismConfig, Site
 from foretell.models.attention.notation import read_notation
 from foretell.models.attention.softmax import Softmax
-from foretell.models.forecaster import ForecasterConfig
+from foretell.models.config import ForecasterConfig
 from foretell.models.layers.encoder import Encoder
 from foretell.models.layers.feed_forward import Activation
 from foretell.models.layers.transformer import EncoderLayer

@@ -25,7 +25,8 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.part import FrequencyAlias, Part, first_problem
 from foretell.bundle.placement import appearing
-from foretell.models.forecaster import AnyConfig, Forecaster
+from foretell.models.config import AnyConfig
+from foretell.models.forecaster import Forecaster
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

@@ -12,7 +12,7 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import calendar_of
+from foretell.models.config import calendar_of
 from foretell.models.layers.embedding import TABLE_ROWS, CalendarKind, SeriesEmbedding
 from foretell.timeaxis.calendar import Calendar, Encoding
 from foretell.timeaxis.frequency import Frequency

@@ -18,7 +18,8 @@ from foretell.bundle.attention import Axis
 from foretell.bundle.covariates import Covariate, features_of
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import Forecaster, calendar_of
+from foretell.models.config import calendar_of
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids

@@ -17,7 +17,8 @@ from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.batches import windows_that_fit
 from foretell.models.checkpoint import CheckpointInfo, save
-from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.config import ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.accuracy import against_baselines

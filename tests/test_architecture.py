@@ -329,7 +329,7 @@ def specific(source: str) -> set[str]:
 def plugs() -> set[str]:
     # Others import this module for its functions, without torch.
     from foretell.models.attention.mechanism import MECHANISMS
-    from foretell.models.forecaster import ARCHITECTURES
+    from foretell.models.config import ARCHITECTURES
 
     return {*ARCHITECTURES, *MECHANISMS}
 

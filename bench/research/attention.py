@@ -27,7 +27,8 @@ from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Dense, Single, Sparse
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
 from foretell.models.attention.notation import read_notation
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.service.engine.runtime import Runtime
 from foretell.training.config import TrainingConfig
 from foretell.training.preparation import prepare

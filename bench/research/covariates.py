@@ -15,7 +15,8 @@ from bench.harness import KEPT, Result, Row, Run, kept, records_of, spread
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
 from foretell.models.batches import windows_that_fit
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from foretell.settings.given import training_of
 from foretell.training.accuracy import evaluate

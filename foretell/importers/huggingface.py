@@ -21,7 +21,7 @@ from foretell.importers.keys import KeyMap, load_weights, unwrap
 from foretell.importers.reading import read_safetensors, read_state
 from foretell.importers.registry import FOLDERS
 from foretell.importers.saved import Request, SavedModel
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 
 CONFIG = "config.json"
 # Files in order of preference.

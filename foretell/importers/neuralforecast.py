@@ -35,7 +35,8 @@ from foretell.importers.neuralforecast_losses import (
 from foretell.importers.saved import Request, SavedModel
 from foretell.importers.tslib import with_lags
 from foretell.models.architectures.patchtst import PatchEncoder, PatchTST
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.transformer import EncoderLayer
 from foretell.timeaxis.errors import FrequencyError

@@ -28,7 +28,7 @@ from foretell.importers.keys import load_weights, unwrap
 from foretell.importers.reading import read_state
 from foretell.importers.saved import Request, SavedModel
 from foretell.importers.script import Run, read_script
-from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.models.config import ARCHITECTURES, ForecasterConfig
 
 CODE_BASES = tslib.CODE_BASES | patchtst.CODE_BASES
 _LISTED = 5

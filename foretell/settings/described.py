@@ -13,7 +13,7 @@ from foretell.errors import RefusedError
 from foretell.importers.arguments import OPTIONS
 from foretell.importers.registry import FOLDERS
 from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.training.config import TrainingConfig
 
 # Fields of models that the training or the data determines.

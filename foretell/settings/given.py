@@ -123,7 +123,7 @@ def training_of(settings: Settings) -> TrainingConfig:
     Raises:
         RefusedError: a setting is wrong, unknown or missing.
     """
-    from foretell.models.forecaster import ARCHITECTURES
+    from foretell.models.config import ARCHITECTURES
     from foretell.training.config import TrainingConfig
 
     known = {*TrainingConfig.model_fields, *Reading.model_fields, *_FILES}

@@ -21,7 +21,7 @@ from foretell.bundle.attention import Positive
 from foretell.bundle.bounds import Bounds
 from foretell.data.reading import Names, split_names
 from foretell.data.splits import Splits
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.timeaxis.calendar import Feature
 from foretell.training.losses import LossName
 from foretell.training.schedules import WITHOUT_WARM_UP, ScheduleName

@@ -7,7 +7,7 @@ import numpy as np
 from foretell.bundle.bounds import shown
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
-from foretell.models.forecaster import ForecasterConfig
+from foretell.models.config import ForecasterConfig
 from foretell.models.heads import HEADS
 from foretell.training.errors import TrainingError
 

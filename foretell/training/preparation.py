@@ -18,7 +18,7 @@ from foretell.data.coverage import covered, learnable
 from foretell.data.panel import Panel
 from foretell.data.scaler import fit
 from foretell.data.splits import Span, Split, Splits
-from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.models.config import ARCHITECTURES, ForecasterConfig
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig

@@ -18,7 +18,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from foretell.bundle.manifest import Accuracy
 from foretell.models.batches import are_recomputed, parts_that_fit, windows_that_fit
-from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.config import ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.models.layers.encoder import Encoder
 from foretell.training.config import Precision, TrainingConfig
 from foretell.training.errors import TrainingError

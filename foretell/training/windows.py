@@ -21,7 +21,7 @@ from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.gaps import latest, rows_before
 
 if TYPE_CHECKING:
-    from foretell.models.forecaster import ForecasterConfig
+    from foretell.models.config import ForecasterConfig
 
 
 # Number of windows that are cut out together to count known targets.

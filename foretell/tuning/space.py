@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.errors import RefusedError
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.settings.given import Settings, assign, training_of
 from foretell.settings.yaml_file import load
 from foretell.training.config import TrainingConfig

@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
+from foretell.models.config import ARCHITECTURES
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.autoformer import (
     AutoformerDecoded,

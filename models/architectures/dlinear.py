@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, ForecasterConfig
+from foretell.models.config import ARCHITECTURES, ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 

@@ -19,7 +19,8 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import Mechanisms
 from foretell.models.attention.auto_correlation import AutoCorrelationConfig
 from foretell.models.attention.evidence import Evidence
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding
 from foretell.models.layers.autoformer import (

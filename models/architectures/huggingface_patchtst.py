@@ -20,7 +20,8 @@ from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, each
 from foretell.models.attention.mechanism import Attended, Site
 from foretell.models.attention.softmax import Softmax
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows
+from foretell.models.config import ARCHITECTURES, NormOfWindows
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.feed_forward import FeedForward

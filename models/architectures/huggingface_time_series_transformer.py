@@ -18,7 +18,8 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.bundle.distribution import PARAMETERS
 from foretell.models.attention.evidence import Dense, Evidence
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.heads import HEADS, Head
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.lagged import LaggedConfig, LaggedForecaster, StepEmbedding

@@ -14,7 +14,8 @@ from typing_extensions import override
 from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows, calendar_of
+from foretell.models.config import ARCHITECTURES, NormOfWindows, calendar_of
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.timeaxis.calendar import Calendar

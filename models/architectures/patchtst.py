@@ -17,7 +17,8 @@ from foretell.bundle.attention import Axis
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Site
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, ForecasterConfig, NormOfWindows
+from foretell.models.config import ARCHITECTURES, ForecasterConfig, NormOfWindows
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.decomposition import SeriesDecomposition, check_kernel
 from foretell.models.layers.dropout import Dropout

@@ -14,7 +14,8 @@ from torch.nn import functional
 from typing_extensions import override
 
 from foretell.bundle.covariates import features_of
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, ForecasterConfig, calendar_of
+from foretell.models.config import ARCHITECTURES, ForecasterConfig, calendar_of
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.dropout import Dropout
 from foretell.timeaxis.calendar import Calendar

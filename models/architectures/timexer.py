@@ -19,7 +19,8 @@ from foretell.bundle.covariates import features_of
 from foretell.models.attending import AttendingConfig
 from foretell.models.attention.evidence import Evidence, by_channel
 from foretell.models.attention.mechanism import Attended, Site
-from foretell.models.forecaster import ARCHITECTURES, Forecaster, NormOfWindows, calendar_of
+from foretell.models.config import ARCHITECTURES, NormOfWindows, calendar_of
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers import scales
 from foretell.models.layers.dropout import Dropout

@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from foretell.models.attention.evidence import Dense, Evidence
 from foretell.models.attention.mechanism import Site
+from foretell.models.config import ARCHITECTURES
 from foretell.models.encoder_decoder import EncoderDecoderConfig
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
 from foretell.models.layers.decoding import BEFORE, LaggedEmbedding, off_diagonal, whole_map
 from foretell.models.layers.transformer import Decoded, DecoderLayer

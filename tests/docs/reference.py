@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 import foretell.client
 from foretell.__main__ import cli
 from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.service.engine import statistics
 from foretell.service.metrics import FAMILIES
 from foretell.service.settings import Settings

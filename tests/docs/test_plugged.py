@@ -10,7 +10,7 @@ import yaml
 
 from foretell.bundle import manifest
 from foretell.models.attention.mechanism import MECHANISMS
-from foretell.models.forecaster import ARCHITECTURES, ForecasterConfig
+from foretell.models.config import ARCHITECTURES, ForecasterConfig
 from foretell.settings.given import training_of
 from foretell.timeaxis.frequency import Frequency
 from tests.docs.pages import blocks, rows_below

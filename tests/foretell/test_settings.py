@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from foretell.errors import RefusedError
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.checkpoint import load_info
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from foretell.settings.described import values_of
 from foretell.settings.given import gather, training_of
 from foretell.settings.presets import Preset, preset, presets

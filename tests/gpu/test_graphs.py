@@ -24,7 +24,7 @@ from foretell.export.graphs import FILES
 from foretell.export.operators import CUDA_KERNELS
 from foretell.export.verification import Verified, verify
 from foretell.models.checkpoint import load
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from tests.support.stand_in.look import Finding, check, look
 from tests.support.stand_in.machine import Machine
 from tests.support.trained import MODELS

@@ -15,7 +15,8 @@ from torch import Tensor
 from foretell.importers.keys import KeyMap
 from foretell.importers.published import CODE_BASES
 from foretell.importers.tslib_keys import GLOBAL_TOKENS
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency

@@ -29,7 +29,7 @@ from foretell.importers.neuralforecast_exogenous import (
 )
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from tests.importers.conformance import Reference, request
 from tests.importers.neuralforecast import SERIES, walks
 from tests.importers.neuralforecast_exogenous import Columns

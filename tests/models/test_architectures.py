@@ -10,7 +10,8 @@ from torch import Tensor
 from foretell.bundle.covariates import Covariate, Covariates
 from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.forecaster import ARCHITECTURES, AnyConfig, Forecaster, ForecasterConfig
+from foretell.models.config import ARCHITECTURES, AnyConfig, ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from foretell.models.registry import Registry
 from foretell.timeaxis.calendar import Calendar
@@ -253,7 +254,7 @@ def test_names_are_unique() -> None:
 def test_concurrent_threads_see_every_architecture() -> None:
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from foretell.models.forecaster import ARCHITECTURES\n"
+        "from foretell.models.config import ARCHITECTURES\n"
         "with ThreadPoolExecutor(6) as threads:\n"
         "    seen = list(threads.map(lambda _: tuple(ARCHITECTURES), range(6)))\n"
         "assert len(set(seen)) == 1 and len(seen[0]) > 3, seen\n"

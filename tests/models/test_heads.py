@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from foretell.models.architectures.dlinear import DLinearConfig
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.heads import HEADS, ImplicitQuantiles, Quantiles
 from foretell.models.inputs import Inputs
 from foretell.models.layers.scales import InstanceStatistics

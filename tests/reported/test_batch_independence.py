@@ -27,7 +27,8 @@ from foretell.models.architectures.huggingface_autoformer import HuggingFaceAuto
 from foretell.models.architectures.itransformer import ITransformerConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.checkpoint import CheckpointInfo
-from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.config import ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from tests import golden
 from tests.checkpoints import SMALL, randomised
 

@@ -24,7 +24,8 @@ from foretell.models.architectures.timexer import TimeXerConfig
 from foretell.models.architectures.transformer import TransformerConfig
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.notation import read_notation
-from foretell.models.forecaster import Forecaster, ForecasterConfig
+from foretell.models.config import ForecasterConfig
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency

@@ -6,7 +6,7 @@ from torch import nn
 
 from foretell.export.rewrites import inference_form
 from foretell.models.architectures.autoformer import AutoformerConfig
-from foretell.models.forecaster import ForecasterConfig
+from foretell.models.config import ForecasterConfig
 from foretell.models.inputs import Inputs
 from foretell.models.layers.normalization import TokenBatchNorm
 from foretell.models.layers.window_norms import InstanceNorm

@@ -7,7 +7,8 @@ from foretell.export.rewrites.lookup import Call, all_of, rewrites
 from foretell.models.attention.auto_correlation import AutoCorrelation
 from foretell.models.attention.mechanism import Attended
 from foretell.models.attention.softmax import MultiHeadAttention
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from tests.checkpoints import CONFIGS, HOURLY, SMALL, randomised
 from tests.export.rewrites.test_inference_form import inputs
 from tests.models.attention.places import multi_head

@@ -9,7 +9,8 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
 from tests.checkpoints import HOURLY, randomised
 

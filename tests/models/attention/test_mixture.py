@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 from foretell.models.attention.mechanism import MECHANISMS
 from foretell.models.attention.notation import read_notation
-from foretell.models.forecaster import ARCHITECTURES
+from foretell.models.config import ARCHITECTURES
 from tests.models.attention.places import PLACES, multi_head
 
 SITE = PLACES["encoder"]._replace(heads=4, d_model=8)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.attending import AttendingConfig
-from foretell.models.forecaster import ARCHITECTURES, Forecaster
+from foretell.models.config import ARCHITECTURES
+from foretell.models.forecaster import Forecaster
 from foretell.models.layers.encoder import Encoder
 
 SIZES = {"channels": 2, "context": 48, "horizon": 12, "d_model": 8, "heads": 2, "d_ff": 16}
