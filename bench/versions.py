@@ -77,16 +77,16 @@ def install(
     """
     folder = KEPT / home
     own, done = folder / "bin" / "python", folder / ".installed"
-    asked = "\n".join(wanted)
+    listed = "\n".join(wanted)
     constrained: list[str | Path] = []
     if constraints is not None:
-        asked += f"\n{constraints.read_text()}"
+        listed += f"\n{constraints.read_text()}"
         constrained = ["--constraint", constraints]
-    if not done.exists() or done.read_text() != asked:
+    if not done.exists() or done.read_text() != listed:
         shutil.rmtree(folder, ignore_errors=True)
         run(python, "-m", "venv", folder)
         run(own, "-m", "pip", "install", "--quiet", *constrained, *wanted)
-        done.write_text(asked)
+        done.write_text(listed)
     return own
 
 

@@ -26,8 +26,8 @@ VENDOR = ROOT / "service" / "page" / "vendor"
 def test_command_and_server_report_the_version(tmp_path: Path) -> None:
     assert metadata.version("foretell") == VERSION, "an old installation: make clean test"
     command = [sys.executable, "-m", "foretell", "--version"]
-    said = subprocess.run(command, stdout=-1, text=True, check=True).stdout
-    assert said.endswith(f"foretell, version {VERSION}\n")
+    output = subprocess.run(command, stdout=-1, text=True, check=True).stdout
+    assert output.endswith(f"foretell, version {VERSION}\n")
     write_bundle(tmp_path, Spec(name="good"))
     with Client(tmp_path) as client:
         assert client.get("/v2").json()["version"] == VERSION

@@ -16,7 +16,7 @@ from bench.servers import ours as serve
 from tests.support.bundles import Spec, write_bundle
 
 _WEIGHTS_MIB, _CONTEXT, _CALLERS, _WAIT_SECONDS = 8, 8, 16, 5.0
-# How often the n-th model is asked for falls with this power of n.
+# How often the n-th model is requested falls with this power of n.
 _EXPONENT = 1.1
 _MEMORY, _LOAD, _REFUSED = "answered from memory", "waited for a load", "refused with Retry-After"
 
@@ -69,13 +69,13 @@ def measure(run: Run) -> Result:
         names = ("foretell_model_loads_total", "foretell_model_evictions_total")
         loads, evictions, loaded = metrics(port, *names, r"foretell_model_loaded\{")
         peak = int(status_mib("VmHWM", process.pid))
-    asked = sum(map(len, found.values()))
+    total = sum(map(len, found.values()))
     rows: list[Row] = []
     for what, seconds in found.items():
         row: dict[str, Any] = {
             "": what,
             "requests": len(seconds),
-            "part": f"{len(seconds) / asked:.1%}",
+            "part": f"{len(seconds) / total:.1%}",
         }
         if seconds:
             row |= {

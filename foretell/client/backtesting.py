@@ -16,7 +16,7 @@ from foretell.client.cards import chosen
 from foretell.client.exchange import Steps, read_json
 from foretell.client.forecasting import ForecastOptions
 from foretell.client.frames import ID, read
-from foretell.client.pieces import Limits, Piece, parts, told_apart
+from foretell.client.pieces import Limits, Piece, by_series, parts
 from foretell.client.sending import send
 
 Frame = TypeVar("Frame")
@@ -158,7 +158,7 @@ def backtest(
     """Forecast rows of a frame from the rows before them; see `Client.backtest`."""
     given = read(frame, options.pop("id_column", None), options.pop("time_column", None))
     card = yield from chosen(options.get("model"), retry_for)
-    whole = told_apart(given.table)
+    whole = by_series(given.table)
     steps = options.get("horizon") or card.horizon
     halves = 2 if options.get("calibration") == "history" else 1
     stride = options.get("stride") or max(1, steps // halves)

@@ -14,7 +14,7 @@ from foretell.client.answers import Answer, Notes, PartialForecastError, togethe
 from foretell.client.errors import ServerError
 from foretell.client.exchange import Steps
 from foretell.client.frames import read
-from foretell.client.pieces import Limits, Piece, parts, told_apart
+from foretell.client.pieces import Limits, Piece, by_series, parts
 from foretell.client.sending import send
 
 Frame = TypeVar("Frame")
@@ -50,7 +50,7 @@ def forecast(
     given = read(frame, options.pop("id_column", None), options.pop("time_column", None))
     columns = given.table.num_columns * (1 + len(options.get("quantiles") or ()))
     values = columns * (options.get("horizon") or _STEPS)
-    pieces = parts(told_apart(given.table), Limits(), values)
+    pieces = parts(by_series(given.table), Limits(), values)
     answers = yield from send("forecast", given, pieces, options, retry_for, _read)
     tables, notes = zip(*answers, strict=True)
     return Answer(given.back(pa.concat_tables(tables)), together(notes))

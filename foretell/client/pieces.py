@@ -74,7 +74,7 @@ class Piece:
         return f"{found[1]}[{self.rows[int(found[2])]}]"
 
 
-def told_apart(table: pa.Table) -> Piece:
+def by_series(table: pa.Table) -> Piece:
     """All series of a table; one unnamed series if the server will refuse the column of names."""
     ids = table[ID]
     try:

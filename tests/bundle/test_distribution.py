@@ -118,8 +118,8 @@ def test_a_poisson_by_hand() -> None:
     found = [Distribution.of("poisson").quantile(rate, p) for p in (0.36, 0.37, 0.73, 0.74, 0.92)]
     assert found == [0, 1, 1, 2, 3]
     odd = np.array([[0.0], [-1], [LARGEST_MEAN * 1.01], [np.nan]])
-    told = Distribution.of("poisson").quantile(odd, 0.9)
-    np.testing.assert_array_equal(told, [0, np.nan, np.nan, np.nan])
+    quantiles = Distribution.of("poisson").quantile(odd, 0.9)
+    np.testing.assert_array_equal(quantiles, [0, np.nan, np.nan, np.nan])
 
 
 def test_negative_binomial_near_poisson_and_zero() -> None:

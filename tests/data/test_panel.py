@@ -137,9 +137,9 @@ def test_a_constant_channel_has_deviation_one() -> None:
 
 def test_offsets_that_float32_cannot_carry() -> None:
     scaler = Scaler(mean=(9_999.0, -10_001.0, 2e6, 0.0), std=(1.0, 1.0, 300.0, 1e-9))
-    said = offset_warning(scaler, ("a", "b", "c", "d"))
-    assert said is not None
-    assert said.startswith("b: the mean is more than 10,000 times the standard deviation. ")
+    message = offset_warning(scaler, ("a", "b", "c", "d"))
+    assert message is not None
+    assert message.startswith("b: the mean is more than 10,000 times the standard deviation. ")
     assert offset_warning(Scaler(mean=(5.0,), std=(1.0,)), ("a",)) is None
 
 

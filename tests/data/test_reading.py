@@ -284,8 +284,8 @@ def test_list_of_problems_is_short(tmp_path: Path) -> None:
 def test_missing_columns_are_reported_before_rows(tmp_path: Path) -> None:
     content = text(*PLAIN, "2020-01-11,1,2,3")
     assert "line 12: 4 cells" in refusal(tmp_path, content)
-    told = refusal(tmp_path, content, channels="a,c")
-    assert told.endswith("data.csv: line 1: no column 'c'; there are date, a, b")
+    message = refusal(tmp_path, content, channels="a,c")
+    assert message.endswith("data.csv: line 1: no column 'c'; there are date, a, b")
     path = tmp_path / "data.csv"
     with pytest.raises(DataError, match="no column 'load'; there are date, a, b"):
         read(path, needed=("a", "load"))
@@ -386,8 +386,8 @@ def test_several_columns_may_name_a_series(
     ]
     content = text(*rows, header=",".join([*columns, "date", "sales"]))
     first, second = columns
-    told = f"told apart by '{first}' and '{second}': --id-column {first},{second}"
-    assert told in refusal(tmp_path, content)
+    message = f"told apart by '{first}' and '{second}': --id-column {first},{second}"
+    assert message in refusal(tmp_path, content)
     panel = read_text(tmp_path, content, id_column=", ".join(columns))
     assert [table.series for table in panel.tables] == ["x/1", "x/2", "y/1", "y/2"]
 
@@ -451,9 +451,9 @@ def test_an_index_that_is_a_column_too() -> None:
     other = frame.set_index(pd.Index(range(40), name="ds"))
     with pytest.raises(
         DataError, match="the index and a column are called 'ds', and differ"
-    ) as told:
+    ) as raised:
         read_frame(other)
-    assert str(told.value).endswith("frame.reset_index(drop=True)")
+    assert str(raised.value).endswith("frame.reset_index(drop=True)")
     assert read_frame(other.reset_index(drop=True)).channels == ("y",)
 
 

@@ -74,9 +74,9 @@ def test_source_is_provisioned() -> None:
 
 
 def test_variables_of_queries_are_defined() -> None:
-    asked = [target["expr"] for panel in PANELS for target in panel["targets"]]
-    asked += [one["query"] for one in VARIABLES.values() if one["type"] == "query"]
-    for expression in asked:
+    queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    queries += [one["query"] for one in VARIABLES.values() if one["type"] == "query"]
+    for expression in queries:
         assert set(re.findall(r"\$(\w+)", expression)) <= {*VARIABLES, "__rate_interval"}
 
 
@@ -104,8 +104,10 @@ def test_red_threshold_is_that_of_the_alert(title: str, alert: str) -> None:
 
 
 def test_dashboard_and_alerts_leave_out_the_same_requests() -> None:
-    asked = [target["expr"] for panel in PANELS for target in panel["targets"]]
-    left_out = re.findall(r'route!~"[^"]+"', "".join([*asked, (DEPLOY / "alerts.yml").read_text()]))
+    queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    left_out = re.findall(
+        r'route!~"[^"]+"', "".join([*queries, (DEPLOY / "alerts.yml").read_text()])
+    )
     assert len(left_out) > 4
     assert len(set(left_out)) == 1
 

@@ -68,14 +68,14 @@ def test_all_libraries_are_pinned() -> None:
 
 def licence(name: str) -> str:
     """The licence of an installed distribution, as an SPDX expression where it is known."""
-    told = metadata.metadata(name)
+    fields = metadata.metadata(name)
     classified = [
         CLASSIFIED.get(one.rpartition(" :: ")[2], one)
-        for one in told.get_all("Classifier", [])
+        for one in fields.get_all("Classifier", [])
         if one.startswith("License :: ") and one != "License :: OSI Approved"
     ]
-    known = told.get("License-Expression") or READ.get(name) or " OR ".join(classified)
-    return known or told.get("License") or "unknown"
+    known = fields.get("License-Expression") or READ.get(name) or " OR ".join(classified)
+    return known or fields.get("License") or "unknown"
 
 
 def test_licences_allow_distribution() -> None:

@@ -190,9 +190,9 @@ def test_adversarial_windows(loaded, verified, name):
     # There all correlations are rounding.
     lost = ["offset 10000"] if name == "autoformer" else []
     for kind in kinds:
-        said = f"{layout.FORECAST_GRAPH}, {kind.name} windows"
-        said += ": not compared" if kind.name in lost else ""
-        assert (found[said].windows == 0) == (kind.name in lost)
+        check_name = f"{layout.FORECAST_GRAPH}, {kind.name} windows"
+        check_name += ": not compared" if kind.name in lost else ""
+        assert (found[check_name].windows == 0) == (kind.name in lost)
         chose = name == "autoformer" and kind.name not in lost
         assert (f"choices, {kind.name} windows" in found) == chose
     share = found["share of adversarial kinds that were not compared"]

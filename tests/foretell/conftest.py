@@ -66,9 +66,9 @@ class FakeServer(InThread):
             def _answer(self, body: object) -> None:
                 fake.requests.append((f"{self.command} {self.path}", body))
                 fake.keys.append(self.headers["authorization"])
-                status, said = fake.answers[self.path]
-                said = said(body) if callable(said) else said
-                content = said if isinstance(said, bytes) else json.dumps(said).encode()
+                status, response = fake.answers[self.path]
+                response = response(body) if callable(response) else response
+                content = response if isinstance(response, bytes) else json.dumps(response).encode()
                 self.send_response(status)
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()

@@ -106,12 +106,12 @@ def test_prints_a_table_and_writes_numbers_and_a_picture(
     file: Path, bundle: Path, tmp_path: Path
 ) -> None:
     files = [f"--out={tmp_path / 'errors.csv'}", f"--plot={tmp_path / 'errors.png'}"]
-    said = done("backtest", file, f"--model={bundle.parent}", *files).stdout
+    output = done("backtest", file, f"--model={bundle.parent}", *files).stdout
     for text in ("weather@1: 77 origins", "load", "wind", "all", "DLinear", "80% held / width"):
-        assert text in said
-    assert "weather@1: no better than repeating the last value (MSE " in said
-    assert "than DLinear (MSE" in said
-    assert "repeating the last day" not in said
+        assert text in output
+    assert "weather@1: no better than repeating the last value (MSE " in output
+    assert "than DLinear (MSE" in output
+    assert "repeating the last day" not in output
     numbers = pd.read_csv(tmp_path / "errors.csv")
     assert len(numbers) == 2 * 3 * HORIZON
     assert set(numbers["forecaster"]) == {MODEL, LAST, "DLinear"}

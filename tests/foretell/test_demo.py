@@ -159,9 +159,9 @@ def test_command_names_what_went_wrong(workshop: Workshop, tmp_path: Path):
 def test_finished_demo_imports_no_torch_and_writes_nothing(tmp_path: Path):
     for name in MODELS:
         write_bundle(tmp_path / "repository", Spec(name=name))
-    said = f"the demo's bundles are in {tmp_path / 'repository'}\n"
+    output = f"the demo's bundles are in {tmp_path / 'repository'}\n"
     ended = imported("demo", f"--out={tmp_path}", libraries={"torch", "onnx", "pandas"})
-    assert ended == (0, said, set())
+    assert ended == (0, output, set())
     assert [entry.name for entry in tmp_path.iterdir()] == ["repository"]
 
 

@@ -196,11 +196,11 @@ def test_asks_for_stages_without_the_rows_held_back(
     explaining: FakeServer, data: Path, tmp_path: Path
 ):
     picture = tmp_path / "out.svg"
-    said = explain(explaining, data, "--stage=a", "--stage=b", "--holdout=1", f"--plot={picture}")
+    output = explain(explaining, data, "--stage=a", "--stage=b", "--holdout=1", f"--plot={picture}")
     _, body = explaining.requests[1]
     assert body["options"] == {"attention": {"heads": "mean", "stages": ["a", "b"]}}
     assert body["inputs"][0]["series"][-1] == [4.5, 40]
-    assert said.endswith(f"drawn to {picture}\n")
+    assert output.endswith(f"drawn to {picture}\n")
     # Three maps with their colours.
     assert picture.read_text().count("<image") == 6
 
@@ -208,8 +208,8 @@ def test_asks_for_stages_without_the_rows_held_back(
 def test_model_without_maps_is_not_drawn(explaining: FakeServer, data: Path, tmp_path: Path):
     _, answer = explaining.answers["/forecast"]
     answer["outputs"][0]["content"][0]["attention"] = ALL[-1:]
-    said = explain(explaining, data, f"--plot={tmp_path / 'out.png'}")
-    assert "without a map: encoder.3.self" in said
+    output = explain(explaining, data, f"--plot={tmp_path / 'out.png'}")
+    assert "without a map: encoder.3.self" in output
     assert not (tmp_path / "out.png").exists()
 
 
@@ -218,8 +218,8 @@ def test_one_of_several_series_is_chosen(explaining: FakeServer, tmp_path: Path)
     hours = [f"2024-01-01T0{hour}:00" for hour in range(4)]
     rows = [f"{name},{hour},1,2" for name in ("east", "west") for hour in hours]
     path.write_text("\n".join(["unique_id,ds,wind,load", *rows]) + "\n")
-    said = refused(explaining, path)
-    assert "2 series; choose one with --series, such as east" in said
+    message = refused(explaining, path)
+    assert "2 series; choose one with --series, such as east" in message
     explain(explaining, path, "--series=west")
     assert [entry["name"] for entry in explaining.requests[-1][1]["inputs"]] == ["west"]
 

@@ -35,13 +35,13 @@ def test_layers_without_a_faster_form_run_on_both_devices(tmp_path: Path):
     smaller = {"attention": (Softmax(),), "encoder_layers": 1}
     config = CONFIGS["autoformer"].model_copy(update=smaller)
     checkpoint = checkpoint_of(config, None, tmp_path / "checkpoint")
-    said = done("export", checkpoint, "--out", tmp_path / "models").stdout
+    output = done("export", checkpoint, "--out", tmp_path / "models").stdout
     manifest = read(tmp_path / "models" / "checkpoint" / "1")
     assert manifest.devices == ("cuda", "cpu")
     assert {"AutoformerEncoderLayer", "DecoderStart"} <= set(manifest.plain)
     assert {"MultiHeadAttention", "SeriesDecomposition"} <= set(manifest.rewrites)
     assert {stage.form for stage in manifest.attention} == {"dense"}
-    assert "\nfor: cuda, cpu\n" in said
+    assert "\nfor: cuda, cpu\n" in output
 
 
 def test_calibrates_the_requested_passes(tmp_path: Path):
@@ -51,24 +51,24 @@ def test_calibrates_the_requested_passes(tmp_path: Path):
     table.to_csv(tmp_path / "noise.csv", index=False)
     trained = checkpoint_of(CONFIGS["patchtst"], tmp_path / "noise.csv", tmp_path / "trained")
     given = [trained, f"--out={tmp_path}", "--name=noise"]
-    said = done("export", *given, "--calibration-passes=2").stdout
+    output = done("export", *given, "--calibration-passes=2").stdout
     report = read(tmp_path / "noise" / "1").calibration
     assert report is not None
     assert report.steps == 24
     title = "prediction intervals on the test split"
-    assert title in said
+    assert title in output
     assert title in done("verify", tmp_path / "noise" / "1", "--report").stdout
     assert "--calibration-passes" in run("export", *given, "--calibration-passes=0").stderr
 
 
 def test_bounds_and_half_precision(checkpoint: Path, tmp_path: Path):
     given = ["--bounds=channel 0=0:", "--bounds=channel 2=-1:1", "--precision=float16"]
-    said = done("export", checkpoint, f"--out={tmp_path}", "--name=kept", *given).stdout
+    output = done("export", checkpoint, f"--out={tmp_path}", "--name=kept", *given).stdout
     found = read(tmp_path / "kept" / "1")
     assert found.bounds == {"channel 0": Bound(low=0), "channel 2": Bound(low=-1, high=1)}
-    assert "forecast.onnx, bounds" in said
+    assert "forecast.onnx, bounds" in output
     assert found.precision == "float16"
-    assert "CPUExecutionProvider, emulating float16, against torch float64" in said
+    assert "CPUExecutionProvider, emulating float16, against torch float64" in output
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_bad_folders_are_refused(checkpoint: Path, tmp_path: Path):
     assert "is not a bundle: a checkpoint needs --out" in run("export", checkpoint).stderr
     assert run("export", tmp_path / "nowhere", f"--out={tmp_path}").exit_code == 2
     (tmp_path / "empty").mkdir()
-    said = refused("export", tmp_path / "empty", f"--out={tmp_path / 'repository'}")
-    assert "empty/config.json: No such file" in said
+    message = refused("export", tmp_path / "empty", f"--out={tmp_path / 'repository'}")
+    assert "empty/config.json: No such file" in message
     assert not (tmp_path / "repository").exists()

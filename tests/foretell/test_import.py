@@ -94,8 +94,8 @@ def test_warns_of_an_offset_that_float32_cannot_carry(tmp_path: Path) -> None:
         done("import", saved(tmp_path, "patchtst"), *words),
         done("export", tmp_path / "out", "--out", tmp_path),
     ):
-        said = result.stderr
-        assert said.startswith("warning: wind: the mean is more than 10,000 times the stand")
+        message = result.stderr
+        assert message.startswith("warning: wind: the mean is more than 10,000 times the stand")
 
 
 def test_prints_the_provenance_of_each_argument(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_inspect_prints_the_reading(data: Path) -> None:
-    said = " ".join(done("inspect", data).stdout.split())
+    output = " ".join(done("inspect", data).stdout.split())
     for text in (
         *("series 1 of 240 rows", "2024-01-01T00:00:00 to 2024-01-10T23:00:00, every step h"),
         *("never below 0", "bounds --bounds=count=0: clips", "constant"),
         *("times column 'date'", "24 steps (1 day), correlation 1.00"),
         "windows of context 60 and horizon 24: 85 to learn from, 1 to choose by, 25 to test on",
     ):
-        assert text in said
+        assert text in output
 
 
 def test_proposed_command_trains(data: Path) -> None:
@@ -43,9 +43,9 @@ def test_proposed_command_trains(data: Path) -> None:
 
 
 def test_inspect_reports_too_few_rows(data: Path) -> None:
-    said = done("inspect", data, "--context=200", "--horizon=48").stdout
-    assert "windows    not enough: " in said
-    assert "start with" not in said
+    output = done("inspect", data, "--context=200", "--horizon=48").stdout
+    assert "windows    not enough: " in output
+    assert "start with" not in output
 
 
 def test_inspect_counts_the_series(data: Path) -> None:
@@ -57,10 +57,10 @@ def test_inspect_counts_the_series(data: Path) -> None:
     ]
     days = [row for i, row in enumerate(days) if not 50 < i < 91]
     data.write_text("\n".join(["unique_id,ds,y", *days]))
-    said = done("inspect", data, "--missing=interpolate").stdout
-    assert "series     2 of 79 to 220 rows, cut at 2 holes" in said
-    assert "names      column 'unique_id'" in said
-    assert "note       2 holes longer than 12 steps" in said
+    output = done("inspect", data, "--missing=interpolate").stdout
+    assert "series     2 of 79 to 220 rows, cut at 2 holes" in output
+    assert "names      column 'unique_id'" in output
+    assert "note       2 holes longer than 12 steps" in output
 
 
 class Mess(NamedTuple):
@@ -109,10 +109,10 @@ def test_error_names_place_and_remedy(tmp_path: Path, mess: Mess) -> None:
     sizes = ["--arch=dlinear", "--context=24", "--horizon=2", "--epochs=1"]
     train = ["train", f"--data={path}", f"--out={tmp_path / 'model'}", *sizes]
     for command in (["inspect", path], train):
-        said = refused(*command)
-        assert said.startswith(f"foretell {command[0]}: {path}: ")
-        assert mess.place in said
-        assert mess.remedy in said
+        message = refused(*command)
+        assert message.startswith(f"foretell {command[0]}: {path}: ")
+        assert mess.place in message
+        assert mess.remedy in message
         assert [entry.name for entry in tmp_path.iterdir()] == ["mess.csv"]
     done("inspect", path, *mess.remedy.split())
 

@@ -36,7 +36,7 @@ def test_every_command_has_help(name: str):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "text"),
     [
         ("train --data=none.csv --arch=patchtst", 2, "foretell train: none.csv: No such file"),
         ("inspect {data}", 0, "240 rows"),
@@ -44,7 +44,7 @@ def test_every_command_has_help(name: str):
     ],
 )
 def test_commands_without_models_do_not_import_torch(
-    tmp_path: Path, words: str, status: int, said: str
+    tmp_path: Path, words: str, status: int, text: str
 ):
     data, bundle = tmp_path / "data.csv", write_bundle(tmp_path, Spec())
     rows = [f"2024-01-{1 + i // 24:02}T{i % 24:02}:00,{i % 24}" for i in range(240)]
@@ -52,7 +52,7 @@ def test_commands_without_models_do_not_import_torch(
     given = words.format(data=data, bundle=bundle).split()
     ended, found, torch = imported(*given, libraries={"torch"})
     assert (ended, torch) == (status, set())
-    assert said in found
+    assert text in found
 
 
 def test_unknown_command_and_version():

@@ -83,8 +83,8 @@ def test_existing_folder_is_refused_before_the_export(
         [tmp_path, f"--out={tmp_path / 'models'}", there],
         [models / "house", f"--triton={tmp_path / 'triton'}", there],
     ):
-        said = refused("export", *given)
-        assert said == f"foretell export: {tmp_path / 'there'}: exists already\n"
+        message = refused("export", *given)
+        assert message == f"foretell export: {tmp_path / 'there'}: exists already\n"
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 

@@ -40,8 +40,8 @@ def refused(server: FakeServer, file: Path, *words: str) -> str:
 
 def content(server: FakeServer) -> dict[str, Any]:
     """The server's content for the only series."""
-    _, said = server.answers["/forecast"]
-    return said["outputs"][0]["content"][0]
+    _, body = server.answers["/forecast"]
+    return body["outputs"][0]["content"][0]
 
 
 def sent(server: FakeServer) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_months_on_the_30th_are_sent_with_every_time(server: FakeServer, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("served", "model", "asked"),
+    ("served", "model", "expected"),
     [
         ([SERVED], "weather@2", "weather@2"),
         ([SERVED | {"name": "b", "channels": ["lost"]}, SERVED], "weather", "weather"),
@@ -149,13 +149,15 @@ def test_months_on_the_30th_are_sent_with_every_time(server: FakeServer, tmp_pat
         ([SERVED | {"frequency": "15min"}], "", "lines 5, 6 and 7"),
     ],
 )
-def test_model_is_chosen(server: FakeServer, data: Path, served: list[Any], model: str, asked: str):
+def test_model_is_chosen(
+    server: FakeServer, data: Path, served: list[Any], model: str, expected: str
+):
     server.answers["/models"] = (200, served)
     result = run(server, data, *([f"--model={model}"] if model else []))
     if result.exit_code:
-        assert re.search(rf"^foretell predict: .*{asked}", result.stderr)
+        assert re.search(rf"^foretell predict: .*{expected}", result.stderr)
     else:
-        assert server.requests[1][1]["model"] == asked
+        assert server.requests[1][1]["model"] == expected
 
 
 def test_steps_that_are_forecast_from_forecasts(server: FakeServer, data: Path):
@@ -232,8 +234,8 @@ def test_many_series_are_sent_in_parts(
         outputs = [{"content": [] if name == "a" else [good]} for name in names]
         for name, output in zip(names, outputs, strict=True):
             output["error"] = refused if name == "a" else None  # type: ignore[assignment]
-        said = {"type": "filled", "message": f"filled in {', '.join(names)}"}
-        return answer(outputs=outputs, warnings=[said])
+        warning = {"type": "filled", "message": f"filled in {', '.join(names)}"}
+        return answer(outputs=outputs, warnings=[warning])
 
     server.answers["/forecast"] = (200, answered)
     for name, value in most.items():
@@ -249,8 +251,8 @@ def test_wrong_cell_in_the_context_is_an_error(server: FakeServer, data: Path):
     data.write_text(data.read_text().replace("10,x,1.5", "wrong,x,1.5"))
     result = predict(server, data)
     assert result.stderr.startswith("note: before the rows that are read: line 3, column 'load'")
-    said = refused(server, data, "--holdout=1")
-    assert said.startswith(f"foretell predict: {data}: line 3, column 'load': 'wrong'")
+    message = refused(server, data, "--holdout=1")
+    assert message.startswith(f"foretell predict: {data}: line 3, column 'load': 'wrong'")
 
 
 def test_missing_rows_are_filled_from_earlier_rows(server: FakeServer, data: Path):

@@ -74,9 +74,9 @@ def test_bundle_forecasts_like_a_server(models: Path, data: Path, tmp_path: Path
 
 def test_version_folder_may_have_any_path(models: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "house" / "1", tmp_path / "elsewhere")
-    said = predict(tmp_path / "elsewhere", data, "--out=-").stdout
-    assert said.splitlines()[0] == "ds,load,wind"
-    assert len(said.splitlines()) == 5
+    output = predict(tmp_path / "elsewhere", data, "--out=-").stdout
+    assert output.splitlines()[0] == "ds,load,wind"
+    assert len(output.splitlines()) == 5
 
 
 def test_gaps_are_filled_on_request(models: Path, data: Path) -> None:
@@ -91,19 +91,19 @@ def test_error_of_a_damaged_bundle_has_its_path(models: Path, data: Path, tmp_pa
     shutil.copytree(models / "house" / "1", tmp_path / "house" / "1")
     graph = tmp_path / "house" / "1" / "forecast.onnx"
     graph.write_bytes(graph.read_bytes() + b" ")
-    said = refused(tmp_path / "house", data, f"--out={tmp_path / 'out.csv'}")
-    assert f"{graph}: sha256 differs" in said
+    message = refused(tmp_path / "house", data, f"--out={tmp_path / 'out.csv'}")
+    assert f"{graph}: sha256 differs" in message
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_bad_bundles_and_requests_are_refused(models: Path, data: Path, tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="big", changes={"devices": ("cuda",)}))
-    for folder, option, said in (
+    for folder, option, message in (
         (tmp_path, "--device=cpu", "manifest.json: missing"),
         (tmp_path / "big", "--device=cpu", "is for cuda alone"),
         (models / "house", "--horizon=999", "options.horizon: expected at most 16 steps"),
     ):
-        assert said in refused(folder, data, option)
+        assert message in refused(folder, data, option)
     result = command.run("predict", data, f"--bundle={models / 'house'}", "--url=localhost:8000")
     assert (result.exit_code, "give --url or --bundle" in result.stderr) == (2, True)
 

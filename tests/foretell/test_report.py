@@ -176,8 +176,8 @@ def test_command_writes_the_page(
 def test_page_is_replaced_only_with_overwrite(bundle: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")
-    said = refused("report", bundle, f"--out={page}")
-    assert said == f"foretell report: {page}: exists already; --overwrite replaces it\n"
+    message = refused("report", bundle, f"--out={page}")
+    assert message == f"foretell report: {page}: exists already; --overwrite replaces it\n"
     assert page.read_text() == "old"
     done("report", bundle, f"--out={page}", "--overwrite")
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
@@ -187,8 +187,8 @@ def test_command_refuses_unreadable_bundles_and_unwritable_pages(
     bundle: Path, tmp_path: Path
 ) -> None:
     page, nowhere = tmp_path / "page.html", tmp_path / "nowhere"
-    said = refused("report", bundle, f"--out={nowhere / 'page.html'}")
-    assert f"there is no folder {nowhere}" in said
+    message = refused("report", bundle, f"--out={nowhere / 'page.html'}")
+    assert f"there is no folder {nowhere}" in message
     refused("report", tmp_path, f"--out={page}")
     (bundle / layout.WEIGHTS).write_bytes(b"")
     assert "weights.bin" in refused("report", bundle, f"--out={page}")

@@ -56,9 +56,9 @@ def test_empty_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # The command configures the logs of the whole process; a test should not.
     monkeypatch.setattr("foretell.service.logs.configure", lambda *_: None)
     monkeypatch.setenv("FORETELL_MODELS", str(tmp_path / "nowhere"))
-    said = refused("serve", "--models", tmp_path, "--port", "0")
-    assert said.startswith(f"foretell serve: model repository {tmp_path}")
-    assert "no bundle in it" in said
+    message = refused("serve", "--models", tmp_path, "--port", "0")
+    assert message.startswith(f"foretell serve: model repository {tmp_path}")
+    assert "no bundle in it" in message
 
 
 @pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])

@@ -76,9 +76,9 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]):
     assert first == ["patchtst", "1729", *ours, *others]
     assert second == ["bare", "1729", "0.45321 / 0.40000", "-", "0.88700 / 0.60000", "-"]
     # Not wrapped: a line of its own for each.
-    said = text.splitlines()[-2:]
-    assert said[0] == f"patchtst: {verdict(result, HOURLY)}"
-    assert said[1] == f"bare: {verdict(bare, HOURLY)}"
+    lines = text.splitlines()[-2:]
+    assert lines[0] == f"patchtst: {verdict(result, HOURLY)}"
+    assert lines[1] == f"bare: {verdict(bare, HOURLY)}"
     print_test({"patchtst": None}, "h")
     assert capsys.readouterr().out == ""
 

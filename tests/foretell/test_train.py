@@ -254,8 +254,8 @@ def end(arguments: list[str], epoch: int, how: signal.Signals) -> tuple[int, str
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         process.send_signal(how)
-        _, said = process.communicate(timeout=60)
-    return process.returncode, said
+        _, output = process.communicate(timeout=60)
+    return process.returncode, output
 
 
 @pytest.mark.parametrize(("epoch", "how"), [(1, signal.SIGINT), (2, signal.SIGKILL)])
@@ -265,9 +265,9 @@ def test_ended_training_resumes_to_the_same_weights(
     whole, ended = tmp_path / "whole", tmp_path / "ended"
     arguments = ["train", *words(data=cycles, **LONGER)]
     done(*arguments, f"--out={whole}")
-    status, said = end([*arguments, f"--out={ended}"], epoch, how)
+    status, output = end([*arguments, f"--out={ended}"], epoch, how)
     assert status == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    assert ("the same command resumes after the last finished epoch" in said) == (status == 130)
+    assert ("the same command resumes after the last finished epoch" in output) == (status == 130)
     assert not ended.exists()
     result = done(*arguments, f"--out={ended}")
     assert ("going on after epoch 1 of 3" in result.stderr) == (epoch == 2)

@@ -112,13 +112,13 @@ def test_versions_that_the_configuration_does_not_fit_are_refused(
 def test_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
     write_bundle(tmp_path / "models", PLAIN)
     (tmp_path / "models" / "house" / "1" / "weights.bin").write_bytes(b"")
-    said = refused("export", tmp_path / "models" / "house", f"--triton={tmp_path / 'triton'}")
-    assert "weights.bin" in said
+    message = refused("export", tmp_path / "models" / "house", f"--triton={tmp_path / 'triton'}")
+    assert "weights.bin" in message
     assert not (tmp_path / "triton").exists()
 
 
 @pytest.mark.parametrize(
-    ("folder", "options", "said"),
+    ("folder", "options", "message"),
     [
         ("house", [], "is a bundle: it needs --triton or --mlflow"),
         ("house", ["--triton=triton", "--calibration-passes=2"], "--calibration-passes applies to"),
@@ -126,13 +126,13 @@ def test_damaged_bundle_writes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_options_of_bundles_and_checkpoints(
-    tmp_path: Path, folder: str, options: list[str], said: str
+    tmp_path: Path, folder: str, options: list[str], message: str
 ) -> None:
     write_bundle(tmp_path, PLAIN)
     (tmp_path / "empty").mkdir()
     result = run("export", tmp_path / folder, *options)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_checkpoint_is_exported_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,8 @@ def test_writes_settings_for_train(data: Path, tmp_path: Path) -> None:
     assert "training 4: " in again.stderr
     done("train", f"--config={best}", f"--out={tmp_path / 'model'}")
     assert load_info(tmp_path / "model").config.d_model in (8, 16)
-    said = refused(*search, "--search=model.d_model=16")
-    assert "a search with other settings; start afresh with --restart" in said
+    message = refused(*search, "--search=model.d_model=16")
+    assert "a search with other settings; start afresh with --restart" in message
     done(*search, "--search=model.d_model=16", "--restart")
 
 
@@ -123,10 +123,10 @@ def test_bad_training_is_stopped_early(
 ) -> None:
     monkeypatch.setattr(optuna.pruners.MedianPruner, "prune", lambda *_: True)
     search = search_of(data, tmp_path / "a", {"model.d_model": (8, 16)})
-    told: list[optuna.trial.FrozenTrial] = []
-    search.run(5, 1, told.append)
-    assert [len(trial.intermediate_values) for trial in told] == [1]
-    _tell(told[0])
+    trials: list[optuna.trial.FrozenTrial] = []
+    search.run(5, 1, trials.append)
+    assert [len(trial.intermediate_values) for trial in trials] == [1]
+    _tell(trials[0])
     assert "after 1 epochs, given up: model.d_model" in capsys.readouterr().err
     with pytest.raises(RefusedError, match="no training ended an epoch"):
         search.best()
@@ -134,9 +134,9 @@ def test_bad_training_is_stopped_early(
 
 def test_incompatible_settings_are_reported_and_skipped(data: Path, tmp_path: Path) -> None:
     search = search_of(data, tmp_path / "a", {"model.d_model": (7,)})
-    told: list[optuna.trial.FrozenTrial] = []
-    search.run(5, 1, told.append)
-    assert "heads" in told[0].user_attrs["refused"]
+    trials: list[optuna.trial.FrozenTrial] = []
+    search.run(5, 1, trials.append)
+    assert "heads" in trials[0].user_attrs["refused"]
     with pytest.raises(RefusedError, match="every choice of settings failed; the last: heads: "):
         search.best()
 
@@ -205,9 +205,14 @@ def test_ambiguous_settings_are_quoted_for_train(data: Path, tmp_path: Path) -> 
     frame = pd.read_csv(data).rename(columns={"load": "yes"})
     frame["date"] = pd.to_datetime(frame["date"]).dt.strftime("%d.%m.%Y %H:%M")
     frame.to_csv(data, index=False)
-    said = {"bounds": "7=-9:", "date_format": "%d.%m.%Y %H:%M", "channels": "yes,7", "data": data}
+    ambiguous = {
+        "bounds": "7=-9:",
+        "date_format": "%d.%m.%Y %H:%M",
+        "channels": "yes,7",
+        "data": data,
+    }
     search = ["--minutes=5", "--trainings=1", f"--out={best}"]
-    done("tune", *search, *given(**said, target="7", epochs=1))
+    done("tune", *search, *given(**ambiguous, target="7", epochs=1))
     assert yaml.safe_load(best.read_text())["target"] == "7"
     done("train", f"--config={best}", f"--out={tmp_path / 'model'}")
     info = load_info(tmp_path / "model")

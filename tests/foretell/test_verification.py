@@ -122,11 +122,11 @@ def test_sound_bundle_passes(models: dict[str, Subject], runtime: Runtime, name:
     assert finding.faults == []
     assert finding.replay_error is not None
     assert 0 <= finding.replay_error < 1e-6
-    said = [one.name for one in finding.checks]
-    assert "forecast.onnx, batch 3, natural windows" in said
-    assert "forecast.onnx, offset 30 windows" in said
-    assert any(one.startswith("explain.onnx, encoder.0.self") for one in said)
-    assert ("choices, periodic windows" in said) == (name == "autoformer")
+    names = [one.name for one in finding.checks]
+    assert "forecast.onnx, batch 3, natural windows" in names
+    assert "forecast.onnx, offset 30 windows" in names
+    assert any(one.startswith("explain.onnx, encoder.0.self") for one in names)
+    assert ("choices, periodic windows" in names) == (name == "autoformer")
 
 
 def off_in_large_batches(outputs: Arrays) -> None:
@@ -153,7 +153,7 @@ def other_weights(outputs: Arrays) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "session", "change", "said"),
+    ("name", "session", "change", "message"),
     [
         ("patchtst", REPLAYS, off_in_large_batches, "replays differ from plain runs by"),
         ("patchtst", PLAIN, off_in_large_batches, "replays differ from plain runs by"),
@@ -168,20 +168,20 @@ def test_faults_are_reported(
     name: str,
     session: int,
     change: Change,
-    said: str,
+    message: str,
 ) -> None:
     faults = found(models[name], Wrong(runtime, {session: change})).faults
-    assert any(said in fault for fault in faults), faults
+    assert any(message in fault for fault in faults), faults
 
 
 def test_faults_of_every_step_are_named(models: dict[str, Subject], runtime: Runtime) -> None:
     wrong = Wrong(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
     faults = found(models["patchtst"], wrong).faults
-    told = " ".join(faults)
+    messages = " ".join(faults)
     assert all(fault.startswith("device 1: ") for fault in faults)
-    assert "the probes' forecasts on CPUExecutionProvider differ" in told
-    assert "replays differ from plain runs by" in told
-    assert "encoder.0.self, natural windows: error 1.0e-03" in told
+    assert "the probes' forecasts on CPUExecutionProvider differ" in messages
+    assert "replays differ from plain runs by" in messages
+    assert "encoder.0.self, natural windows: error 1.0e-03" in messages
 
 
 def test_rules_of_the_export_decide(models: dict[str, Subject], runtime: Runtime) -> None:

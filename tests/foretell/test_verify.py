@@ -36,26 +36,26 @@ def small(exported: tuple[Path, Result]) -> Path:
 
 def test_verifies_from_the_probes(bundle: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(bundle)
-    said = done("verify", ".").stdout
-    assert said.endswith("repeat@1: verified\n")
-    assert f"opened with onnxruntime {onnxruntime.__version__}, CPUExecution" in said
-    assert "no server" not in said
+    output = done("verify", ".").stdout
+    assert output.endswith("repeat@1: verified\n")
+    assert f"opened with onnxruntime {onnxruntime.__version__}, CPUExecution" in output
+    assert "no server" not in output
 
 
 def test_names_the_libraries_of_a_bundle_and_of_this_process(tmp_path: Path):
     spec = Spec(changes={"libraries": {"foretell": "0.1.0", "onnxruntime": "1.2.3"}})
-    said = done("verify", write_bundle(tmp_path, spec)).stdout
-    assert "float32, written with foretell 0.1.0, onnxruntime 1.2.3\n" in said
-    assert f"opened with onnxruntime {onnxruntime.__version__}" in said
+    output = done("verify", write_bundle(tmp_path, spec)).stdout
+    assert "float32, written with foretell 0.1.0, onnxruntime 1.2.3\n" in output
+    assert f"opened with onnxruntime {onnxruntime.__version__}" in output
 
 
 def test_report_prints_what_was_verified_at_export(bundle: Path):
     (bundle / layout.WEIGHTS).unlink()
-    said = done("verify", bundle, "--report").stdout
-    assert "verified" not in said
-    assert said.startswith("for: cuda, cpu\n")
+    output = done("verify", bundle, "--report").stdout
+    assert "verified" not in output
+    assert output.startswith("for: cuda, cpu\n")
     for check in read(bundle).verification.checks:
-        assert check.name in said
+        assert check.name in output
 
 
 def no_sums(bundle: Path) -> None:
@@ -114,17 +114,17 @@ def test_refuses_bundles_that_the_server_refuses(
 
 def test_bundle_for_gpus_is_not_opened_on_a_cpu(tmp_path: Path):
     bundle = write_bundle(tmp_path, Spec(changes={"devices": ("cuda",)}))
-    said = refused("verify", bundle, status=1)
-    assert "is for cuda alone: it has operators without a kernel on the CPU" in said
+    message = refused("verify", bundle, status=1)
+    assert "is for cuda alone: it has operators without a kernel on the CPU" in message
 
 
 @pytest.mark.parametrize("place", ["staging", "models/repeat/2", "models/other/1"])
 def test_verifies_a_bundle_at_any_place(bundle: Path, tmp_path: Path, place: str):
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     folder = bundle.rename(tmp_path / place)
-    said = done("verify", folder).stdout
-    assert f"servers do not load it from here: {folder}: the manifest is of repeat" in said
-    assert said.endswith("repeat@1: verified\n")
+    output = done("verify", folder).stdout
+    assert f"servers do not load it from here: {folder}: the manifest is of repeat" in output
+    assert output.endswith("repeat@1: verified\n")
 
 
 def test_bad_arguments_are_refused(bundle: Path, data: Path, tmp_path: Path):
@@ -136,9 +136,9 @@ def test_bad_arguments_are_refused(bundle: Path, data: Path, tmp_path: Path):
 
 
 def test_verifies_against_its_checkpoint(small: Path, checkpoint: Path):
-    said = done("verify", small, f"--checkpoint={checkpoint}").stdout
-    assert "against torch float64" in said
-    assert said.endswith("small@1: verified\n")
+    output = done("verify", small, f"--checkpoint={checkpoint}").stdout
+    assert "against torch float64" in output
+    assert output.endswith("small@1: verified\n")
 
 
 def test_another_checkpoint_is_refused(small: Path, tmp_path: Path):
@@ -161,12 +161,12 @@ def test_other_weights_than_the_checkpoints_fail(small: Path, checkpoint: Path, 
 
 def test_bfloat16_is_compared_with_its_checkpoint_and_not_opened(checkpoint: Path, tmp_path: Path):
     bundle = export_checkpoint(checkpoint, tmp_path, precision="bfloat16")
-    said = done("verify", bundle, f"--checkpoint={checkpoint}").stdout
-    assert "not opened: a CPU has no kernels for some of its operators" in said
-    assert "CPUExecutionProvider, emulating bfloat16, against torch" in said
+    output = done("verify", bundle, f"--checkpoint={checkpoint}").stdout
+    assert "not opened: a CPU has no kernels for some of its operators" in output
+    assert "CPUExecutionProvider, emulating bfloat16, against torch" in output
     zero_weights(bundle)
-    said = refused("verify", bundle, f"--checkpoint={checkpoint}", status=1)
-    assert said.startswith(f"foretell verify: {bundle / layout.WEIGHTS}: sha256 differs")
+    output = refused("verify", bundle, f"--checkpoint={checkpoint}", status=1)
+    assert output.startswith(f"foretell verify: {bundle / layout.WEIGHTS}: sha256 differs")
 
 
 def test_reference_is_written_with_torch_and_used_without(
@@ -174,11 +174,11 @@ def test_reference_is_written_with_torch_and_used_without(
 ) -> None:
     path = tmp_path / "reference.npz"
     done("verify", small, "--checkpoint", checkpoint, "--reference", path)
-    said = done("verify", small, "--reference", path).stdout
-    assert "on the CPU\nreplays differ from plain runs by 0\n" in said
-    assert "CPU against torch float64" in said
-    assert "forecast.onnx, offset 30 windows" in said
-    assert said.endswith("small@1: verified\n")
+    output = done("verify", small, "--reference", path).stdout
+    assert "on the CPU\nreplays differ from plain runs by 0\n" in output
+    assert "CPU against torch float64" in output
+    assert "forecast.onnx, offset 30 windows" in output
+    assert output.endswith("small@1: verified\n")
     case = reference.of_checkpoint(checkpoint, None)["constant"]
     other = replace(case, exact=Reference({"forecast": case.exact.forecast + 1}))
     # Reference of a model with another context.
@@ -193,7 +193,7 @@ def test_reference_is_written_with_torch_and_used_without(
 
 def test_timings_are_printed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "time_batches", lambda *_: {1: {"CPU, one thread": 0.002}})
-    said = done("verify", bundle, "--timings").stdout
-    assert "CPU, one thread" in said
-    assert "2.000" in said
-    assert "500" in said
+    output = done("verify", bundle, "--timings").stdout
+    assert "CPU, one thread" in output
+    assert "2.000" in output
+    assert "500" in output

@@ -110,6 +110,6 @@ def refusal(server: Server, body: Any = FORECAST) -> dict[str, Any]:
     """Keep all GPUs busy until an answer has status 503; returns its error."""
     with Traffic(server.url, body) as traffic:
         until(lambda: any(status == 503 for status, _ in list(traffic.answers)))
-    told = next(text for status, text in traffic.answers if status == 503)
-    error: dict[str, Any] = json.loads(told)["error"]
+    content = next(text for status, text in traffic.answers if status == 503)
+    error: dict[str, Any] = json.loads(content)["error"]
     return error

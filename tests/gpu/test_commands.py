@@ -36,10 +36,10 @@ def test_verify_checks_a_bundle_on_two_gpus(
 ) -> None:
     machine, log = Machine(stand_in.folder, 2), tmp_path / "log"
     words = ("verify", bundles[name], "--reference", references / f"{name}.npz", "--device", "cuda")
-    said = machine.run(MODULE, *words, log=log, seconds=300)
-    assert "on 2 GPU\n" in said
-    assert "CUDA against torch float64" in said
-    assert said.endswith(f"{name}@1: verified\n")
+    output = machine.run(MODULE, *words, log=log, seconds=300)
+    assert "on 2 GPU\n" in output
+    assert "CUDA against torch float64" in output
+    assert output.endswith(f"{name}@1: verified\n")
     assert forbidden(read(log)) == []
 
 
@@ -55,9 +55,9 @@ def test_verify_checks_and_times_half_precision(
     bundle = export_checkpoint(checkpoints["patchtst"], tmp_path, data=data, precision=precision)  # type: ignore[arg-type]
     words = ("verify", bundle, "--reference", references / "patchtst.npz", "--device", "cuda")
     timed = ("--timings",) if precision == "bfloat16" else ()
-    said = stand_in.run(MODULE, *words, *timed, seconds=300)
-    assert said.endswith("patchtst@1: verified\n")
-    assert ("CUDA graph" in said) == bool(timed)
+    output = stand_in.run(MODULE, *words, *timed, seconds=300)
+    assert output.endswith("patchtst@1: verified\n")
+    assert ("CUDA graph" in output) == bool(timed)
 
 
 def test_verify_fails_if_the_gpu_computes_nothing(

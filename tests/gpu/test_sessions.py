@@ -118,8 +118,8 @@ def test_missing_library_is_named(
     for library in (stand_in.folder / "lib").iterdir():
         if not library.name.startswith("libcublas."):
             (folder / "lib" / library.name).symlink_to(library)
-    said = run(Machine(folder), "devices", "auto")
-    assert said["provider"] == "CPUExecutionProvider"
+    output = run(Machine(folder), "devices", "auto")
+    assert output["provider"] == "CPUExecutionProvider"
     assert "a library of CUDA is missing: libcublas.so.13: cannot open" in capfd.readouterr().err
 
 

@@ -314,8 +314,8 @@ def _of_patches(model: Any, history: Tensor) -> tuple[Tensor, Tensor | None]:
         if model.distribution_output is None:
             return found.prediction_outputs, None
         # The library adds to the logits of a negative binomial in place.
-        said = tuple(one.clone() for one in found.prediction_outputs)
-        drawn = model.distribution_output.distribution(said, found.loc, found.scale)
+        outputs = tuple(one.clone() for one in found.prediction_outputs)
+        drawn = model.distribution_output.distribution(outputs, found.loc, found.scale)
         return drawn.mean, parameters(drawn)
 
 

@@ -170,7 +170,7 @@ def frame(values: Floats) -> pd.DataFrame:
 def train(
     models: Mapping[str, tuple[str, dict[str, Any]]],
     values: Floats,
-    asked: Floats,
+    histories: Floats,
     folder: Path,
     local: str | None = None,
 ) -> dict[str, Floats]:
@@ -179,7 +179,7 @@ def train(
     Args:
         models: By alias the class and its arguments; the loss by its name, or with its own.
         values: `[series, time]` to learn from.
-        asked: `[16, context]`, histories of the forecasts.
+        histories: `[16, context]`, histories of the forecasts.
         folder: Where to save.
         local: `local_scaler_type` of all of them.
 
@@ -212,13 +212,13 @@ def train(
             trained.models = [model for model in everyone if model.n_series == together]
             if not trained.models:
                 continue
-            parts = asked.reshape(-1, 16 if together == 1 else SERIES, CONTEXT)
+            parts = histories.reshape(-1, 16 if together == 1 else SERIES, CONTEXT)
             found = pd.concat([trained.predict(frame(part)) for part in parts])
             for model in trained.models:
                 alias = model.alias
                 if hasattr(model.loss, "quantile_layer"):
                     trained.models = [model]
-                    expected[alias] = _told(trained, parts)
+                    expected[alias] = _level_columns(trained, parts)
                     continue
                 own = [name for name in found if name == alias or name.startswith(f"{alias}-")]
                 expected[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
@@ -228,16 +228,16 @@ def train(
     return expected
 
 
-def _told(trained: Any, parts: Floats) -> Floats:
+def _level_columns(trained: Any, parts: Floats) -> Floats:
     """Columns of one model for each level: the library itself interpolates eleven others."""
     (model,) = trained.models
-    predict, told = model.predict, []
+    predict, levels = model.predict, []
     for level in ANY_LEVELS:
         model.predict = partial(predict, quantiles=[level])
         found = pd.concat([trained.predict(frame(part)) for part in parts])
-        told.append(found[f"{model.alias}_ql{level}"].to_numpy(np.float32).reshape(16, HORIZON))
+        levels.append(found[f"{model.alias}_ql{level}"].to_numpy(np.float32).reshape(16, HORIZON))
     model.predict = predict
-    return np.stack(told, axis=-1)
+    return np.stack(levels, axis=-1)
 
 
 def walks(offset: float = 10.0) -> Floats:
@@ -260,7 +260,7 @@ def refer(group: str, name: str, root: Path) -> Reference:
     folder = root.parent / f"neuralforecast {group}"
     columns = _forecasts(group, folder)[name]
     kind, arguments = GROUPS[group][0][name]
-    asked = np.abs(windows()).round() if group == "counts" else windows()
+    histories = np.abs(windows()).round() if group == "counts" else windows()
     together = SERIES if kind == "iTransformer" else 1
 
     def by_window(values: Floats) -> Floats:
@@ -274,21 +274,25 @@ def refer(group: str, name: str, root: Path) -> Reference:
     loss, given = arguments.get("loss", "MAE"), {}
     if isinstance(loss, tuple):
         loss, given = loss
-    forecast, told, found = columns[..., 0], None, lambda parameters: parameters
+    forecast, parameter_columns, found = columns[..., 0], None, lambda parameters: parameters
     if loss == "DistributionLoss":
         # The mean, and the ends and middle of an interval, which are drawn, come first.
-        told = columns[..., 4:]
-        forecast = told[..., -1 if given["distribution"] == "Poisson" else -2]
+        parameter_columns = columns[..., 4:]
+        forecast = parameter_columns[..., -1 if given["distribution"] == "Poisson" else -2]
         if given["distribution"] == "NegativeBinomial":
-            found, count, share = _shares, told[..., 0], told[..., 1].astype(np.float64)
+            found, count, share = (
+                _shares,
+                parameter_columns[..., 0],
+                parameter_columns[..., 1].astype(np.float64),
+            )
             forecast = np.where(share < 0.99, count * share / (1 - share), np.nan)
             assert np.isfinite(forecast).mean() > 0.5
     elif loss in ("MQLoss", "HuberMQLoss"):
-        told = columns[..., [1, 0, 2]]
+        parameter_columns = columns[..., [1, 0, 2]]
     elif "IQLoss" in loss:
-        told, forecast = columns, columns[..., ANY_LEVELS.index(0.5)]
-    history = torch.from_numpy(by_window(asked[..., None])[..., 0].copy())
-    parameters = None if told is None else by_window(told)
+        parameter_columns, forecast = columns, columns[..., ANY_LEVELS.index(0.5)]
+    history = torch.from_numpy(by_window(histories[..., None])[..., 0].copy())
+    parameters = None if parameter_columns is None else by_window(parameter_columns)
     levels = {"levels": ",".join(map(str, ANY_LEVELS))} if "IQLoss" in loss else {}
     request = Request(folder, "neuralforecast", member=f"{name}_0", arguments=levels)
     return Reference(request, history, by_window(forecast), parameters, (), clear, found)

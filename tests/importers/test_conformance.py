@@ -67,15 +67,15 @@ def test_server_forecasts_like_the_import(
     if model.head is None or found.distribution is None:
         return
     for level in LEVELS:
-        told = np.array([one["quantiles"][f"{level:g}"] for one in contents])
+        quantiles = np.array([one["quantiles"][f"{level:g}"] for one in contents])
         known = model.head.described.quantile(found.distribution.numpy(), level)[clear]
-        told = told.reshape(found.forecast.shape)[clear]
+        quantiles = quantiles.reshape(found.forecast.shape)[clear]
         if not model.head.is_of_counts:
-            assert_near(told, known)
+            assert_near(quantiles, known)
         else:
             # Where rounding of the parameters decides, a count may be the next.
-            assert (np.abs(told - known) <= 1e-5 * known + 1).all()
-            assert (told == known).mean() > 0.95
+            assert (np.abs(quantiles - known) <= 1e-5 * known + 1).all()
+            assert (quantiles == known).mean() > 0.95
 
 
 def ask(

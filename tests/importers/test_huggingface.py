@@ -433,10 +433,10 @@ def test_windows_with_gaps_are_verified(served: Served, tmp_path: Path) -> None:
 
 
 def test_errors_correct_no_distributions(served: Served) -> None:
-    asked = series(90, quantiles=[0.5], calibration="history")
-    error = served("huggingface classed").error(asked)
-    said = "of the student-t distributions that it forecasts, which no errors correct"
-    assert said in error["message"]
+    body = series(90, quantiles=[0.5], calibration="history")
+    error = served("huggingface classed").error(body)
+    message = "of the student-t distributions that it forecasts, which no errors correct"
+    assert message in error["message"]
 
 
 def test_backtests_and_tables_have_the_quantiles_of_distributions(served: Served) -> None:
@@ -458,9 +458,9 @@ def test_backtests_and_tables_have_the_quantiles_of_distributions(served: Served
     )
     forecaster.close()
     assert not rejected
-    told = client.first(series(27, quantiles=[0.1, 0.9]))["quantiles"]
+    quantiles = client.first(series(27, quantiles=[0.1, 0.9]))["quantiles"]
     for layer, level in zip(found.layers[1:], ("0.1", "0.9"), strict=True):
-        np.testing.assert_allclose(layer[0], told[level], rtol=1e-5)
+        np.testing.assert_allclose(layer[0], quantiles[level], rtol=1e-5)
 
 
 def test_no_thread_searches_for_many_counts(

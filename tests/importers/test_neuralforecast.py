@@ -137,7 +137,7 @@ USUAL = tuple(step / 20 for step in range(1, 20))
 
 
 @pytest.mark.parametrize(
-    ("loss", "kept", "options", "head", "levels", "told"),
+    ("loss", "kept", "options", "head", "levels", "message"),
     [
         (NORMAL, {}, (), "neuralforecast-normal", None, "DistributionLoss of Normal"),
         ({"cls": "MQLoss"}, {}, (), "quantiles", (0.1, 0.5, 0.9), "MQLoss of 0.1, 0.5, 0.9"),
@@ -160,7 +160,7 @@ def test_losses_are_heads(
     options: tuple[str, ...],
     head: str,
     levels: tuple[float, ...] | None,
-    told: str,
+    message: str,
 ) -> None:
     outputs = {"neuralforecast-normal": 6, "quantiles": 9}.get(head, 3)
     kept = kept | {"loss.quantiles": torch.tensor([0.5, 0.1, 0.9])}
@@ -168,7 +168,7 @@ def test_losses_are_heads(
     kept |= {"valid_loss.quantiles": torch.tensor([0.5])}
     result = adopt(write(tmp_path / "saved", state=weights(outputs) | kept, loss=loss), *options)
     assert result.exit_code == 0, result.output
-    assert told in result.stdout
+    assert message in result.stdout
     config = load(tmp_path / "out").info.config
     assert (config.head, config.levels) == (head, levels)
 

@@ -45,20 +45,20 @@ SCALE = "model.backbone.encoder.layers.{}.self_attn.sdp_attn.scale"
 def request(folder: Path, form: str = "transformer", **changes: Any) -> Request:
     """A request with custom data and every argument as a flag."""
     source, name = ("patchtst", "patchtst") if form == "official" else ("tslib", form)
-    asked = Request(
+    new = Request(
         file=published.save(folder, published.make(form), published.keys(form)),
         source=source,
         architecture=name,
         data=published.write_csv(folder),
         arguments=published.ARGUMENTS[form] | {"split": "custom", "target": "OT", "n_heads": "2"},
     )
-    return replace(asked, **changes)
+    return replace(new, **changes)
 
 
-def given(asked: Request, *left_out: str, **arguments: str) -> Request:
+def given(original: Request, *left_out: str, **arguments: str) -> Request:
     """With further arguments, or without some."""
-    kept = {name: each for name, each in asked.arguments.items() if name not in left_out}
-    return replace(asked, arguments=kept | arguments)
+    kept = {name: each for name, each in original.arguments.items() if name not in left_out}
+    return replace(original, arguments=kept | arguments)
 
 
 def from_script(folder: Path, text: str, **changes: Any) -> Request:
@@ -66,14 +66,14 @@ def from_script(folder: Path, text: str, **changes: Any) -> Request:
     return request(folder, arguments={}, script=str(folder / "run.sh"), **changes)
 
 
-def refused(asked: Request) -> str:
+def refused(original: Request) -> str:
     with pytest.raises(ImporterError) as error:
-        import_checkpoint(asked)
+        import_checkpoint(original)
     return str(error.value)
 
 
-def names_asked(asked: Request) -> list[str]:
-    return [line.split()[0] for line in refused(asked).splitlines()[1:-1]]
+def required_names(original: Request) -> list[str]:
+    return [line.split()[0] for line in refused(original).splitlines()[1:-1]]
 
 
 def assert_is(imported: Imported, form: str, **changes: Any) -> None:
@@ -127,9 +127,9 @@ VARIANTS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 def test_imported_model_equals_the_published_one(
     tmp_path: Path, form: str, changes: dict[str, Any], parts: tuple[str, ...]
 ) -> None:
-    asked, model = request(tmp_path, form), published.make(form, **changes)
+    import_request, model = request(tmp_path, form), published.make(form, **changes)
     published.save(tmp_path, model, published.keys(form, *parts))
-    imported = import_checkpoint(given(asked, kernel_size="5"))
+    imported = import_checkpoint(given(import_request, kernel_size="5"))
     assert_is(imported, form, **changes)
     expected = model.config.model_dump()
     if form == "autoformer":
@@ -152,17 +152,17 @@ def test_data_give_channels_scaler_and_accuracy(tmp_path: Path) -> None:
 
 def test_import_without_data_needs_channels_frequency_and_scaler(tmp_path: Path) -> None:
     described = {"channels": ("a", "b", "c"), "frequency": "15min", "scaler": SCALER}
-    asked = given(request(tmp_path, data=None, **described), "split", "target")
-    info = import_checkpoint(asked).info
+    import_request = given(request(tmp_path, data=None, **described), "split", "target")
+    info = import_checkpoint(import_request).info
     assert (info.channels, info.frequency, info.scaler) == (*described.values(),)
     assert (info.data, info.test) == (None, None)
     assert import_checkpoint(request(tmp_path, scaler=SCALER)).info.scaler == SCALER
 
 
 def test_provenance_of_each_argument(tmp_path: Path) -> None:
-    asked = request(tmp_path, "autoformer", setting=SETTING.format("Autoformer"))
-    told = ("seq_len", "label_len", "pred_len", "n_heads", "factor", "split")
-    found = import_checkpoint(given(asked, *told)).arguments
+    import_request = request(tmp_path, "autoformer", setting=SETTING.format("Autoformer"))
+    flags = ("seq_len", "label_len", "pred_len", "n_heads", "factor", "split")
+    found = import_checkpoint(given(import_request, *flags)).arguments
     assert found["seq_len"] == (24, "setting")
     assert found["d_model"] == (8, "the file")
     assert found["moving_avg"] == (5, "--set")
@@ -193,9 +193,9 @@ def test_provenance_of_each_argument(tmp_path: Path) -> None:
 def test_all_missing_arguments_are_listed_at_once(
     tmp_path: Path, form: str, arguments: dict[str, str], names: str
 ) -> None:
-    asked = request(tmp_path, form, arguments=arguments)
-    assert names_asked(asked) == names.split()
-    lines = refused(asked).splitlines()
+    import_request = request(tmp_path, form, arguments=arguments)
+    assert required_names(import_request) == names.split()
+    lines = refused(import_request).splitlines()
     assert "--assume-defaults takes the defaults" in lines[-1]
     if not arguments:
         assert lines[1].endswith("steps of history [96]")
@@ -212,8 +212,8 @@ def test_setting_is_the_name_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_setting_names_model_and_source(tmp_path: Path) -> None:
-    asked = request(tmp_path, "autoformer", setting=SETTING.format("Autoformer"))
-    unnamed = replace(asked, source=None, architecture=None)
+    import_request = request(tmp_path, "autoformer", setting=SETTING.format("Autoformer"))
+    unnamed = replace(import_request, source=None, architecture=None)
     assert_is(import_checkpoint(unnamed), "autoformer")
     message = "its keys alone do not identify it: use --from tslib or autoformer or tfb --arch "
     assert message in refused(replace(unnamed, setting=None))
@@ -235,10 +235,10 @@ def test_setting_names_model_and_source(tmp_path: Path) -> None:
     ],
 )
 def test_script_makes_the_model(tmp_path: Path, script: str) -> None:
-    asked = given(from_script(tmp_path, script), pred_len="6")
+    import_request = given(from_script(tmp_path, script), pred_len="6")
     if "--n_heads 4" in script:
-        asked = given(asked, n_heads="2")
-    found = import_checkpoint(asked)
+        import_request = given(import_request, n_heads="2")
+    found = import_checkpoint(import_request)
     assert_is(found, "transformer")
     assert found.arguments["seq_len"] == (24, "run.sh")
     assert found.arguments["n_heads"].value == 2
@@ -251,18 +251,18 @@ def test_script_makes_the_model(tmp_path: Path, script: str) -> None:
 @pytest.mark.parametrize("defaults", [False, True])
 def test_value_of_a_shell_variable_is_required(tmp_path: Path, value: str, defaults: bool) -> None:
     script = f"heads=(2 4)\n{RUN} --n_heads {value} --d_ff 12\n"
-    asked = from_script(tmp_path, script, defaults=defaults)
-    lines = refused(asked).splitlines()
+    import_request = from_script(tmp_path, script, defaults=defaults)
+    lines = refused(import_request).splitlines()
     assert lines[1:-1] == [f"  n_heads  attention heads (run.sh has {value or 'no value'})"]
-    found = import_checkpoint(given(asked, n_heads="2"))
+    found = import_checkpoint(given(import_request, n_heads="2"))
     assert found.arguments["n_heads"] == (2, "--set")
 
 
 def test_variable_may_decide_what_is_forecast_or_hold_options(tmp_path: Path) -> None:
-    asked = from_script(tmp_path, f"{RUN} --n_heads 2 --features $kind\n")
-    assert names_asked(asked) == ["features"]
-    asked = from_script(tmp_path, f'{RUN} "${{more[@]}}"\n')
-    assert {"n_heads", "activation"} <= set(names_asked(asked))
+    import_request = from_script(tmp_path, f"{RUN} --n_heads 2 --features $kind\n")
+    assert required_names(import_request) == ["features"]
+    import_request = from_script(tmp_path, f'{RUN} "${{more[@]}}"\n')
+    assert {"n_heads", "activation"} <= set(required_names(import_request))
 
 
 @pytest.mark.parametrize(("sizes", "count"), [((16, 32), "none"), ((8, 8), "2")])
@@ -277,16 +277,16 @@ def test_one_of_several_commands_has_to_fit(
 
 
 def test_defaults_on_request(tmp_path: Path) -> None:
-    asked = given(request(tmp_path, "autoformer", defaults=True), "activation", "target")
-    found = import_checkpoint(asked).arguments
+    import_request = given(request(tmp_path, "autoformer", defaults=True), "activation", "target")
+    found = import_checkpoint(import_request).arguments
     assert found["activation"] == ("gelu", "default of the Time-Series-Library")
     # A flag is never overruled by a default.
     assert found["moving_avg"] == (5, "--set")
     # The frequency of a command line is no reason to doubt the calendar features of a file.
     minutes = published.make("transformer", calendar=calendar("min", "scaled"))
-    asked = request(tmp_path, defaults=True)
+    import_request = request(tmp_path, defaults=True)
     published.save(tmp_path, minutes, published.keys("transformer"))
-    assert not {"freq", "marks"} & import_checkpoint(asked).arguments.keys()
+    assert not {"freq", "marks"} & import_checkpoint(import_request).arguments.keys()
 
 
 @pytest.mark.parametrize(
@@ -300,23 +300,25 @@ def test_defaults_on_request(tmp_path: Path) -> None:
 def test_code_bases_of_the_same_keys_differ(
     tmp_path: Path, source: str, arguments: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    asked = given(request(tmp_path, "autoformer", source=source), *arguments)
-    found = import_checkpoint(asked)
+    import_request = given(request(tmp_path, "autoformer", source=source), *arguments)
+    found = import_checkpoint(import_request)
     assert found.arguments["label_len"] == expected["label_len"]
     assert found.model.config.model_dump()["attention"][0]["lags"] == expected["lags"]
 
 
-@pytest.mark.parametrize(("channels", "told"), [(3, 12), (1, 6), (None, None)])
-def test_label_length_in_tfb(channels: int | None, told: int | None) -> None:
+@pytest.mark.parametrize(("channels", "expected"), [(3, 12), (1, 6), (None, None)])
+def test_label_length_in_tfb(channels: int | None, expected: int | None) -> None:
     arguments = {"enc_in": channels, "seq_len": 24, "pred_len": 6} if channels else {"enc_in": 1}
-    assert CODE_BASES["tfb"].fixed(arguments).get("label_len") == told
+    assert CODE_BASES["tfb"].fixed(arguments).get("label_len") == expected
 
 
 def test_label_length_of_a_file_is_not_that_of_tfb(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"seq_len": 24, "horizon": 6, "label_len": 99, "n_heads": 2}')
-    asked = request(tmp_path, source="tfb", script=str(tmp_path / "a.json"))
-    asked = given(replace(asked, arguments={"split": "custom"}), activation="gelu")
-    found = import_checkpoint(asked).arguments
+    import_request = request(tmp_path, source="tfb", script=str(tmp_path / "a.json"))
+    import_request = given(
+        replace(import_request, arguments={"split": "custom"}), activation="gelu"
+    )
+    found = import_checkpoint(import_request).arguments
     assert found["label_len"] == (12, "fixed in TFB")
     assert found["pred_len"] == (6, "a.json")
 
@@ -347,11 +349,11 @@ def test_fields_and_defaults_are_known(source: str, name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_another_architecture_is_refused_by_the_right_one(tmp_path: Path, form: str) -> None:
-    asked = request(tmp_path, form)
-    for name in set(ARCHITECTURES) - {asked.architecture}:
-        message = refused(replace(asked, source="tslib", architecture=name))
-        assert f" --arch {asked.architecture}" in message.rpartition("use")[2]
-    assert "do not identify it: use --from" in refused(replace(asked, architecture=None))
+    import_request = request(tmp_path, form)
+    for name in set(ARCHITECTURES) - {import_request.architecture}:
+        message = refused(replace(import_request, source="tslib", architecture=name))
+        assert f" --arch {import_request.architecture}" in message.rpartition("use")[2]
+    assert "do not identify it: use --from" in refused(replace(import_request, architecture=None))
 
 
 @pytest.mark.parametrize(
@@ -424,23 +426,23 @@ def test_refused(tmp_path: Path, form: str, changes: dict[str, Any], message: st
     own = Request.__dataclass_fields__
     fields = {name: value for name, value in changes.items() if name in own}
     flags = {name: value for name, value in changes.items() if name not in own}
-    asked = given(request(tmp_path, form, **fields), **flags)
+    import_request = given(request(tmp_path, form, **fields), **flags)
     if "script" in fields and "setting" in fields:
-        asked = given(asked, "n_heads")
+        import_request = given(import_request, "n_heads")
     with pytest.raises(ImporterError, match=message):
-        import_checkpoint(asked)
+        import_checkpoint(import_request)
 
 
 def test_flags_go_before_setting_and_script(tmp_path: Path) -> None:
     setting = SETTING.format("Transformer").replace("nh2", "nh4")
-    asked = request(tmp_path, setting=setting, script=f"{RUN} --n_heads 8")
-    assert import_checkpoint(asked).arguments["n_heads"] == (2, "--set")
+    import_request = request(tmp_path, setting=setting, script=f"{RUN} --n_heads 8")
+    assert import_checkpoint(import_request).arguments["n_heads"] == (2, "--set")
 
 
-def damaged(asked: Request, changes: Mapping[str, torch.Tensor | None]) -> Request:
-    state = torch.load(asked.file) | changes
-    torch.save({key: each for key, each in state.items() if each is not None}, asked.file)
-    return asked
+def damaged(original: Request, changes: Mapping[str, torch.Tensor | None]) -> Request:
+    state = torch.load(original.file) | changes
+    torch.save({key: each for key, each in state.items() if each is not None}, original.file)
+    return original
 
 
 CALENDAR = "{}_embedding.temporal_embedding.embed.weight"
@@ -479,21 +481,21 @@ def test_damaged_file_is_refused(
 
 
 def test_unknown_keys_are_refused(tmp_path: Path) -> None:
-    asked = request(tmp_path)
-    torch.save({"fc.weight": torch.ones(1), "fc.bias": torch.ones(1)}, asked.file)
-    assert "none of its 2 keys is known: fc.weight, fc.bias" in refused(asked)
+    import_request = request(tmp_path)
+    torch.save({"fc.weight": torch.ones(1), "fc.bias": torch.ones(1)}, import_request.file)
+    assert "none of its 2 keys is known: fc.weight, fc.bias" in refused(import_request)
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_table_of_positions_that_is_longer(tmp_path: Path, learned: bool) -> None:
-    asked = request(tmp_path, "patchtst")
+    import_request = request(tmp_path, "patchtst")
     model = published.make("patchtst", positions="learned" if learned else "sinusoidal")
     state = published.publish(model, published.keys("patchtst"))
     table = torch.randn(1, 100, 8) if learned else sinusoids(100, 8)[None]
     if learned:
         table[0, :8] = state[POSITIONS]
-    torch.save(state | {POSITIONS: table}, asked.file)
-    found = import_checkpoint(asked)
+    torch.save(state | {POSITIONS: table}, import_request.file)
+    found = import_checkpoint(import_request)
     assert torch.equal(published.forecast(found.model), published.forecast(model))
 
 
@@ -502,11 +504,11 @@ def test_heads_of_the_stored_attention_scale(
     tmp_path: Path, scale: float, heads: int | None
 ) -> None:
     scales = {SCALE.format(layer): torch.tensor(scale) for layer in range(2)}
-    asked = damaged(given(request(tmp_path, "official"), "n_heads"), scales)
+    import_request = damaged(given(request(tmp_path, "official"), "n_heads"), scales)
     if heads is None:
-        assert names_asked(asked) == ["n_heads"]
+        assert required_names(import_request) == ["n_heads"]
     else:
-        assert import_checkpoint(asked).arguments["n_heads"] == (heads, "the file")
+        assert import_checkpoint(import_request).arguments["n_heads"] == (heads, "the file")
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.7, 3.0])
@@ -521,7 +523,7 @@ def test_trained_attention_scale_is_folded_into_the_query(tmp_path: Path, factor
 
 
 @pytest.mark.parametrize(
-    ("patches", "known", "told"),
+    ("patches", "known", "expected"),
     [
         (42, {}, {}),
         (42, {"seq_len": 336, "stride": 8}, {"padding_patch": "end"}),
@@ -534,10 +536,10 @@ def test_trained_attention_scale_is_folded_into_the_query(tmp_path: Path, factor
     ],
 )
 def test_stride_and_padding_of_a_number_of_patches(
-    patches: int, known: dict[str, Any], told: dict[str, Any]
+    patches: int, known: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     found = steps_of_patches(patches, {"patch_len": 16, **known})
-    assert {name: each.value for name, each in found.items()} == told
+    assert {name: each.value for name, each in found.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -569,20 +571,20 @@ def test_calendar_features_as_tokens(
     "form", ["autoformer", "dlinear", "itransformer", "official", "patchtst", "transformer"]
 )
 def test_target_is_moved_and_is_the_only_forecast(tmp_path: Path, form: str) -> None:
-    asked = given(request(tmp_path, form), features="MS", target="wind")
-    imported = import_checkpoint(asked)
+    import_request = given(request(tmp_path, form), features="MS", target="wind")
+    imported = import_checkpoint(import_request)
     info = imported.info
     assert (info.channels, info.targets) == (("load", "OT", "wind"), ("wind",))
     expected = published.forecast(published.make(form))[..., -1:]
     torch.testing.assert_close(published.forecast(imported.model), expected, atol=1e-6, rtol=0)
     assert imported.arguments["features"].value == "MS"
-    assert "target" in refused(given(asked, "target"))
+    assert "target" in refused(given(import_request, "target"))
 
 
 @pytest.mark.parametrize("form", ["autoformer", "transformer"])
 def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
     """With c_out 1 the published code adds that row to the trends of all channels, or to none."""
-    asked = given(request(tmp_path, form), features="MS", target="wind")
+    import_request = given(request(tmp_path, form), features="MS", target="wind")
     model: Any = published.make(form)
     state = published.publish(model, published.keys(form))
     single = {
@@ -590,7 +592,7 @@ def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
         for key, each in state.items()
     }
     assert sum(len(each) != len(state[key]) for key, each in single.items()) >= 2
-    torch.save(single, asked.file)
+    torch.save(single, import_request.file)
     # As published: the projections of one output, and broadcasting.
     row = nn.Linear(8, 1)
     row.load_state_dict({name: each[1:2] for name, each in model.projection.state_dict().items()})
@@ -599,8 +601,8 @@ def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
         trends = model.decoder_layers[0].trend_projection.convolution
         trends.weight = nn.Parameter(trends.weight[1:2])
     expected = published.forecast(model)[..., -1:]
-    for told in (asked, given(asked, "features")):
-        imported = import_checkpoint(told)
+    for each in (import_request, given(import_request, "features")):
+        imported = import_checkpoint(each)
         torch.testing.assert_close(published.forecast(imported.model), expected, atol=1e-6, rtol=0)
         assert imported.info.targets == ("wind",)
 
@@ -630,12 +632,12 @@ def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["patchtst", "transformer"])
 def test_univariate_target_is_a_model_of_one_channel(tmp_path: Path, form: str) -> None:
-    asked = given(request(tmp_path, form), features="S", target="wind")
+    import_request = given(request(tmp_path, form), features="S", target="wind")
     published.save(tmp_path, published.make(form, channels=1), published.keys(form))
-    imported = import_checkpoint(asked)
+    imported = import_checkpoint(import_request)
     assert (imported.info.channels, imported.info.config.targets) == (("wind",), None)
     assert_is(imported, form, channels=1)
-    assert "target" in refused(given(asked, "target"))
+    assert "target" in refused(given(import_request, "target"))
 
 
 @pytest.mark.parametrize(
@@ -650,10 +652,10 @@ def test_features_decide_what_a_timexer_reads(
     tmp_path: Path, features: str, own: dict[str, Any], channels: tuple[str, ...]
 ) -> None:
     norm = {"use_norm": "0"} if "window_norm" in own else {}
-    asked = given(request(tmp_path, "timexer"), features=features, target="wind", **norm)
+    import_request = given(request(tmp_path, "timexer"), features=features, target="wind", **norm)
     model = published.make("timexer", **own)
     published.save(tmp_path, model, published.keys("timexer"))
-    imported = import_checkpoint(asked)
+    imported = import_checkpoint(import_request)
     assert imported.info.channels == channels
     assert imported.model.config == model.config
     assert_is(imported, "timexer", **own)
@@ -661,13 +663,13 @@ def test_features_decide_what_a_timexer_reads(
 
 
 def test_features_that_contradict_a_timexer_are_refused(tmp_path: Path) -> None:
-    asked = request(tmp_path, "timexer")
-    assert import_checkpoint(asked).arguments["features"] == ("M", "the file")
-    assert "features is MS by --set, M by the file" in refused(given(asked, features="MS"))
+    import_request = request(tmp_path, "timexer")
+    assert import_checkpoint(import_request).arguments["features"] == ("M", "the file")
+    assert "features is MS by --set, M by the file" in refused(given(import_request, features="MS"))
     single = published.make("timexer", targets=(2,))
     published.save(tmp_path, single, published.keys("timexer"))
-    assert names_asked(asked) == ["features"]
+    assert required_names(import_request) == ["features"]
     message = "features M of 3 channels, but the file forecasts 1; give features MS"
-    assert message in refused(replace(asked, defaults=True))
+    assert message in refused(replace(import_request, defaults=True))
     table = {POSITIONS.replace("patch_embedding", "en_embedding"): torch.randn(1, 9, 8)}
-    assert "are not the sinusoids" in refused(damaged(asked, table))
+    assert "are not the sinusoids" in refused(damaged(import_request, table))

@@ -130,11 +130,11 @@ def test_head_without_support_is_refused() -> None:
 
 def test_quantiles_are_learned_together() -> None:
     head = Quantiles((0.1, 0.5, 0.9))
-    said = torch.tensor([[0.0, 2.0, 5.0]])
-    assert head.mean(said).tolist() == [2]
+    quantiles = torch.tensor([[0.0, 2.0, 5.0]])
+    assert head.mean(quantiles).tolist() == [2]
     # Of 3: 0.1 * 3, 0.5 * 1 and 0.1 * 2.
-    assert head.loss(said, torch.tensor([3.0])).item() == pytest.approx((0.3 + 0.5 + 0.2) / 3)
-    scaled = head.scaled(said, torch.tensor([10.0]), torch.tensor([3.0]))
+    assert head.loss(quantiles, torch.tensor([3.0])).item() == pytest.approx((0.3 + 0.5 + 0.2) / 3)
+    scaled = head.scaled(quantiles, torch.tensor([10.0]), torch.tensor([3.0]))
     assert scaled.tolist() == [[10, 16, 25]]
 
 
@@ -159,8 +159,8 @@ def test_implicit_quantiles_are_made_within_the_outer_norm(norm: str, inner: str
     windows = history()
     low, high = windows.amin(1, keepdim=True), windows.amax(1, keepdim=True)
     scale = high - low + 1e-6
-    said = plain((windows - low) / scale * 2 - 1)[..., None]
-    made = torch.nn.functional.prelu(said * factors + bias, slope)
+    outputs = plain((windows - low) / scale * 2 - 1)[..., None]
+    made = torch.nn.functional.prelu(outputs * factors + bias, slope)
     found = whole.explain(windows)
     expected = (made + 1) / 2 * scale[..., None] + low[..., None]
     torch.testing.assert_close(found.distribution, expected)

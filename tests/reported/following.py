@@ -35,10 +35,10 @@ def follow(path: Path, **options: str) -> tuple[Panel, dict[str, str]]:
         try:
             return read(path, Reading(**options)), options
         except DataError as error:
-            told = flags(str(error))
-            if not told.items() - options.items():
+            suggested = flags(str(error))
+            if not suggested.items() - options.items():
                 raise AssertionError("no remedy") from error
-            options |= told
+            options |= suggested
     raise AssertionError(f"refused with {options}")
 
 

@@ -109,8 +109,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_ties_are_broken_alike_and_marked(served: Served) -> None:
     for history in histories(served.channels)["flat"]:
-        error, told = served.differences(history)
-        assert told
+        error, is_marked = served.differences(history)
+        assert is_marked
         assert error <= 1e-5
     # Varying histories are not ties.
     assert not any(served.differences(history)[1] for history in served.others[:4])
@@ -119,8 +119,8 @@ def test_ties_are_broken_alike_and_marked(served: Served) -> None:
 @pytest.mark.parametrize("kind", ["stuck", "jitter"])
 def test_forecast_that_depends_on_the_batch_is_marked(served: Served, kind: str) -> None:
     for history in histories(served.channels)[kind]:
-        error, told = served.differences(history)
-        assert told or error <= 1e-5
+        error, is_marked = served.differences(history)
+        assert is_marked or error <= 1e-5
 
 
 def a_hundred(info: CheckpointInfo, seed: int) -> Floats:

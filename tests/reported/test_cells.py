@@ -195,9 +195,9 @@ def test_comment_among_the_rows_keeps_the_units(tmp_path: Path) -> None:
     content = WIDE.replace("\n", "\nUTC,MW,m/s\n", 1)
     panel = read(holding(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
     assert (panel.channels, len(panel)) == (("a", "b"), 30)
-    with pytest.raises(ValueError, match="line 6, column 'date': '# moved'") as told:
+    with pytest.raises(ValueError, match="line 6, column 'date': '# moved'") as raised:
         read(holding(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
-    assert "MW" not in str(told.value)
+    assert "MW" not in str(raised.value)
 
 
 ODD = [

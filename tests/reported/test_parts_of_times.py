@@ -281,9 +281,9 @@ NAMES: dict[str, tuple[list[object], str, list[int]]] = {
 
 @pytest.mark.parametrize("header", NAMES)
 def test_message_suggests_the_columns_of_series_names(tmp_path: Path, header: str) -> None:
-    columns, told, rows = NAMES[header]
+    columns, suggested, rows = NAMES[header]
     panel, options = follow(written(tmp_path, header, *columns))
-    assert options == {"id_column": told}
+    assert options == {"id_column": suggested}
     assert list(panel.rows.values()) == rows
 
 

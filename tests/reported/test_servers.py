@@ -266,11 +266,11 @@ def test_hosts_that_are_refused(host: str, message: str) -> None:
 @needs_ipv6
 @pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "::", "[::0]", "0::", "0", "*", ""])
 def test_health_check_of_the_image_uses_the_listening_host(host: str) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -289,7 +289,7 @@ def test_health_check_of_the_image_uses_the_listening_host(host: str) -> None:
             check=True,
         )
         thread.join()
-    assert asked == ["/healthz"]
+    assert paths == ["/healthz"]
 
 
 _OPEN = (

@@ -81,9 +81,10 @@ def test_message_suggests_code_that_adds_times(tmp_path: Path) -> None:
     path = holding(tmp_path, "a,b\n" + "".join(f"{i * 1.5},{i}\n" for i in range(30)))
     with pytest.raises(ValueError, match=r"frame\.insert\(0, 'ds', pd\.date_range\(") as raised:
         read(path)
-    told = re.search(r"(frame\.insert.*\)) of pandas", str(raised.value))
-    assert told
-    code = f"import pandas as pd; frame = pd.read_csv('data.csv'); {told[1]}; frame.to_csv('b.csv')"
+    suggested = re.search(r"(frame\.insert.*\)) of pandas", str(raised.value))
+    assert suggested
+    read_csv, to_csv = "frame = pd.read_csv('data.csv')", "frame.to_csv('b.csv')"
+    code = f"import pandas as pd; {read_csv}; {suggested[1]}; {to_csv}"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert (len(read(tmp_path / "b.csv")), str(read(tmp_path / "b.csv").frequency)) == (30, "h")
 

@@ -130,8 +130,8 @@ def test_ambiguous_time_or_offset_is_refused_with_both_formats(tmp_path: Path, f
     path = written(tmp_path, "date", [f"{day:{form}}" for day in days])
     with pytest.raises(ValueError, match="as %Y-%m-%d%z, an offset from UTC") as raised:
         read(path)
-    told = re.findall(r"--date-format (%\S+)", str(raised.value))
-    clock, offset = (read(path, Reading(date_format=form)).tables[0] for form in told)
+    formats = re.findall(r"--date-format (%\S+)", str(raised.value))
+    clock, offset = (read(path, Reading(date_format=form)).tables[0] for form in formats)
     assert clock.timestamps.tolist() == days.to_pydatetime().tolist()
     assert offset.timestamps.tolist() == days.normalize().to_pydatetime().tolist()
     assert str(offset.utc_offset) == "-1 day, 19:00:00"
@@ -250,9 +250,9 @@ def test_steps_of_several_local_hours_in_utc(
 ) -> None:
     local = pd.date_range("2021-08-01", periods=1000, freq=frequency)
     path = written(tmp_path, "ds", utc_of(local, "Europe/Berlin"), form=form)
-    with pytest.raises(ValueError, match="by the clock of Europe/Berlin: write what") as told:
+    with pytest.raises(ValueError, match="by the clock of Europe/Berlin: write what") as raised:
         read(path, Reading(time_zone=zone))
-    code = str(told.value).partition("such as by ")[2].removesuffix(" of pandas")
+    code = str(raised.value).partition("such as by ")[2].removesuffix(" of pandas")
     frame = pd.read_csv(path).rename(columns={"ds": "date"})
     frame["date"] = eval(code, {"pd": pd, "frame": frame})
     frame.to_csv(path, index=False)
@@ -273,9 +273,9 @@ def test_stray_row_is_named_and_others_are_not_filled(tmp_path: Path, name: str)
     frequency, place, stray = STRAY[name]
     steps = pd.date_range("2024-01-01", periods=400, freq=frequency)
     path = written(tmp_path, "ds", steps.insert(place, pd.Timestamp(stray)))
-    with pytest.raises(ValueError, match=rf"line {place + 2}, column") as told:
+    with pytest.raises(ValueError, match=rf"line {place + 2}, column") as raised:
         read(path)
-    assert str(told.value).endswith("; correct it, or take the row out")
+    assert str(raised.value).endswith("; correct it, or take the row out")
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[: place + 1] + lines[place + 2 :]))
     assert len(read(path)) == 400
@@ -284,9 +284,9 @@ def test_stray_row_is_named_and_others_are_not_filled(tmp_path: Path, name: str)
 def test_message_counts_the_rows_to_fill_and_suggests_max_gap(tmp_path: Path) -> None:
     times = pd.DatetimeIndex([day + hour * HOUR for day in DAYS[:20] for hour in (6, 9, 16)])
     path = written(tmp_path, "ds", [*times, *(times + pd.Timedelta(days=4000))])
-    with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as told:
+    with pytest.raises(ValueError, match="which are 87% of all: --frequency h") as raised:
         read(path)
-    assert "--max-gap 13" in str(told.value)
+    assert "--max-gap 13" in str(raised.value)
     panel, _ = follow(path)
     assert len(panel.tables) == 2
 
@@ -331,14 +331,14 @@ def test_times_a_few_seconds_off_are_moved_to_their_steps(
 
 
 @pytest.mark.parametrize(
-    ("frequency", "late", "told"),
+    ("frequency", "late", "largest"),
     [
         *((each, "jitter", 10) for each in ("min", "5min", "h")),
         ("15min", "one row", 3),
     ],
 )
 def test_jitter_is_removed_with_the_suggested_frequency(
-    tmp_path: Path, frequency: str, late: str, told: int
+    tmp_path: Path, frequency: str, late: str, largest: int
 ) -> None:
     """Ten seconds about whole minutes and hours, or three of one row."""
     steps = pd.date_range("2024-01-01", periods=300, freq=frequency)
@@ -349,7 +349,7 @@ def test_jitter_is_removed_with_the_suggested_frequency(
     assert options == ({"frequency": "min"} if frequency == "min" else {})
     assert panel.tables[0].timestamps.tolist() == steps.to_pydatetime().tolist()
     assert panel.notes == (
-        f"times up to {told} s off a step of frequency {frequency} are moved there",
+        f"times up to {largest} s off a step of frequency {frequency} are moved there",
     )
 
 

@@ -198,12 +198,12 @@ def test_every_codec_refuses_mistakes(
     (error,) = answer.json().values()
     if isinstance(error, dict):
         assert error["code"] == str(status)
-        told, said = error["param"], error["message"]
+        place, text = error["param"], error["message"]
     else:
-        told, _, said = error.partition(": ")
-    assert told == param
-    assert re.search(message, said), said
-    assert "should" not in said
+        place, _, text = error.partition(": ")
+    assert place == param
+    assert re.search(message, text), text
+    assert "should" not in text
     assert len(answer.content) < 1000
 
 

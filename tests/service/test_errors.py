@@ -61,7 +61,7 @@ def test_status_and_headers(error: errors.ServiceError, code: str, headers: dict
 
 
 @pytest.mark.parametrize(
-    ("known", "name", "told"),
+    ("known", "name", "message"),
     [
         (
             {f"model-{number:02}" for number in range(30)},
@@ -80,8 +80,8 @@ def test_status_and_headers(error: errors.ServiceError, code: str, headers: dict
         ),
     ],
 )
-def test_unknown_model_names_what_is_served(known: set[str], name: str, told: str) -> None:
-    assert errors.UnknownModelError.among(name, Index(known), "served").message == told
+def test_unknown_model_names_what_is_served(known: set[str], name: str, message: str) -> None:
+    assert errors.UnknownModelError.among(name, Index(known), "served").message == message
 
 
 def test_error_object_and_text_of_the_inference_protocol() -> None:

@@ -46,9 +46,11 @@ def attention(client: Client, **options: Any) -> Any:
     body = {"model": "tomorrow", "inputs": inputs, "options": {"attention": options or True}}
     answer = client.forecast(body).json()
     described = ForecastResponse.model_validate(answer).model_dump(exclude_unset=True)
-    told, meant = (each["outputs"][0]["content"][0]["attention"] for each in (answer, described))
-    assert [set(stage) for stage in told] == [set(stage) for stage in meant]
-    return told
+    stages, described_stages = (
+        each["outputs"][0]["content"][0]["attention"] for each in (answer, described)
+    )
+    assert [set(stage) for stage in stages] == [set(stage) for stage in described_stages]
+    return stages
 
 
 def by_channel() -> np.ndarray:

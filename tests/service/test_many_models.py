@@ -78,8 +78,8 @@ def test_many_models_are_served_with_few_in_memory(server: Client) -> None:
             answer = server.forecast(body(number, float(number)))
             [content] = answer.json()["outputs"][0]["content"]
             assert content["mean_forecast"] == [float(number)] * (number + 1)
-            told = answer.headers.get("server-timing", "")
-            assert told.startswith("load;dur=") == (number > 0)
+            timing = answer.headers.get("server-timing", "")
+            assert timing.startswith("load;dur=") == (number > 0)
             assert {"m0", f"m{number}"} <= resident(server)
             assert len(resident(server)) <= _ROOM + 1
     assert "server-timing" not in server.forecast(body(_MODELS - 1)).headers
@@ -111,8 +111,8 @@ def test_models_are_limited_by_bytes(many: Path, tmp_path: Path) -> None:
         assert resident(server) == {"one", "two"}
         ready = server.get("/readyz")
         assert ready.status_code == 200
-        said = ready.json()["models"]["huge@1"]
-        assert said.startswith("huge/1: needs about 16384 MiB of memory; the process holds")
+        message = ready.json()["models"]["huge@1"]
+        assert message.startswith("huge/1: needs about 16384 MiB of memory; the process holds")
 
 
 def test_first_caller_gets_retry_after(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +176,10 @@ def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> Non
             weights.write_bytes(b"other")
             with pytest.raises(NotReadyError):
                 await outcome(registry.find("m7").submit(feeds, deadline=deadline()))
-            said = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
-            await until_async(lambda: worker.status.models["m7@1"] == said)
-            assert worker.registry.get("m7", "1").model.failure == said
-            assert {*worker.status.models.values()} == {"ready", said}
+            message = "m7/1/weights.bin: sha256 differs from the manifest; the file was changed"
+            await until_async(lambda: worker.status.models["m7@1"] == message)
+            assert worker.registry.get("m7", "1").model.failure == message
+            assert {*worker.status.models.values()} == {"ready", message}
             weights.write_bytes(content)
             await worker.load("m7", "1")
             assert {*worker.status.models.values()} == {"ready"}

@@ -98,7 +98,7 @@ class Scene:
 def test_processes_stop_in_the_order_of_their_groups() -> None:
     handler = signal.getsignal(signal.SIGTERM)
     scene = Scene(lambda: until(lambda: len(recorded("serving")) == 2))
-    assert scene.run(workers.until_told_to_stop, together=False)
+    assert scene.run(workers.until_stopped, together=False)
     assert recorded("stopped") == recorded("serving")
     assert signal.getsignal(signal.SIGTERM) is handler
     first, second = (
@@ -109,19 +109,19 @@ def test_processes_stop_in_the_order_of_their_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "end"),
     # Python has no name for a real-time signal.
     [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")],
 )
-def test_dead_process_is_replaced(number: int, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_process_is_replaced(number: int, end: str, caplog: pytest.LogCaptureFixture) -> None:
     def kill_one() -> None:
         until(lambda: len(recorded("serving")) == 2)
         os.kill(recorded("serving")[0], number)
         until(lambda: len(recorded("serving")) == 3)
 
-    assert Scene(kill_one).run(workers.until_told_to_stop)
+    assert Scene(kill_one).run(workers.until_stopped)
     assert len(recorded("stopped")) == 2
-    assert re.search(rf"\(role-.\) ended with {said}; another one takes its place", caplog.text)
+    assert re.search(rf"\(role-.\) ended with {end}; another one takes its place", caplog.text)
 
 
 def test_serving_processes_and_restarts_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_serving_processes_and_restarts_are_recorded(monkeypatch: pytest.MonkeyP
         until(lambda: processes.running == 1)
 
     scene = Scene(kill_two)
-    assert scene.run(workers.until_told_to_stop)
+    assert scene.run(workers.until_stopped)
     (first, other, own, *restarts), (second, *rest) = found
     assert sorted((first, second, other)) == recorded("serving")
     assert (own, restarts, rest) == (os.getpid(), [0, 0, 0], [other, own, 1, 0, 0])
@@ -155,7 +155,7 @@ def test_pause_before_restarts_of_a_failing_process(caplog: pytest.LogCaptureFix
             os.kill(recorded("serving")[-1], signal.SIGKILL)
         until(lambda: len(recorded("serving")) == 5)
 
-    assert Scene(kill_three).run(workers.until_told_to_stop)
+    assert Scene(kill_three).run(workers.until_stopped)
     pauses = [line.split()[-2] for line in caplog.messages if "takes its place" in line]
     assert sorted(pauses) in (["0", "0", "0.05"], ["0", "0.05", "0.1"])
 
@@ -224,7 +224,7 @@ def test_stuck_process_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def program(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
-    act = getattr(request, "param", "until_told_to_stop")
+    act = getattr(request, "param", "until_stopped")
     code = f"from tests.service import workers; workers.supervised(workers.{act})"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, start_new_session=True

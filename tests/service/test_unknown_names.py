@@ -335,8 +335,8 @@ def test_hint_names_the_nearest_name(
     answer = ask(client, path, BASES[path.partition("?")[0]] | change)
     assert answer.status_code == 422
     error = answer.json()["error"]
-    told = f"{error['param']}: {error['message']}" if isinstance(error, dict) else error
-    assert told == f"{place}: unknown; {hint}"
+    message = f"{error['param']}: {error['message']}" if isinstance(error, dict) else error
+    assert message == f"{place}: unknown; {hint}"
 
 
 def test_unknown_name_fails_only_its_own_input(client: Client) -> None:

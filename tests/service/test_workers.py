@@ -96,8 +96,8 @@ def test_workers_share_models_keys_and_metrics(
 
         def statuses(key: str) -> set[int]:
             headers = {"X-API-Key": key}
-            asked = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
-            return {answer.status_code for answer in asked}
+            answers = (httpx.get(f"{server.url}/models", headers=headers) for _ in range(20))
+            return {answer.status_code for answer in answers}
 
         def forecasts() -> list[dict[str, Any]]:
             url = f"{server.url}/forecast"
@@ -160,8 +160,8 @@ def test_killed_processes_are_replaced_and_counted(
     def ready(connection: HTTPConnection) -> tuple[int, bool, dict[str, int]]:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        told = json.loads(answer.read())
-        return answer.status, told["ready"], told["workers"]
+        status = json.loads(answer.read())
+        return answer.status, status["ready"], status["workers"]
 
     def kill(victim: int) -> None:
         noted = server.log.count("another one takes its place")
@@ -182,11 +182,11 @@ def test_killed_processes_are_replaced_and_counted(
     left = []
     for connection in connections:
         with suppress(ConnectionError):
-            told = ready(connection)
+            status = ready(connection)
             # The remaining worker answers: no load balancer should turn away. The first probe is
             # long before another worker can have begun.
-            assert told[:2] == (200, True)
-            assert left or told[2] == {"wanted": 2, "running": 1}
+            assert status[:2] == (200, True)
+            assert left or status[2] == {"wanted": 2, "running": 1}
             left.append(connection)
     until(lambda: len(workers(server)) == 3)
     until(lambda: everyone(server))

@@ -39,7 +39,7 @@ def serve_until(ended: list[int], slot: int, heartbeat: Heartbeat) -> None:
         heartbeat()
 
 
-def until_told_to_stop(slot: int, heartbeat: Heartbeat) -> None:
+def until_stopped(slot: int, heartbeat: Heartbeat) -> None:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     serve_until(stopped, slot, heartbeat)
@@ -57,7 +57,7 @@ def counting(slot: int, heartbeat: Heartbeat) -> None:
 
 def slow_to_stop(slot: int, heartbeat: Heartbeat) -> None:
     """Continues for a second with heartbeats."""
-    until_told_to_stop(slot, heartbeat)
+    until_stopped(slot, heartbeat)
     end = time.monotonic() + 1
     while time.monotonic() < end:
         heartbeat()
@@ -74,20 +74,20 @@ def for_ever(slot: int, heartbeat: Heartbeat) -> None:
 def never(slot: int, heartbeat: Heartbeat) -> None:
     if slot == 1:
         raise StartError("no such device")
-    until_told_to_stop(slot, heartbeat)
+    until_stopped(slot, heartbeat)
 
 
 def dies_at_once(slot: int, heartbeat: Heartbeat) -> None:
     if slot == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    until_told_to_stop(slot, heartbeat)
+    until_stopped(slot, heartbeat)
 
 
 def cannot_return(slot: int, heartbeat: Heartbeat) -> None:
     if len(recorded("serving")) > 1:
         record(slot, "refused")
         raise StartError("no longer")
-    until_told_to_stop(slot, heartbeat)
+    until_stopped(slot, heartbeat)
 
 
 def fails_with_last_words(slot: int, heartbeat: Heartbeat) -> None:
@@ -98,7 +98,7 @@ def fails_with_last_words(slot: int, heartbeat: Heartbeat) -> None:
     raise RuntimeError
 
 
-def supervised(act: Callable[[int, Heartbeat], None] = until_told_to_stop) -> None:
+def supervised(act: Callable[[int, Heartbeat], None] = until_stopped) -> None:
     """A supervisor as a program: `python -c 'from … import supervised; supervised()'`."""
     from foretell.service.workers import Child, Supervisor, shared_processes
 

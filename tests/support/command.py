@@ -39,8 +39,8 @@ def imported(*words: object, libraries: set[str]) -> tuple[int, str, set[str]]:
     )
     command = [sys.executable, "-c", code, *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    said, _, found = ended.stdout.partition("imported:")
-    return ended.returncode, said + ended.stderr, {*found.split()}
+    output, _, found = ended.stdout.partition("imported:")
+    return ended.returncode, output + ended.stderr, {*found.split()}
 
 
 def cells(text: str) -> list[list[str]]:

@@ -175,8 +175,8 @@ def test_warns_of_an_offset_that_float32_cannot_carry(
     values = panel.tables[0].values
     meter = values + np.array([0, 2e4 * values[:, 1].std()])
     train(short, with_values(panel, meter), out, overwrite=True, progress=listener)
-    (said,) = listener.warnings
-    assert said.startswith("b: the mean is more than 10,000 times the standard deviation")
+    (warning,) = listener.warnings
+    assert warning.startswith("b: the mean is more than 10,000 times the standard deviation")
 
 
 def test_evaluates_in_batches_that_fit(
@@ -265,14 +265,14 @@ def test_resumed_training_warns_of_other_library_versions(
     run: PartialRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.save(STATE)
-    told: list[str] = []
-    assert run.load(CPU, told.append) is not None
-    assert told == []
+    warnings: list[str] = []
+    assert run.load(CPU, warnings.append) is not None
+    assert warnings == []
     monkeypatch.setattr(resume, "library_versions", lambda: {"torch": "9.1"})
-    assert run.load(CPU, told.append) is not None
-    (said,) = told
-    assert f"torch {torch.__version__.partition('+')[0]}" in said
-    assert "now 9.1" in said
+    assert run.load(CPU, warnings.append) is not None
+    (warning,) = warnings
+    assert f"torch {torch.__version__.partition('+')[0]}" in warning
+    assert "now 9.1" in warning
 
 
 # In a process of its own, whose peak is that of the training alone.

@@ -310,7 +310,7 @@ def test_device(
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "supported", "chosen"),
+    ("precision", "device", "supported", "chosen"),
     [
         ("auto", "cuda", True, "bfloat16"),
         ("auto", "cuda", False, "float32"),
@@ -322,33 +322,33 @@ def test_device(
 def test_precision(
     settings: TrainingConfig,
     monkeypatch: pytest.MonkeyPatch,
-    asked: str,
+    precision: str,
     device: str,
     supported: bool,
     chosen: str,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: supported)
-    given = settings.model_copy(update={"precision": asked})
+    given = settings.model_copy(update={"precision": precision})
     assert choose_precision(given, torch.device(device)) == chosen
 
 
 def test_models_receive_target_and_training_progress(
     make: Make, settings: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, told = make(), []
+    trainer, calls = make(), []
     learn = trainer.model.learn
 
     def listen(
         inputs: Inputs, target: torch.Tensor, progress: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        told.append((target.shape[1], progress))
+        calls.append((target.shape[1], progress))
         return learn(inputs, target, progress)
 
     monkeypatch.setattr(trainer.model, "learn", listen)
     trainer.run_epoch(Progress())
     steps = trainer.steps_per_epoch
     horizon = settings.horizon
-    assert told == [(horizon, i / (steps * settings.epochs)) for i in range(steps)]
+    assert calls == [(horizon, i / (steps * settings.epochs)) for i in range(steps)]
 
 
 def test_auxiliary_losses_of_a_model_are_trained(

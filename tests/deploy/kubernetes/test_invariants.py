@@ -148,10 +148,10 @@ def test_kserve_uses_the_port_of_the_server(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
     probes = {name: deployed.container[name] for name in PROBES}
-    asked = [probe["httpGet"]["path"] for probe in probes.values()]
-    assert {ask("operations", path) for path in asked} == {200}
+    probe_paths = [probe["httpGet"]["path"] for probe in probes.values()]
+    assert {ask("operations", path) for path in probe_paths} == {200}
     # Without the first two it is killed: a model that is refused is no reason.
-    assert asked == ["/healthz", "/healthz", "/readyz"]
+    assert probe_paths == ["/healthz", "/healthz", "/readyz"]
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {"operations"}
     startup = probes["startupProbe"]
     [period] = re.findall(r"--start-period=(\w+)", DOCKERFILE)

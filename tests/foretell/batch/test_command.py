@@ -36,9 +36,9 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def test_table_is_forecast(words: list[object], models: Path, tmp_path: Path) -> None:
     words += ["--model", models / "calibrated", "--horizon", 3, "--quantiles", "0.1,0.9"]
-    said = command.done(*words).output
-    assert said.startswith(f"20 series forecast in {tmp_path}/out; 20 in ")
-    assert said.endswith(" series/s\n")
+    output = command.done(*words).output
+    assert output.startswith(f"20 series forecast in {tmp_path}/out; 20 in ")
+    assert output.endswith(" series/s\n")
     found = forecasts(tmp_path)
     assert found.column_names[3:6] == ["forecast", "q0.1", "q0.9"]
     assert len(found) == 60
@@ -47,7 +47,7 @@ def test_table_is_forecast(words: list[object], models: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("--model", "nowhere"), "foretell batch: nowhere: there is no bundle"),
         (("--horizon", "99"), "foretell batch: --horizon: expected at most"),
@@ -56,13 +56,13 @@ def test_table_is_forecast(words: list[object], models: Path, tmp_path: Path) ->
     ],
 )
 def test_bad_input_ends_with_2(
-    words: list[object], models: Path, tmp_path: Path, options: tuple[str, ...], told: str
+    words: list[object], models: Path, tmp_path: Path, options: tuple[str, ...], expected: str
 ) -> None:
     if not options:
         # A place that cannot be written.
         (tmp_path / "out").touch()
-    said = command.refused(*words, "--model", models / "repeat", *options)
-    assert told.format(out=tmp_path / "out") in said
+    message = command.refused(*words, "--model", models / "repeat", *options)
+    assert expected.format(out=tmp_path / "out") in message
 
 
 def test_interruption_prints_the_command_to_resume(
@@ -105,7 +105,7 @@ def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("url", "told", "variables"),
+    ("url", "message", "variables"),
     [
         ("s3://nowhere/table", "", {}),
         ("s3://nowhere/table", ".*expected an address", {"AWS_ENDPOINT_URL": "minio:9000"}),
@@ -115,7 +115,7 @@ def test_from_a_bucket_to_a_bucket(bucket: str, models: Path, tmp_path: Path) ->
 )
 def test_table_that_cannot_be_read(
     url: str,
-    told: str,
+    message: str,
     variables: dict[str, str],
     environment: pytest.MonkeyPatch,
     models: Path,
@@ -123,7 +123,7 @@ def test_table_that_cannot_be_read(
 ) -> None:
     for name, value in variables.items():
         environment.setenv(name, value)
-    with pytest.raises(BatchError, match=f"^{url}: {told}"):
+    with pytest.raises(BatchError, match=f"^{url}: {message}"):
         forecast_table(Task(url, str(tmp_path), models / "repeat" / "1", device="cpu"), here)
 
 
@@ -135,5 +135,5 @@ def test_model_of_a_bucket(
     command.done(*words, "--model", f"{bucket}/repeat")
     assert set(forecasts(tmp_path)["version"].to_pylist()) == {"10"}
     assert list((tmp_path / "cache").rglob("manifest.json"))
-    said = command.refused(*words, "--model", f"{bucket}/nothing")
-    assert "/nothing: there is no bundle" in said
+    message = command.refused(*words, "--model", f"{bucket}/nothing")
+    assert "/nothing: there is no bundle" in message

@@ -134,8 +134,8 @@ def test_forecasts_and_rejections_equal_those_of_a_server(
     summary = run(given, models / model / "1", tmp_path, quantiles=levels, **options)
     names = given["unique_id"].to_pylist()
     readable = given.filter(pa.array([name not in ALONE for name in names]))
-    asked = {"quantiles": ",".join(map(str, levels))} if levels else {}
-    answer, notes = ask(client, readable, model=model, **options, **asked)
+    query = {"quantiles": ",".join(map(str, levels))} if levels else {}
+    answer, notes = ask(client, readable, model=model, **options, **query)
     found = forecasts(tmp_path)
     assert_same(found, answer)
     assert answer.column_names.count("load_q0.9") == len(levels) // 2

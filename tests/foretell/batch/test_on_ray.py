@@ -96,11 +96,11 @@ def test_part_that_kills_its_process_repeatedly_ends_the_run(
     path = tmp_path / "given.parquet"
     parquet.write_table(many(40), path, row_group_size=64)
     try:
-        with pytest.raises(BatchError, match="Ray: ") as told:
+        with pytest.raises(BatchError, match="Ray: ") as raised:
             forecast(path, write_bundle(tmp_path, Spec()), tmp_path)
     finally:
         cloudpickle.unregister_pickle_by_value(on_ray)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     assert begun.read_text() == "x" * (1 + on_ray._RETRIES)
     monkeypatch.undo()
     assert forecast(path, tmp_path / "repeat" / "1", tmp_path).counts == (40, 0)

@@ -92,9 +92,9 @@ def test_parts_and_chunks_are_whole_series(
         for name, length in series:
             if name in known:
                 file, row = place_of_row(files, begin, per_file)
-                with pytest.raises(BatchError) as told:
+                with pytest.raises(BatchError) as raised:
                     divide(table, rows, 3, 2)
-                assert str(told.value) == (
+                assert str(raised.value) == (
                     f"{folder}/{file}: the rows of series {name!r} are not consecutive: it "
                     f"begins again at row {row} (from 0); sort the table by unique_id and time"
                 )

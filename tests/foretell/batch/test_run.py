@@ -37,21 +37,21 @@ def test_interrupted_run_resumes(models: Path, tmp_path: Path) -> None:
 
         return execute
 
-    asked = task(given_path, tmp_path, bundle)
+    job = task(given_path, tmp_path, bundle)
     progress: list[tuple[int, int]] = []
 
-    def told(done: int, rows: int) -> None:
+    def report(done: int, rows: int) -> None:
         progress.append((done, rows))
 
     with pytest.raises(KeyboardInterrupt):
-        forecast_table(asked, until(3), told, 100)
+        forecast_table(job, until(3), report, 100)
     assert progress == [(0, 811), (128, 811), (256, 811), (384, 811)]
     out = tmp_path / "out"
     written = {file.name: file.stat().st_mtime_ns for file in (out / "forecasts").iterdir()}
     assert sorted(written) == [f"part-0000{number}.parquet" for number in range(3)]
     assert not (out / "_SUCCESS").exists()
     progress.clear()
-    summary = forecast_table(asked, until(99), told, 100)
+    summary = forecast_table(job, until(99), report, 100)
     assert (progress[0], progress[-1]) == ((384, 811), (811, 811))
     assert (summary.counts, summary.before) == ((101, 1), 48)
     assert (out / "_SUCCESS").exists()
@@ -61,7 +61,7 @@ def test_interrupted_run_resumes(models: Path, tmp_path: Path) -> None:
     assert forecasts(tmp_path).equals(forecasts(tmp_path / "undisturbed"))
     assert rejected(tmp_path).keys() == {"t0"}
     # Nothing is left to do.
-    third = forecast_table(asked, until(0), told, 100)
+    third = forecast_table(job, until(0), report, 100)
     assert (third.counts, third.before) == ((101, 1), 102)
 
 
@@ -81,7 +81,7 @@ def test_part_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"horizon": 2}, "is of other options: horizon 4, not 2; write to another place"),
         ({"missing": "ffill"}, "is of other options: missing error, not ffill"),
@@ -92,19 +92,19 @@ def test_part_that_fails_leaves_nothing(
     ],
 )
 def test_run_with_other_options_is_refused(
-    tmp_path: Path, change: dict[str, Any], told: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     for version in ("1", "2"):
         write_bundle(tmp_path, Spec(name="calibrated", version=version, calibrated=1))
     given = many(20)
     run(given, tmp_path / "calibrated" / "1", tmp_path)
-    asked = {"given": tmp_path / "given.parquet", "bundle": "calibrated/1"} | change
-    bundle = tmp_path / asked.pop("bundle")
-    if asked.pop("changed", False):
+    options = {"given": tmp_path / "given.parquet", "bundle": "calibrated/1"} | change
+    bundle = tmp_path / options.pop("bundle")
+    if options.pop("changed", False):
         about = json.loads((bundle / "manifest.json").read_bytes())
         (bundle / "manifest.json").write_text(json.dumps(about | {"parameters": 7}))
-    with pytest.raises(BatchError, match=told):
-        run(asked.pop("given"), bundle, tmp_path, **asked)
+    with pytest.raises(BatchError, match=message):
+        run(options.pop("given"), bundle, tmp_path, **options)
 
 
 def test_foreign_folder_is_refused(models: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_foreign_folder_is_refused(models: Path, tmp_path: Path) -> None:
 def test_two_concurrent_runs_write_the_same(models: Path, tmp_path: Path) -> None:
     bundle, path = models / "repeat" / "1", tmp_path / "given.parquet"
     parquet.write_table(many(60), path, row_group_size=64)
-    asked = task(path, tmp_path, bundle)
+    job = task(path, tmp_path, bundle)
 
     def beside(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         worker = Worker(work)
@@ -131,20 +131,20 @@ def test_two_concurrent_runs_write_the_same(models: Path, tmp_path: Path) -> Non
         def go_on() -> bool:
             # Another run does all there is while this one is within a part.
             if next(stopped, None):
-                assert forecast_table(asked, here, part_rows=100).counts == (60, 0)
+                assert forecast_table(job, here, part_rows=100).counts == (60, 0)
             return True
 
         yield from (worker.run(part, go_on) for part in parts)
         worker.close()
 
-    assert forecast_table(asked, beside, part_rows=100).counts == (60, 0)
+    assert forecast_table(job, beside, part_rows=100).counts == (60, 0)
     run(path, bundle, tmp_path / "alone")
     assert forecasts(tmp_path).equals(forecasts(tmp_path / "alone"))
 
 
 @pytest.mark.parametrize("url", ["", "s3"])
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [({}, "part-0000[0-9].parquet: was written by another run"), ({"horizon": 2}, "other options")],
 )
 def test_runs_that_begin_together(
@@ -153,29 +153,29 @@ def test_runs_that_begin_together(
     monkeypatch: pytest.MonkeyPatch,
     url: str,
     options: dict[str, Any],
-    told: str,
+    message: str,
 ) -> None:
     path, divide = tmp_path / "given.parquet", run_module.divide
     parquet.write_table(many(60), path, row_group_size=64)
-    asked = task(path, tmp_path, models / "repeat" / "1")
+    job = task(path, tmp_path, models / "repeat" / "1")
     if url:
         # As in object storage, where the record that is written last stays.
         monkeypatch.setattr(Place, "write_first", Place.write)
 
     def divide_late(*given: Any) -> list[Part]:
         monkeypatch.setattr(run_module, "divide", divide)
-        other = asked._replace(**options)
+        other = job._replace(**options)
         assert forecast_table(other, here, part_rows=200, workers=1).counts == (60, 0)
         (tmp_path / "out" / "_SUCCESS").unlink()
         return divide(*given)
 
     monkeypatch.setattr(run_module, "divide", divide_late)
     if url or options:
-        with pytest.raises(BatchError, match=told if not url else "was written by another run"):
-            forecast_table(asked, here, part_rows=100)
+        with pytest.raises(BatchError, match=message if not url else "was written by another run"):
+            forecast_table(job, here, part_rows=100)
         assert not (tmp_path / "out" / "_SUCCESS").exists()
     else:
-        assert forecast_table(asked, here, part_rows=100).counts == (60, 0)
+        assert forecast_table(job, here, part_rows=100).counts == (60, 0)
     names = forecasts(tmp_path)["unique_id"].to_pylist()
     assert len(set(names)) == 60
     assert len(names) == 60 * options.get("horizon", 4)
@@ -193,12 +193,12 @@ def test_table_that_is_written_during_a_run(models: Path, tmp_path: Path) -> Non
 
         return execute
 
-    for number, (rows, told) in enumerate(
+    for number, (rows, message) in enumerate(
         ((9, "its files were written since the run began"), (6, "has fewer rows than when the run"))
     ):
         parquet.write_table(many(100), path, row_group_size=64)
         folder = tmp_path / str(number)
-        with pytest.raises(BatchError, match=f"given.parquet: {told}"):
+        with pytest.raises(BatchError, match=f"given.parquet: {message}"):
             forecast_table(
                 task(path, folder, models / "repeat" / "1"), rewriting(rows), part_rows=100
             )
@@ -214,7 +214,7 @@ def test_partial_files_of_a_killed_run_are_removed(models: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("model", "asked", "told"),
+    ("model", "options", "message"),
     [
         ("repeat", {"horizon": 17}, "--horizon: expected at most 16 steps"),
         ("repeat", {"quantiles": (0.5,)}, "--quantiles: repeat has no quantiles"),
@@ -237,17 +237,17 @@ def test_partial_files_of_a_killed_run_are_removed(models: Path, tmp_path: Path)
     ],
 )
 def test_invalid_options_and_tables_are_refused_before_writing(
-    models: Path, tmp_path: Path, model: str, asked: dict[str, Any], told: str
+    models: Path, tmp_path: Path, model: str, options: dict[str, Any], message: str
 ) -> None:
-    asked = dict(asked)
-    given = asked.pop("given", many(3))
-    with pytest.raises(BatchError, match=told):
-        run(given, models / model / "1", tmp_path, **asked)
+    options = dict(options)
+    given = options.pop("given", many(3))
+    with pytest.raises(BatchError, match=message):
+        run(given, models / model / "1", tmp_path, **options)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("tables", "told"),
+    ("tables", "message"),
     [
         ([], "there is no file that ends with"),
         ([many(3).slice(0, 0)], "there are no rows"),
@@ -260,7 +260,7 @@ def test_invalid_options_and_tables_are_refused_before_writing(
     ],
 )
 def test_files_that_do_not_fit_are_refused(
-    models: Path, tmp_path: Path, tables: list[Any], told: str
+    models: Path, tmp_path: Path, tables: list[Any], message: str
 ) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
@@ -274,7 +274,7 @@ def test_files_that_do_not_fit_are_refused(
         content = bytearray((folder / "0.parquet").read_bytes())
         content[4:40] = bytes(36)
         (folder / "0.parquet").write_bytes(content)
-    with pytest.raises(BatchError, match=told):
+    with pytest.raises(BatchError, match=message):
         run(folder, models / "repeat" / "1", tmp_path)
 
 
@@ -282,9 +282,9 @@ def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path:
     parquet.write_table(many(3), tmp_path / "given.parquet")
     (tmp_path / "link").symlink_to(tmp_path)
     for target in (tmp_path / "out", tmp_path, tmp_path / "link" / "out"):
-        asked = Task(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
+        job = Task(f"{tmp_path}/", str(target), models / "repeat" / "1", device="cpu")
         with pytest.raises(BatchError, match="is inside the input"):
-            forecast_table(asked, here)
+            forecast_table(job, here)
 
 
 def test_relative_paths_resolve_from_other_folders(
@@ -292,19 +292,19 @@ def test_relative_paths_resolve_from_other_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     parquet.write_table(many(3), "given.parquet")
-    asked = Task("given.parquet", "out", models / "repeat" / "1", device="cpu")
+    job = Task("given.parquet", "out", models / "repeat" / "1", device="cpu")
 
     def elsewhere(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         assert str(work.table.place) == f"{tmp_path}/given.parquet"
         assert str(work.target) == f"{tmp_path}/out"
         yield from here(work, parts)
 
-    forecast_table(asked, elsewhere)
+    forecast_table(job, elsewhere)
 
 
 def test_missing_parts_are_named(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(30), tmp_path / "given.parquet", row_group_size=64)
-    asked = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
+    job = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
 
     def lost(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         for done in here(work, parts):
@@ -313,9 +313,9 @@ def test_missing_parts_are_named(models: Path, tmp_path: Path) -> None:
             yield done
 
     with pytest.raises(BatchError, match=r"part-00001.parquet: is missing although a worker"):
-        forecast_table(asked, lost, part_rows=100)
+        forecast_table(job, lost, part_rows=100)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
-    assert forecast_table(asked, here, part_rows=100).counts == (30, 0)
+    assert forecast_table(job, here, part_rows=100).counts == (30, 0)
 
 
 def test_endings_in_capitals_and_names_of_files(models: Path, tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_worker_stops_at_a_signal(models: Path, tmp_path: Path) -> None:
             worker.close()
 
     parquet.write_table(many(3), tmp_path / "given.parquet")
-    asked = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
+    job = task(tmp_path / "given.parquet", tmp_path, models / "repeat" / "1")
     with pytest.raises(BatchError, match="stopped"):
-        forecast_table(asked, stopped)
+        forecast_table(job, stopped)
     assert not list((tmp_path / "out" / "forecasts").iterdir())

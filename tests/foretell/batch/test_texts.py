@@ -54,7 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("row", [1, 41, 77])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
-    ("column", "value", "told"),
+    ("column", "value", "reason"),
     [
         (2, "n/a?", "expected a number, got the string 'n/a?'"),
         (2, '"1,\n5"', "expected a number, got the string '1,\\n5'"),
@@ -63,7 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("small")
 def test_text_in_place_of_a_number_is_of_one_series(
-    models: Path, tmp_path: Path, row: int, end: str, column: int, value: str, told: str
+    models: Path, tmp_path: Path, row: int, end: str, column: int, value: str, reason: str
 ) -> None:
     given = many(10)
     text = with_cell(text_of(given), row, column, value)
@@ -72,7 +72,7 @@ def test_text_in_place_of_a_number_is_of_one_series(
     name = given["unique_id"][row].as_py()
     bad = rejected(tmp_path)
     assert bad.keys() == {name}
-    assert (bad[name]["reason"], bad[name]["row"]) == (told, row)
+    assert (bad[name]["reason"], bad[name]["row"]) == (reason, row)
     assert bad[name]["column"] == given.column_names[column]
     run(given, models / "calendar" / "1", tmp_path / "other", missing="ffill")
     whole = values(tmp_path / "other")
@@ -119,7 +119,7 @@ def test_type_of_times_is_that_of_the_majority(times: list[str], kind: pa.DataTy
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ('unique_id,ds,load\na,2024-01-01,"1,5"\n', "column 'load': expected numbers, got the "),
         ("unique_id,ds,load\na,1st of May,1\n", "column 'ds': expected timestamps .*, got string"),
@@ -131,11 +131,11 @@ def test_type_of_times_is_that_of_the_majority(times: list[str], kind: pa.DataTy
     ],
 )
 def test_table_that_cannot_be_read_is_refused(
-    models: Path, tmp_path: Path, content: str, told: str
+    models: Path, tmp_path: Path, content: str, message: str
 ) -> None:
     path = tmp_path / "given.csv"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(BatchError, match=told):
+    with pytest.raises(BatchError, match=message):
         run(path, models / "calendar" / "1", tmp_path)
     assert not list((tmp_path / "out").glob("*/*"))
 
@@ -146,8 +146,8 @@ def test_malformed_line_is_named(models: Path, tmp_path: Path) -> None:
     folder.mkdir()
     written(folder, text_of(many(10)), "0.csv")
     written(folder, text_of(many(20)[80:]) + "s9999,2024-01-01\n" * 2, "1.csv")
-    said = r"1.csv: .*Row #82: Expected 3 columns, got 2: s9999,2024-01-01"
-    with pytest.raises(BatchError, match=said):
+    message = r"1.csv: .*Row #82: Expected 3 columns, got 2: s9999,2024-01-01"
+    with pytest.raises(BatchError, match=message):
         run(folder, models / "repeat" / "1", tmp_path)
 
 
@@ -156,7 +156,7 @@ HEAD, BELOW = "unique_id,ds,load\n", text_of(many(6)).split("\n", 1)[1]
 
 @pytest.mark.parametrize("name", ["given.csv", "given.csv.gz"])
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("# six series\n" + HEAD + BELOW, ""),
         ("# a\n# b\n\n" + HEAD + BELOW, ""),
@@ -168,12 +168,12 @@ HEAD, BELOW = "unique_id,ds,load\n", text_of(many(6)).split("\n", 1)[1]
     ],
 )
 def test_comments_are_refused_with_a_remedy(
-    models: Path, tmp_path: Path, name: str, content: str, told: str
+    models: Path, tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     def forecast(text: str) -> tuple[int, int]:
         return run(written(tmp_path, text, name), models / "repeat" / "1", tmp_path).counts
 
-    with pytest.raises(BatchError, match=rf"{told}.*remove the lines that begin with #"):
+    with pytest.raises(BatchError, match=rf"{message}.*remove the lines that begin with #"):
         forecast(content)
     lines = content.removeprefix("\ufeff").splitlines(keepends=True)
     assert forecast("".join(line for line in lines if line[0] != "#")) == (6, 0)

@@ -107,7 +107,9 @@ def test_warnings_have_the_line_of_the_caller(client: Client) -> None:
     with pytest.warns(ForetellWarning, match="columns that are not read: note") as warned:
         client.forecast(frame, model="load")
     assert warned[0].filename == __file__
-    assert [told.kind for told in client.forecast_with_notes(frame, model="load").notes.warnings]
+    assert [
+        warning.kind for warning in client.forecast_with_notes(frame, model="load").notes.warnings
+    ]
 
 
 def test_missing_values_and_a_longer_horizon(client: Client) -> None:

@@ -20,7 +20,7 @@ REQUEST = httpx.Request("GET", "http://server/models")
 
 
 def answered(status: int, **headers: str) -> httpx.Response:
-    error = {"code": str(status), "message": "told", "param": "model", "type": "some"}
+    error = {"code": str(status), "message": "wrong", "param": "model", "type": "some"}
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, json={"error": error}, headers=names, request=REQUEST)
 
@@ -67,7 +67,7 @@ def test_client_backs_off_without_retry_after() -> None:
 
 
 def test_client_keeps_its_retry_limit() -> None:
-    with pytest.raises(OverloadedError, match="told") as raised:
+    with pytest.raises(OverloadedError, match="wrong") as raised:
         driven(answered(429, retry_after="11"), retry_for=10)
     assert raised.value.retry_after == 11
     assert raised.value.__notes__ == ["[]"]
@@ -108,7 +108,7 @@ def test_request_that_timed_out_is_not_repeated() -> None:
     ],
 )
 def test_status_decides_the_error_class(status: int, kind: type[ForetellError]) -> None:
-    with pytest.raises(kind, match=r"^model: told") as raised:
+    with pytest.raises(kind, match=r"^model: wrong") as raised:
         driven(answered(status, x_request_id="7"))
     error = raised.value
     found = (error.place, error.kind, error.status, error.request_id)
@@ -120,7 +120,7 @@ def test_error_without_a_key_names_the_variable() -> None:
         driven(answered(401))
     REQUEST.headers["authorization"] = "Bearer x"
     try:
-        with pytest.raises(UnauthorizedError, match=r"told\n"):
+        with pytest.raises(UnauthorizedError, match=r"wrong\n"):
             driven(answered(401))
     finally:
         del REQUEST.headers["authorization"]

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal as assert_polars_equal
 
 from foretell.client.errors import InvalidInputError
 from foretell.client.frames import Given, channel_of, read
-from foretell.client.pieces import told_apart
+from foretell.client.pieces import by_series
 
 HOURS = pd.date_range("2024-03-01", periods=3, freq="h", name="date")
 LONG = pd.DataFrame({"sku": ["a", "a", "b"], "date": HOURS, "load": [1.0, 2.0, 3.0]})
@@ -108,7 +108,7 @@ def test_frames_of_polars(casts: dict[str, Any]) -> None:
     given = read(frame, "sku", None)
     assert_polars_equal(answered(given), wanted)
     # Dictionaries of views cannot be encoded.
-    assert told_apart(given.table).ids.to_pylist() == ["a", "b"]
+    assert by_series(given.table).ids.to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("values", [pa.float32(), pa.float64()])

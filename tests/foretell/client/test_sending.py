@@ -11,7 +11,7 @@ from foretell.client.answers import Notes, Notice, SeriesError, together
 from foretell.client.errors import InvalidInputError
 from foretell.client.exchange import Ask
 from foretell.client.frames import read
-from foretell.client.pieces import Limits, Piece, parts, told_apart
+from foretell.client.pieces import Limits, Piece, by_series, parts
 from foretell.client.sending import MEDIA_TYPE, send
 
 ROWS = 4
@@ -34,7 +34,7 @@ def series(pieces: list[Piece]) -> list[list[float]]:
 
 def test_table_that_fits_is_one_piece_in_its_own_order() -> None:
     given = table_of(["b", "a"])
-    (piece,) = parts(told_apart(given), Limits(), 1)
+    (piece,) = parts(by_series(given), Limits(), 1)
     assert piece.table is given
     assert piece.ids.to_pylist() == ["b", "a"]
     assert piece.placed("load[3]") == "load[3]"
@@ -49,7 +49,7 @@ def test_table_that_fits_is_one_piece_in_its_own_order() -> None:
     ],
 )
 def test_series_are_parted_in_order_of_appearance(limits: Limits, values: int) -> None:
-    pieces = parts(told_apart(table_of([*"edcba"])), limits, values)
+    pieces = parts(by_series(table_of([*"edcba"])), limits, values)
     assert [piece.ids.to_pylist() for piece in pieces] == [["e", "d"], ["c", "b"], ["a"]]
     assert series(pieces) == [[0, 100], [200, 300], [400]]
     # The second row of the third of five that take turns.
@@ -59,10 +59,10 @@ def test_series_are_parted_in_order_of_appearance(limits: Limits, values: int) -
 
 
 def test_series_is_never_parted() -> None:
-    pieces = parts(told_apart(table_of(["a", "b"])), Limits(size=1, values=1), 10)
+    pieces = parts(by_series(table_of(["a", "b"])), Limits(size=1, values=1), 10)
     assert series(pieces) == [[0], [100]]
     assert [piece.halves() for piece in pieces] == [[], []]
-    whole = told_apart(table_of([3, 1, 2]))
+    whole = by_series(table_of([3, 1, 2]))
     halves = whole.halves()
     assert [piece.ids.to_pylist() for piece in halves] == [[3], [1, 2]]
     assert series(halves) == [[0], [100, 200]]
@@ -79,13 +79,13 @@ def test_series_is_never_parted() -> None:
 )
 def test_invalid_tables_are_sent_unchanged(ids: list[object], kind: pa.DataType) -> None:
     given = table_of(ids, kind)
-    assert [piece.table for piece in parts(told_apart(given), Limits(series=1), 1)] == [given]
+    assert [piece.table for piece in parts(by_series(given), Limits(series=1), 1)] == [given]
 
 
 def test_unused_values_of_dictionaries_are_not_sent() -> None:
     codes = pa.DictionaryArray.from_arrays([2, 0, 2, 0], ["a", "b", "c"])
     given = pa.table({"unique_id": codes, "load": [1.0, 2.0, 3.0, 4.0]})
-    pieces = parts(told_apart(given), Limits(series=1), 1)
+    pieces = parts(by_series(given), Limits(series=1), 1)
     assert [piece.ids.to_pylist() for piece in pieces] == [["c"], ["a"]]
     assert [piece.table["load"].to_pylist() for piece in pieces] == [[1, 3], [2, 4]]
 
@@ -97,7 +97,7 @@ REQUEST = httpx.Request("POST", "http://server/forecast")
 
 
 def refused(status: int, param: str) -> httpx.Response:
-    error = {"message": "told", "param": param, "type": "some"}
+    error = {"message": "wrong", "param": param, "type": "some"}
     return httpx.Response(status, json={"error": error}, request=REQUEST)
 
 
@@ -108,51 +108,51 @@ def sent(pieces: list[Piece], *answers: httpx.Response) -> tuple[list[list[str]]
         return piece.ids.to_pylist(), NOTES
 
     steps = send("forecast", GIVEN, pieces, {"model": "model", "horizon": 3}, 0.0, names)
-    asked = [next(steps)]
+    requests = [next(steps)]
     for answer in answers:
         try:
-            asked.append(steps.send(answer))
+            requests.append(steps.send(answer))
         except StopIteration as end:
-            return [names for names, _ in end.value], asked
-    raise AssertionError(asked)
+            return [names for names, _ in end.value], requests
+    raise AssertionError(requests)
 
 
 GOOD = httpx.Response(200, request=REQUEST)
 
 
 def test_parts_are_answered_by_one_version() -> None:
-    pieces = parts(told_apart(GIVEN.table), Limits(series=1), 1)
-    found, asked = sent(pieces, GOOD, GOOD)
+    pieces = parts(by_series(GIVEN.table), Limits(series=1), 1)
+    found, requests = sent(pieces, GOOD, GOOD)
     assert found == [["a"], ["b"]]
-    assert [ask.params["model"] for ask in asked] == ["model", "model@2"]
-    assert asked[0].params["horizon"] == "3"
-    assert asked[0].headers == {"Content-Type": MEDIA_TYPE}
-    assert [pa.ipc.open_stream(ask.content).read_all()["load"].to_pylist() for ask in asked] == [
+    assert [ask.params["model"] for ask in requests] == ["model", "model@2"]
+    assert requests[0].params["horizon"] == "3"
+    assert requests[0].headers == {"Content-Type": MEDIA_TYPE}
+    assert [pa.ipc.open_stream(ask.content).read_all()["load"].to_pylist() for ask in requests] == [
         [1, 3],
         [2, 4],
     ]
 
 
 def test_table_that_is_too_large_goes_in_halves() -> None:
-    found, asked = sent([told_apart(GIVEN.table)], refused(413, "body"), GOOD, GOOD)
+    found, requests = sent([by_series(GIVEN.table)], refused(413, "body"), GOOD, GOOD)
     assert found == [["a"], ["b"]]
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 def test_series_that_is_too_large_is_an_error() -> None:
-    with pytest.raises(InvalidInputError, match="told"):
-        sent([told_apart(GIVEN.table)], refused(413, "body"), refused(413, "body"))
+    with pytest.raises(InvalidInputError, match="wrong"):
+        sent([by_series(GIVEN.table)], refused(413, "body"), refused(413, "body"))
 
 
 def test_errors_name_the_row_of_the_whole_table() -> None:
-    pieces = parts(told_apart(GIVEN.table), Limits(series=1), 1)
-    with pytest.raises(InvalidInputError, match=r"^load\[3\]: told"):
+    pieces = parts(by_series(GIVEN.table), Limits(series=1), 1)
+    with pytest.raises(InvalidInputError, match=r"^load\[3\]: wrong"):
         sent(pieces, GOOD, refused(422, "load[1]"))
 
 
 def test_options_that_are_not_set_are_left_out() -> None:
     options = {"model": None, "horizon": 3, "quantiles": [0.1, 0.9], "missing": "ffill", "x": []}
-    steps = send("forecast", GIVEN, [told_apart(GIVEN.table)], options, 0.0, lambda *_: ([], NOTES))
+    steps = send("forecast", GIVEN, [by_series(GIVEN.table)], options, 0.0, lambda *_: ([], NOTES))
     ask = next(steps)
     assert isinstance(ask, Ask)
     assert ask.params == {"horizon": "3", "quantiles": "0.1,0.9", "missing": "ffill"}
@@ -174,7 +174,7 @@ def notes(name: str) -> Notes:
 def test_notes_of_several_parts_are_merged() -> None:
     found = together([notes(name) for name in "abc"])
     assert [error.series for error in found.errors] == [*"abc"]
-    assert [told.message for told in found.warnings] == ["of all", *"abc"]
+    assert [warning.message for warning in found.warnings] == ["of all", *"abc"]
     assert found.filled == {name: {"load": 2} for name in "abc"}
     assert found.masked == {name: {"wind": 1} for name in "abc"}
     assert found.ill_conditioned == [*"abc"]

@@ -52,7 +52,7 @@ class Proxy(InThread):
 
     def gets(self) -> list[str]:
         """Objects that were read, by the ends of their paths: version and file."""
-        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", asked) for asked in self.requests]
+        found = [re.fullmatch(r"GET .*/(\w+/[\w.]+)", request) for request in self.requests]
         return [match[1] for match in found if match]
 
     def _handler(self, target: str) -> type[BaseHTTPRequestHandler]:
@@ -62,10 +62,10 @@ class Proxy(InThread):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                asked = f"{self.command} {self.path}"
-                proxy.requests.append(asked)
-                proxy.before(asked)
-                kinds = {kind for known, kind in proxy.faults.items() if re.search(known, asked)}
+                request = f"{self.command} {self.path}"
+                proxy.requests.append(request)
+                proxy.before(request)
+                kinds = {kind for known, kind in proxy.faults.items() if re.search(known, request)}
                 path = self.path + ("&max-keys=2" if "pages" in kinds else "")
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 connection = HTTPConnection(host)

@@ -84,13 +84,13 @@ def listing(location: Location) -> object:
 def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "") -> str:
     """Messages of requests that the storage refuses."""
 
-    def asked() -> None:
+    def request() -> None:
         location = open_location(url)
         with location.naming(path):
             ask(location)
 
     with pytest.raises(StorageError) as raised:
-        asked()
+        request()
     # A line, without the answer's XML and the client's state.
     assert "\n" not in str(raised.value)
     assert raised.value.__suppress_context__
@@ -98,17 +98,17 @@ def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "
 
 
 def test_missing_buckets_and_objects_are_named(bucket: str) -> None:
-    said = failure("s3://nowhere/models")
-    assert said == "s3://nowhere/models: NoSuchBucket: The specified bucket does not exist"
-    said = failure(bucket, lambda location: obstore.get(location.store, "a/b"), "a/b")
-    assert said.startswith(f"{bucket}/a/b: NoSuchKey: The")
+    message = failure("s3://nowhere/models")
+    assert message == "s3://nowhere/models: NoSuchBucket: The specified bucket does not exist"
+    message = failure(bucket, lambda location: obstore.get(location.store, "a/b"), "a/b")
+    assert message.startswith(f"{bucket}/a/b: NoSuchKey: The")
 
 
 def test_credentials_that_are_incomplete_are_named(environment: pytest.MonkeyPatch) -> None:
     environment.delenv("AWS_ACCESS_KEY_ID")
-    said = failure("s3://bucket")
-    assert said.startswith("s3://bucket: Generic S3 error: Missing AccessKeyId; credentials are")
-    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
+    message = failure("s3://bucket")
+    assert message.startswith("s3://bucket: Generic S3 error: Missing AccessKeyId; credentials are")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in message
 
 
 def test_server_that_does_not_listen(environment: pytest.MonkeyPatch) -> None:
@@ -140,12 +140,12 @@ def test_bundle_of_a_folder(folder: Path) -> None:
         found = find_bundle(f"{folder}/{text}")
         assert found == folder / "repeat" / version
         assert pinned(text, found) is None
-    for text, said in (
+    for text, message in (
         ("repeat@2", "there is no bundle"),
         ("other", "there is no bundle"),
         ("repeat@x", "expected a whole number"),
     ):
-        with pytest.raises(BundleError, match=said):
+        with pytest.raises(BundleError, match=message):
             find_bundle(f"{folder}/{text}")
 
 
@@ -169,7 +169,7 @@ def test_bundles_that_cannot_be_fetched_are_refused(
     url: str, bucket: str, folder: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    for text, said in (
+    for text, message in (
         (f"{url}/nothing", "models/nothing: there is no bundle"),
         (f"{url}/repeat/8", "models/repeat/8: there is no bundle"),
         # Names may be numbers.
@@ -178,7 +178,7 @@ def test_bundles_that_cannot_be_fetched_are_refused(
         (f"{url}/no name", "model name 'no name'"),
         (bucket, "expected the URL of a model"),
     ):
-        with pytest.raises(BundleError, match=said):
+        with pytest.raises(BundleError, match=message):
             find_bundle(text, cache)
     for text in ("s3://nowhere/repeat", "ftp://host/repeat"):
         with pytest.raises(StorageError, match=text.rpartition("/")[0]):

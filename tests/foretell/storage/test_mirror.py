@@ -92,8 +92,8 @@ def test_bundle_is_fetched_once_and_later_refreshes_only_list(
     assert mirror.folder.parent.name == "cache"
     assert not mirror.failures
     mirror.refresh()
-    [asked] = proxy.requests
-    assert "list-type=2" in asked
+    [request] = proxy.requests
+    assert "list-type=2" in request
 
 
 def test_read_at_is_the_time_of_the_last_answer(
@@ -114,7 +114,7 @@ def test_read_at_is_the_time_of_the_last_answer(
     # A large bundle comes for longer than any listing.
     publish(other, mirror.location, name="sea")
 
-    def later(asked: str) -> None:
+    def later(request: str) -> None:
         now[0] += 1000
 
     proxy.before = later
@@ -191,7 +191,7 @@ def test_four_versions_are_fetched_at_a_time(
         publish(bundle, location)
     proxy.requests.clear()
     barrier = Barrier(4, timeout=30)
-    proxy.before = lambda asked: barrier.wait() and None if "manifest" in asked else None
+    proxy.before = lambda request: barrier.wait() and None if "manifest" in request else None
     mirror = Mirror(location, tmp_path / "cache")
     mirror.refresh()
     assert here(mirror) == [f"repeat/{at + 1}" for at in range(8)]
@@ -245,20 +245,20 @@ FAULTS: dict[str, tuple[str, Kind, str]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "kind", "said"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("pattern", "kind", "message"), FAULTS.values(), ids=FAULTS)
 def test_error_of_the_storage_changes_nothing(
-    mirror: Mirror, bundle: Path, other: Path, proxy: Proxy, asked: str, kind: Kind, said: str
+    mirror: Mirror, bundle: Path, other: Path, proxy: Proxy, pattern: str, kind: Kind, message: str
 ) -> None:
     publish(other, mirror.location, version="2")
     publish(bundle, mirror.location, name="sea")
-    proxy.faults[f"GET .*{asked.replace('weights', stored(other))}"] = kind
-    if asked == "list-type":
-        with pytest.raises(StorageError, match=said):
+    proxy.faults[f"GET .*{pattern.replace('weights', stored(other))}"] = kind
+    if pattern == "list-type":
+        with pytest.raises(StorageError, match=message):
             mirror.refresh()
         assert here(mirror) == ["repeat/1"]
     else:
         mirror.refresh()
-        assert mirror.failures["repeat", "2"].startswith(said)
+        assert mirror.failures["repeat", "2"].startswith(message)
         assert here(mirror) == ["repeat/1", "sea/1"]
     proxy.faults.clear()
     mirror.refresh()
@@ -276,8 +276,8 @@ def test_version_without_a_file_or_its_sum_changes_nothing(
     rewrite(mirror.location, "repeat/1", files=files)
     mirror.refresh()
     assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
-    said = mirror.failures["repeat", "2"]
-    assert re.fullmatch(r"repeat/2/weights.bin: blobs/[0-9a-f]{64} is missing", said)
+    message = mirror.failures["repeat", "2"]
+    assert re.fullmatch(r"repeat/2/weights.bin: blobs/[0-9a-f]{64} is missing", message)
     assert here(mirror) == ["repeat/1"]
 
 
@@ -427,7 +427,7 @@ def test_server_waits_while_another_makes_progress(
 def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, proxy: Proxy) -> None:
     publish(other, mirror.location)
     proxy.requests.clear()
-    proxy.before = lambda asked: mirror.stop() if "manifest" in asked else None
+    proxy.before = lambda request: mirror.stop() if "manifest" in request else None
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
     assert proxy.gets() == ["2/manifest.json"]

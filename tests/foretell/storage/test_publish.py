@@ -54,8 +54,8 @@ def test_bundle_becomes_the_next_version(bundle: Path, destination: str) -> None
         (["--name=sea", "--model-version=10"], "sea/10"),
         (["--name=sea"], "sea/11"),
     ):
-        said = done("publish", bundle, destination, *words).stdout
-        assert said == f"written to {destination}/{written}\n"
+        output = done("publish", bundle, destination, *words).stdout
+        assert output == f"written to {destination}/{written}\n"
     expected = [["repeat", "1"], ["repeat", "2"], ["sea", "10"], ["sea", "11"]]
     assert [row[:2] for row in listed(destination)] == expected
 
@@ -88,8 +88,8 @@ def test_bundles_are_copied_between_repositories(bundle: Path, bucket: str, tmp_
         (f"{source}/repeat@1", tmp_path / "models", "repeat/1"),
         (tmp_path / "models" / "repeat", f"{bucket}/production", "repeat/2"),
     ):
-        said = done("publish", text, destination, *cache).stdout
-        assert said == f"written to {destination}/{written}\n"
+        output = done("publish", text, destination, *cache).stdout
+        assert output == f"written to {destination}/{written}\n"
     folder = tmp_path / "models" / "repeat" / "1"
     assert done("verify", folder).stdout.endswith("repeat@1: verified\n")
     stored = read_manifest(open_location(f"{bucket}/production"), "repeat", "2")
@@ -136,7 +136,7 @@ def test_interrupted_publish_leaves_no_version_and_can_be_repeated(
     proxy.faults["partNumber=3"] = "500"
     with pytest.raises(StorageError, match=r"blobs/[0-9a-f]{64}: 500 Internal Server Error"):
         publish(bundle, location)
-    assert any("partNumber=2" in asked for asked in proxy.requests)
+    assert any("partNumber=2" in request for request in proxy.requests)
     assert not list_contents(location).versions
     assert "<Upload>" not in uploads(location, s3)
     proxy.faults.clear()
@@ -207,8 +207,8 @@ def test_gc_removes_unreferenced_files(
     unnamed = len(list_contents(location).blobs) - len(named)
     assert unnamed > 0
     for removed, moved in ((0, unnamed), (unnamed, 0)):
-        said = f"{removed} files removed, {moved} moved to trash, 0 restored\n"
-        assert done("gc", location).output == said
+        output = f"{removed} files removed, {moved} moved to trash, 0 restored\n"
+        assert done("gc", location).output == output
     assert keys(location) == sorted({*named, "repeat/1/manifest.json"})
     obstore.put(location.store, "new/1/manifest.json", b"{}")
     result = run("gc", location)

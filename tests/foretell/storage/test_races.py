@@ -256,11 +256,11 @@ def test_file_restored_from_the_trash_while_it_is_read(
     for own in storage.named():
         storage.objects[f"{TRASH}/{own}"] = storage.objects.pop(f"{BLOBS}/{own}")
     storage.now += GRACE + timedelta(hours=1)
-    asked = iter(range(9))
+    requests = iter(range(9))
 
     def collect_twice() -> None:
         # The first file in blobs/ was checked already.
-        if next(asked) == 1:
+        if next(requests) == 1:
             storage.before = lambda: None
             assert (collect(location).restored, collect(location).removed) == (3, 3)
 
@@ -305,7 +305,7 @@ def test_file_that_cannot_be_collected_does_not_stop_the_others(
     monkeypatch.setattr(storage, "copy", copy)
     done = collect(location)
     assert done.moved == len(others) > 0
-    assert [bad in said for said in done.failures] == [True]
+    assert [bad in failure for failure in done.failures] == [True]
     # S3 does not copy what is as large: it is read and written.
     monkeypatch.setattr(repository, "_COPY_BYTES", 0)
     assert collect(location)[1:] == (1, 0, ())

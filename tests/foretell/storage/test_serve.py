@@ -37,8 +37,8 @@ def test_new_version_is_served_after_one_look(
     publish(bundle, location)
     looks, served = count(), Event()
 
-    def hold_all_but_one(asked: str) -> None:
-        if "list-type" in asked and next(looks) > 0:
+    def hold_all_but_one(request: str) -> None:
+        if "list-type" in request and next(looks) > 0:
             served.wait()
 
     with Proxy(s3) as proxy:
@@ -66,5 +66,5 @@ def test_new_version_is_served_after_one_look(
 def test_missing_bucket_ends_the_start(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environment.setattr("foretell.service.logs.configure", lambda *_: None)
     environment.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
-    said = refused("serve", "--models", "s3://nowhere", "--port", "0", "--device", "cpu")
-    assert "model repository s3://nowhere: NoSuchBucket" in said
+    message = refused("serve", "--models", "s3://nowhere", "--port", "0", "--device", "cpu")
+    assert "model repository s3://nowhere: NoSuchBucket" in message

@@ -89,8 +89,8 @@ def test_distributions_follow_a_window(head: str, norm: str | None) -> None:
     levels = (0.1, 0.5, 0.9) if head == "quantiles" else None
     model = make("autoformer", scaling="mean", head=head, levels=levels, window_norm=norm)
     # Features of level and scale would change with them.
-    for told in (model.encoder_embedding.value, model.decoder_embedding.value, *model.heads):
-        nn.init.zeros_(told.weight[:, 9:15])
+    for layer in (model.encoder_embedding.value, model.decoder_embedding.value, *model.heads):
+        nn.init.zeros_(layer.weight[:, 9:15])
     history = torch.randn(2, 27, 3)
     found, moved = (model.explain(rows).distribution for rows in (history, history * 7 + 100))
     loc, scale = (0, 1) if head == "quantiles" else (1, 2)
@@ -110,9 +110,9 @@ def test_all_parameters_get_gradients(kind: str, changes: dict[str, Any]) -> Non
     model = make(kind, **changes).train()
     calendars = torch.rand(4, 27, 4), torch.rand(4, 5, 4)
     inputs = Inputs(torch.randn(4, 27, 3), *(calendars if model.config.calendar else ()))
-    said, _ = model.forecast_to_learn(inputs, torch.zeros(4, 5, 3), 0.0)
+    parameters, _ = model.forecast_to_learn(inputs, torch.zeros(4, 5, 3), 0.0)
     assert model.head is not None
-    model.head.loss(said, torch.zeros(4, 5, 3)).backward()
+    model.head.loss(parameters, torch.zeros(4, 5, 3)).backward()
     for name, weight in model.named_parameters():
         # Constants added to all lags or keys.
         if weight.requires_grad and not name.endswith(("key.bias", "query.bias")):

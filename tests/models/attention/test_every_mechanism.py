@@ -77,9 +77,9 @@ def test_evidence_matches_the_description(name: str, place: str) -> None:
 @EVERYWHERE
 def test_explaining_does_not_change_the_output(name: str, place: str) -> None:
     module = build(name, place)
-    asked, plain = (module(*inputs(place), explain=explain) for explain in (True, False))
+    explained, plain = (module(*inputs(place), explain=explain) for explain in (True, False))
     assert plain.evidence is None
-    torch.testing.assert_close(asked.output, plain.output, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(explained.output, plain.output, rtol=1e-5, atol=1e-6)
 
 
 @EVERYWHERE
@@ -295,8 +295,8 @@ def chosen(length: int, rows: int, taken: int, of: int) -> tuple[str, list[tuple
             for compression, blocks in ((1, 24), (3, 8), (5, 5), (24, 1), (100, 1))
         ),
         *(
-            ({"mechanism": "linformer", "landmarks": asked}, None, landmarks(count))
-            for asked, count in ((5, 5), (24, 24), (100, 24))
+            ({"mechanism": "linformer", "landmarks": landmark_count}, None, landmarks(count))
+            for landmark_count, count in ((5, 5), (24, 24), (100, 24))
         ),
         *(
             ({"mechanism": "reformer"}, length, chosen(length, 2 * length, 1, buckets))

@@ -153,8 +153,8 @@ def test_damaged_example_is_refused_and_later_changes_are_not_read(
         assert "example.npz: sha256 differs" in client.get("/readyz").json()["models"]["one@1"]
     # Seven rows are fewer than the context.
     write_bundle(repository / "other", Spec(example=7))
-    said = "example.npz: timestamps: expected 8 rows or more"
-    with pytest.raises(StartError, match=said), Client(repository / "other"):
+    message = "example.npz: timestamps: expected 8 rows or more"
+    with pytest.raises(StartError, match=message), Client(repository / "other"):
         pass
 
 

@@ -36,7 +36,7 @@ Make = Callable[..., Scene]
 def test_waiting_runs_share_one_load(make: Make) -> None:
     scene = make()
     scene.gate.clear()
-    asked = time.monotonic()
+    start = time.monotonic()
     runs = [scene.ask("one") for _ in range(3)]
     assert not any(run.done() for run in runs)
     time.sleep(0.01)
@@ -45,7 +45,7 @@ def test_waiting_runs_share_one_load(make: Make) -> None:
         assert run.result(PATIENCE)["history"].tolist() == [[4.0, 4.0]]
         # The wait is no part of its time in the queue.
         assert run.loading >= 0.01
-        assert asked + run.loading <= run.submitted <= run.began <= run.ended
+        assert start + run.loading <= run.submitted <= run.began <= run.ended
     assert scene.began == ["one"]
     until(lambda: len(scene.counted.waits) == 3)
     assert scene.counted.events == ["loaded one@1"]
@@ -109,14 +109,14 @@ def test_each_run_waits_for_the_whole_wait_seconds(make: Make) -> None:
     scene = make(wait_seconds=0.2)
     scene.gate.clear()
     ended: dict[int, float] = {}
-    asked: dict[int, float] = {}
+    starts: dict[int, float] = {}
     for number in range(3):
-        asked[number] = time.monotonic()
+        starts[number] = time.monotonic()
         run = scene.ask("one")
         run.add_done_callback(lambda _, number=number: ended.update({number: time.monotonic()}))
         time.sleep(0.05)
     until(lambda: len(ended) == 3)
-    assert all(0.2 <= ended[number] - asked[number] < 2 for number in range(3))
+    assert all(0.2 <= ended[number] - starts[number] < 2 for number in range(3))
     scene.gate.set()
 
 

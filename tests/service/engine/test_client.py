@@ -274,13 +274,13 @@ async def test_client_requests_unknown_models_from_the_engine(
         await engine.load("repeat", "2")
         model = await worker.find(partial(Registry.find, reference="repeat@2"))
         assert model.version == "2"
-        asked = len(calls)
+        count = len(calls)
         for reference, error in (("nope", UnknownModelError), ("repeat@9", ServiceError)):
             with pytest.raises(error):
                 await worker.find(partial(Registry.find, reference=reference))
-        assert calls[asked:] == ["refresh"] * 2
+        assert calls[count:] == ["refresh"] * 2
         await worker.find(partial(Registry.find, reference="repeat@1"))
-        assert len(calls) == asked + 2
+        assert len(calls) == count + 2
 
 
 @on_loop
@@ -401,8 +401,8 @@ async def test_metrics_add_up_all_workers(halves: Halves) -> None:
         assert await contains(one, line)
         one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])
         for key in (("repeat", None), ("repeat", "1"), (None, None)):
-            told = StatisticsReport.model_validate_json(await one.statistics(*key))
-            (found,) = (each for each in told.model_stats if each.name == "repeat")
+            report = StatisticsReport.model_validate_json(await one.statistics(*key))
+            (found,) = (each for each in report.model_stats if each.name == "repeat")
             assert found.inference_stats.success.count == 1
             assert found.inference_stats.compute_input.ns == 500_000_000
 

@@ -136,10 +136,10 @@ print(json.dumps(found))
 
 
 def test_freed_memory_is_trimmed_after_a_pause() -> None:
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
-    before, after, held, first, kept, busy, late, again, idle = json.loads(told.stdout)
+    before, after, held, first, kept, busy, late, again, idle = json.loads(process.stdout)
     # Pages of 50 times 30 MB.
     assert before > 100_000
     assert after < 10_000
@@ -192,12 +192,12 @@ def test_memory_is_trimmed_off_the_loop_once_at_a_time(
 def test_malloc_settings_of_the_environment_are_kept(
     name: str, value: str, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[object, ...]] = []
-    monkeypatch.setattr("foretell.service.engine.limits._call", lambda *given: told.append(given))
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr("foretell.service.engine.limits._call", lambda *given: calls.append(given))
     monkeypatch.setenv(name, value)
     use_one_heap()
     MallocTrimmer()
-    assert [given[:2] for given in told] == [("mallopt", parameter) for parameter in left]
+    assert [given[:2] for given in calls] == [("mallopt", parameter) for parameter in left]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ _DIFFERS = "one/1/weights.bin: sha256 differs"
 
 
 @pytest.mark.parametrize(
-    ("error", "failures", "watch_seconds", "said"),
+    ("error", "failures", "watch_seconds", "message"),
     [
         (StorageError("s3://bucket: denied"), {}, 3600, "^model repository s3://bucket: denied$"),
         (PermissionError("x"), {}, 3600, r"^the cache cannot be written \(FORETELL_CACHE\): x$"),
@@ -100,11 +100,11 @@ def test_start_without_bundles_names_the_mirror(
     error: Exception | None,
     failures: Mapping[Version, str],
     watch_seconds: float | None,
-    said: str,
+    message: str,
 ) -> None:
     mirror = Mirror(tmp_path, *("@".join(key) for key in failures))
     mirror.error, mirror.failures = error, failures
-    with pytest.raises(StartError, match=said):
+    with pytest.raises(StartError, match=message):
         scene_of(mirror, watch_seconds=watch_seconds).repository.start()
 
 

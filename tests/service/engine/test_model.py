@@ -157,8 +157,8 @@ def test_log_names_the_onnxruntime_of_the_export(
     caplog.set_level("INFO", "foretell.service.engine.model")
     spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
     open_model(write_bundle(tmp_path, spec))
-    said = "exported with onnxruntime 1.2.3; its probes come out right under "
-    assert said + onnxruntime.__version__ in caplog.text
+    message = "exported with onnxruntime 1.2.3; its probes come out right under "
+    assert message + onnxruntime.__version__ in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_forecasts_run_while_the_attention_graph_opens(
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
     opening = HeldOpening(runtime, monkeypatch)
-    asked = [explain(model) for _ in range(3)]
+    explanations = [explain(model) for _ in range(3)]
     assert opening.began.wait(30)
     assert "forecast" in forecast(model).result(30)
     assert model.usage.windows == 3
-    assert not any(work.done() for work in asked)
+    assert not any(work.done() for work in explanations)
     opening.go_on.set()
-    assert all(LAGS in work.result(30) for work in asked)
+    assert all(LAGS in work.result(30) for work in explanations)
     explain(model).result(30)
     assert opening.opened == [layout.EXPLAIN_GRAPH]
 
@@ -223,12 +223,12 @@ def test_an_attention_graph_that_opens_too_late_is_closed(
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
     opening = HeldOpening(runtime, monkeypatch)
-    asked = explain(model)
+    explanation = explain(model)
     assert opening.began.wait(30)
     closing = threading.Thread(target=model.close, args=(0,))
     closing.start()
     with pytest.raises(NotReadyError, match="stopped before this was run"):
-        asked.result(30)
+        explanation.result(30)
     until(lambda: model._closed)
     opening.go_on.set()
     closing.join(30)
@@ -262,9 +262,9 @@ def test_closing_waits_for_the_attention_graph_that_opens(
     monkeypatch.setattr("foretell.service.engine.model._STOP_SECONDS", 0)
     model = open_model(write_bundle(tmp_path, EXPLAINS))
     opening = HeldOpening(runtime, monkeypatch)
-    asked = explain(model)
+    explanation = explain(model)
     assert opening.began.wait(30)
-    asked.cancel()
+    explanation.cancel()
     closing = threading.Thread(target=model.close, args=(30,))
     closing.start()
     until(lambda: model._closed)

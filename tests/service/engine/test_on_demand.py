@@ -305,8 +305,8 @@ def test_loading_checks_the_weights(scene: Scene, tmp_path: Path) -> None:
     (folder / layout.WEIGHTS).write_bytes(b"other")
     with pytest.raises(NotReadyError, match=r"^m@1 could not be loaded"):
         answer(forecast(model))
-    said = "m/1/weights.bin: sha256 differs from the manifest; the file was changed"
-    assert model.failure == said
+    message = "m/1/weights.bin: sha256 differs from the manifest; the file was changed"
+    assert model.failure == message
     with pytest.raises(LoadFailedError, match="sha256 differs"):
         model.load()
     (folder / layout.WEIGHTS).write_bytes(weights)

@@ -39,11 +39,11 @@ from tests.support.waiting import until
 
 def test_pause_holds_runs_until_resume(queue: Queue, gate: Gate) -> None:
     gate.open.set()
-    asked: list[str] = []
-    queue.pause("h", lambda: asked.append("never"))
-    queue.pause("h", lambda: asked.append("h"))
+    calls: list[str] = []
+    queue.pause("h", lambda: calls.append("never"))
+    queue.pause("h", lambda: calls.append("h"))
     held = [submit(queue, 1, 2, graph="h"), submit(queue, 3, graph="h")]
-    assert asked == ["h", "h"]
+    assert calls == ["h", "h"]
     assert result(submit(queue, 4)) == [40]
     assert queue.usage.windows == 3
     assert not any(run.done() for run in held)
@@ -132,12 +132,12 @@ def test_failure_of_held_runs_is_by_graph(queue: Queue, gate: Gate) -> None:
 
 def test_held_runs_count_against_the_limits_and_end_before_close(queue: Queue, gate: Gate) -> None:
     gate.open.set()
-    asked: list[str] = []
-    queue.pause("h", lambda: asked.append("h"))
+    calls: list[str] = []
+    queue.pause("h", lambda: calls.append("h"))
     with pytest.raises(TooLargeError):
         submit(queue, *range(MAX_WINDOWS + 1), graph="h")
     # A refused run requests no session.
-    assert not asked
+    assert not calls
     held = [submit(queue, *range(MAX_WINDOWS // 2), graph="h") for _ in range(2)]
     with pytest.raises(QueueFullError, match=f"^{MAX_WINDOWS} windows are waiting and 1 more"):
         submit(queue, 1)

@@ -68,8 +68,8 @@ def test_public_reasons_hide_error_texts() -> None:
     for key in ("one@2", "one@4"):
         assert public_reason(report.pop(key)) == "unavailable; the log says why"
     assert set(report.values()) == {"ready", "not loaded", "pinned, and not loaded"}
-    for said in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
-        assert public_reason(said) == said
+    for reason in (*report.values(), "draining", "loading", "unloading", LOADING, ""):
+        assert public_reason(reason) == reason
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_message_has_paths_relative_to_the_folder(
 ) -> None:
     monkeypatch.chdir("/")
     path, full = Path(folder), Path(folder).absolute()
-    said = (
+    message = (
         f"{path}/one/1/weights.bin: differs; [Errno 2] none: '{full}/one/1'; see {path}s/x/{path}/"
     )
     left = f"one/1/weights.bin: differs; [Errno 2] none: 'one/1'; see {path}s/x/{path}/"
-    assert without_folder(said, path) == left
+    assert without_folder(message, path) == left
 
 
 def test_message_has_paths_relative_to_the_working_folder(tmp_path: Path) -> None:
-    said = f"one/1/a.onnx: differs; {Path.cwd()}/one/1/a.onnx is it"
-    assert without_folder(said, Path()) == "one/1/a.onnx: differs; one/1/a.onnx is it"
+    message = f"one/1/a.onnx: differs; {Path.cwd()}/one/1/a.onnx is it"
+    assert without_folder(message, Path()) == "one/1/a.onnx: differs; one/1/a.onnx is it"

@@ -336,8 +336,8 @@ def test_a_model_that_cannot_be_read_does_not_block_others(
         scene.repository.poll()
     assert scene.has == ["one@2", "two@1"]
     assert "one@1" in scene.states
-    told = [record.getMessage() for record in caplog.records]
-    assert told == ["changes of one are tried again: Stale file handle"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["changes of one are tried again: Stale file handle"]
     monkeypatch.undo()
     scene.repository.poll()
     assert scene.repository.snapshot.report == {"one@2": "ready", "two@1": "ready"}
@@ -396,8 +396,8 @@ def test_an_error_of_polls_is_logged_once(
     scene.repository.start()
     assert done.wait(30)
     scene.repository.close(5)
-    said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
-    assert said == ["gone", "gone", "denied"]
+    messages = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert messages == ["gone", "gone", "denied"]
     assert not scene.repository._watcher.is_alive()
 
 

@@ -272,7 +272,7 @@ def test_failing_histories_do_not_make_a_model_unready() -> None:
 
 
 def test_failures_between_successes_start_no_test() -> None:
-    test = ScriptedTest("never asked")
+    test = ScriptedTest("not run")
     health = Health("one@1", test, lambda: None)
     for _ in range(10):
         health.failed()
@@ -285,15 +285,15 @@ def test_model_that_fails_its_test_is_unready_until_it_passes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     test = ScriptedTest("wrong forecasts", "still wrong", None)
-    told: list[str | None] = []
-    health = Health("one@1", test, lambda: told.append(health.failure), first_seconds=0)
+    failures: list[str | None] = []
+    health = Health("one@1", test, lambda: failures.append(health.failure), first_seconds=0)
     for _ in range(5):
         health.failed()
     test.finished()
     assert health.failure is None
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["one@1 has failed: wrong forecasts", "one@1 works again"]
-    assert told == ["wrong forecasts", "still wrong", None]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["one@1 has failed: wrong forecasts", "one@1 works again"]
+    assert failures == ["wrong forecasts", "still wrong", None]
 
 
 def test_tests_are_a_minute_apart_at_most() -> None:

@@ -110,10 +110,10 @@ async def test_call_that_fails_is_answered_with_500(
 
     async with halves.engine() as engine, halves.worker() as worker:
         engine.repository.index = fail  # type: ignore[assignment,method-assign]
-        with pytest.raises(ServiceError, match="the server failed; its log says why") as told:
+        with pytest.raises(ServiceError, match="the server failed; its log says why") as raised:
             async with asyncio.timeout(PATIENCE):
                 await worker.index()
-        assert told.value.status == 500
+        assert raised.value.status == 500
     assert "Stale file handle" in caplog.text
 
 
@@ -219,14 +219,14 @@ async def test_update_that_cannot_be_written_loses_no_worker(
             patched.setattr(path, fail)
             write_bundle(models, Spec(version="2"))
             await engine.load("repeat", "2")
-            said = "what is served could not be sent to the HTTP workers"
-            await until_async(lambda: said in caplog.text)
+            message = "what is served could not be sent to the HTTP workers"
+            await until_async(lambda: message in caplog.text)
             late = EngineClient(halves.path, Metrics())
             starting = asyncio.ensure_future(late.start())
             # Once for what is new, and once for who is new.
-            await until_async(lambda: caplog.text.count(said) == 2)
+            await until_async(lambda: caplog.text.count(message) == 2)
             await asyncio.sleep(0.5)
-            assert caplog.text.count(said) == 2
+            assert caplog.text.count(message) == 2
             assert worker.registry.loaded("repeat") == ["1"]
         await engine.unload("repeat", "1")
         await starting
@@ -305,7 +305,7 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
                 with pytest.raises(UnknownModelError):
                     await worker.find(partial(Registry.find, reference="nope"))
 
-        asked = [asyncio.ensure_future(ask()) for _ in range(40)]
+        requests = [asyncio.ensure_future(ask()) for _ in range(40)]
         await asyncio.sleep(0.1)
         published.clear()
         engine.metrics.changed()
@@ -313,9 +313,9 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
         refreshed.clear()
         unknown = partial(Registry.find, reference="nope")
         await asyncio.gather(*(worker.find(unknown) for _ in range(100)), return_exceptions=True)
-        # The running refresh, the next one, and those of `asked` meanwhile.
+        # The running refresh, the next one, and those of `requests` meanwhile.
         assert len(refreshed) < 20
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
         # One change.
         assert len(published) == 1
         assert max(tasks) <= 2

@@ -169,12 +169,12 @@ def test_a_sparse_map_of_each_channel() -> None:
         "s.keys": np.array([[[[0], [1]], [[2], [-1]]], [[[1], [1]], [[1], [0]]]]),
         "s.weights": np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2, 1),
     }
-    (told,) = describe(Selection((own,), (1,)), outputs, None, manifest, [1, 0])
-    assert (told["channels"], told["heads"]) == (["b", "a"], [1])
-    assert told["axes"] == ["channel", "head", "query", "kept"]
-    assert (told["query"], told["key"]) == ([0, 1], [0, 1, 2])
-    assert told["keys"].tolist() == [[[[1], [0]]], [[[2], [-1]]]]
-    assert told["weights"].tolist() == [[[[7], [8]]], [[[3], [4]]]]
+    (described,) = describe(Selection((own,), (1,)), outputs, None, manifest, [1, 0])
+    assert (described["channels"], described["heads"]) == (["b", "a"], [1])
+    assert described["axes"] == ["channel", "head", "query", "kept"]
+    assert (described["query"], described["key"]) == ([0, 1], [0, 1, 2])
+    assert described["keys"].tolist() == [[[[1], [0]]], [[[2], [-1]]]]
+    assert described["weights"].tolist() == [[[[7], [8]]], [[[3], [4]]]]
     (mean,) = describe(Selection((own,), "mean"), outputs, None, manifest, [1, 0])
     assert (mean["channels"], mean["axes"]) == (["b", "a"], ["channel", "query", "key"])
     # Both heads of the second channel's first row have the same key.
@@ -190,9 +190,9 @@ def test_lags_of_patches() -> None:
         "a.lag_weights": np.ones(1, np.float32),
         "a.correlation": np.zeros(4, np.float32),
     }
-    (told,) = describe(Selection((own,), "all"), outputs, None, manifest, None)
-    assert (told["lags"].tolist(), told["lag_durations"]) == ([3], ["PT6H"])
-    assert told["weights"][0].tolist() == [0, 0, 0, 1]
+    (described,) = describe(Selection((own,), "all"), outputs, None, manifest, None)
+    assert (described["lags"].tolist(), described["lag_durations"]) == ([3], ["PT6H"])
+    assert described["weights"][0].tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(

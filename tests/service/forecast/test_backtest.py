@@ -112,31 +112,31 @@ def test_backtest_equals_single_forecasts(
     )
     assert found["first_origin"] == str(np.datetime64(START, "s") + origins[0] * 3600)
     assert found["last_origin"] == str(np.datetime64(START, "s") + origins[-1] * 3600)
-    for channel, told in enumerate(sorted(found["channels"], key=lambda each: each["name"])):
+    for channel, errors in enumerate(sorted(found["channels"], key=lambda each: each["name"])):
         own, naive = forecast[..., channel] - future[..., channel], last - future
         mae, others = np.abs(own).mean(), np.abs(naive[..., channel]).mean()
-        assert told["mse"] == pytest.approx(np.square(own).mean(), rel=1e-5)
-        assert told["mae"] == pytest.approx(mae, rel=1e-5)
-        assert told["steps"]["mse"] == pytest.approx(np.square(own).mean(axis=0), rel=1e-5)
-        assert told["steps"]["mae"] == pytest.approx(np.abs(own).mean(axis=0), rel=1e-5)
-        assert told["last_value"]["mae"] == pytest.approx(others, rel=1e-5)
-        assert told["last_value"]["relative_mae"] == pytest.approx(mae / others, rel=1e-5)
+        assert errors["mse"] == pytest.approx(np.square(own).mean(), rel=1e-5)
+        assert errors["mae"] == pytest.approx(mae, rel=1e-5)
+        assert errors["steps"]["mse"] == pytest.approx(np.square(own).mean(axis=0), rel=1e-5)
+        assert errors["steps"]["mae"] == pytest.approx(np.abs(own).mean(axis=0), rel=1e-5)
+        assert errors["last_value"]["mae"] == pytest.approx(others, rel=1e-5)
+        assert errors["last_value"]["relative_mae"] == pytest.approx(mae / others, rel=1e-5)
         # A day of hours does not fit a context of 8.
-        assert told["seasonal_naive"] is None
+        assert errors["seasonal_naive"] is None
 
 
 def test_quantiles_and_intervals(client: Client) -> None:
     entry, levels = series("calibrated"), [0.9, 0.25, 0.1]
     options = {"horizon": 5, "quantiles": levels}
     body = {"model": "calibrated", "inputs": [entry], "options": {**options, "stride": 2}}
-    (told,) = first(client, body)["channels"]
+    (result,) = first(client, body)["channels"]
     origins = [*range(ROWS - 5, 7, -2)][::-1]
     _, quantiles = one_by_one(client, "calibrated", entry, origins, **options)
     future = np.stack([values()[origin : origin + 5] for origin in origins])
     below = {name: (future <= each).mean() for name, each in quantiles.items()}
-    assert told["below"] == pytest.approx(below)
+    assert result["below"] == pytest.approx(below)
     assert 0.05 < below["0.1"] < below["0.9"] < 1
-    (interval,) = told["intervals"]
+    (interval,) = result["intervals"]
     inside = (quantiles["0.1"] <= future) & (future <= quantiles["0.9"])
     width = quantiles["0.9"] - quantiles["0.1"]
     assert interval["level"] == 0.8
@@ -158,14 +158,14 @@ def test_covered_values_are_counted(client: Client) -> None:
     before = {level: counted(BACKTESTED, level) for level in ("0.8", "0.95", "0.4")}
     held = counted(HELD, "0.8")
     answer = [output["content"][0] for output in post(client, body).json()["outputs"]]
-    among = [4 * told["origins"] for told in answer]
+    among = [4 * content["origins"] for content in answer]
     among[1] -= 3
     for level, was in before.items():
         assert counted(BACKTESTED, level) - was == (sum(among) if level != "0.4" else 0)
     shares = [
         interval["coverage"]
-        for told in answer
-        for interval in told["channels"][0]["intervals"]
+        for content in answer
+        for interval in content["channels"][0]["intervals"]
         if interval["level"] == 0.8
     ]
     expected = sum(share * values for share, values in zip(shares, among, strict=True))
@@ -209,10 +209,10 @@ def test_quantiles_corrected_by_the_origins_before(
     rows = np.array(entry["series"], np.float64)
     future = np.stack([rows[origin : origin + 6, None] for origin in latest])
     is_known = ~np.isnan(future)
-    (told,) = found["channels"]
+    (result,) = found["channels"]
     for name, each in quantiles.items():
-        assert told["below"][name] == pytest.approx((future <= each)[is_known].mean())
-    (interval,) = told["intervals"]
+        assert result["below"][name] == pytest.approx((future <= each)[is_known].mean())
+    (interval,) = result["intervals"]
     inside = (quantiles["0.1"] <= future) & (future <= quantiles["0.9"])
     assert interval["coverage"] == pytest.approx(inside[is_known].mean())
     width = quantiles["0.9"] - quantiles["0.1"]
@@ -222,7 +222,7 @@ def test_quantiles_corrected_by_the_origins_before(
     stored = first(client, body)
     assert "calibration" not in stored
     (other,) = stored["channels"]
-    assert (other["mae"], other["steps"]) == (told["mae"], told["steps"])
+    assert (other["mae"], other["steps"]) == (result["mae"], result["steps"])
     assert other["intervals"][0]["width"] != pytest.approx(interval["width"], rel=0.01)
 
 
@@ -301,9 +301,9 @@ def test_the_last_season(tmp_path: Path) -> None:
         for origin in origins
         for step in range(15)
     ]
-    (told,) = found["channels"]
-    assert told["seasonal_naive"]["season"] == 12
-    assert told["seasonal_naive"]["mae"] == pytest.approx(np.mean(errors), rel=1e-5)
+    (result,) = found["channels"]
+    assert result["seasonal_naive"]["season"] == 12
+    assert result["seasonal_naive"]["mae"] == pytest.approx(np.mean(errors), rel=1e-5)
 
 
 def test_origins_are_the_latest(models: Path) -> None:
@@ -329,9 +329,9 @@ def test_limits_keep_the_latest_origins(models: Path) -> None:
         (warning,) = answer["warnings"]
         assert (warning["type"], warning["param"]) == ("origins_left_out", "options.stride")
         assert "no room for 25 earlier origins" in warning["message"]
-        asked = post(client, {**body, "options": {"stride": 1, "origins": 2}}).json()
-        assert asked["outputs"][0]["content"][0]["origins"] == 2
-        assert "warnings" not in asked
+        limited = post(client, {**body, "options": {"stride": 1, "origins": 2}}).json()
+        assert limited["outputs"][0]["content"][0]["origins"] == 2
+        assert "warnings" not in limited
         refused = error(client, {**body, "options": {"origins": 5}})
         assert refused["param"] == "options.origins"
         assert "2 inputs leave room for 4 origins of each, got 5" in refused["message"]
@@ -353,14 +353,14 @@ def test_missing_values_are_filled_as_in_forecasts_and_no_error_counts(
         entry["series"][row] = None
     options = {"horizon": 2, "missing": missing}
     body = {"model": "repeat", "inputs": [entry], "options": {**options, "stride": 1}}
-    (told,) = first(client, body)["channels"]
+    (result,) = first(client, body)["channels"]
     origins = [*range(8, 39)]
     forecast, _ = one_by_one(client, "repeat", entry, origins, **options)
     rows = np.array(entry["series"], float)
     future = np.stack([rows[origin : origin + 2] for origin in origins])
     error = np.abs(forecast[..., 0] - future)
-    assert told["mae"] == pytest.approx(np.nanmean(error), rel=1e-5)
-    assert told["steps"]["mae"] == pytest.approx(np.nanmean(error, axis=0), rel=1e-5)
+    assert result["mae"] == pytest.approx(np.nanmean(error), rel=1e-5)
+    assert result["steps"]["mae"] == pytest.approx(np.nanmean(error, axis=0), rel=1e-5)
     refused = post(client, {**body, "options": {}}).json()["error"]
     assert refused["param"] == "inputs[0].series[7]"
 
@@ -390,14 +390,18 @@ def test_unknown_future_has_no_errors(client: Client) -> None:
     body = {"model": "calibrated", "inputs": [entry]}
     body["options"] = {"horizon": 1, "missing": "ffill", "quantiles": [0.1, 0.9]}
     was = client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8")
-    (told,) = first(client, body)["channels"]
-    assert told["intervals"][0]["coverage"] is None
+    (result,) = first(client, body)["channels"]
+    assert result["intervals"][0]["coverage"] is None
     assert client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8") == was
-    assert (told["mse"], told["mae"], told["last_value"]["relative_mae"]) == (None, None, None)
-    assert told["steps"] == {"mse": [None], "mae": [None]}
+    assert (result["mse"], result["mae"], result["last_value"]["relative_mae"]) == (
+        None,
+        None,
+        None,
+    )
+    assert result["steps"] == {"mse": [None], "mae": [None]}
     # Nor is anything relative to a baseline without errors.
-    (told,) = first(client, {"model": "repeat", "inputs": [{"series": [2.0] * 20}]})["channels"]
-    assert told["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
+    (result,) = first(client, {"model": "repeat", "inputs": [{"series": [2.0] * 20}]})["channels"]
+    assert result["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
 
 
 def test_invalid_input_has_its_own_error(client: Client) -> None:

@@ -115,13 +115,13 @@ def test_frequencies_follow_pandas(
         listed["timestamps"] = [*times[:3], *times[4:9]]
         gap = client.error(body(listed))
     assert [time.replace("T", " ") for time in forecast["timestamps"]] == times[8:]
-    told = {name: each for name, each in forecast.items() if name.startswith("frequency")}
+    frequencies = {name: each for name, each in forecast.items() if name.startswith("frequency")}
     expected = {"frequency": letter, "frequency_alias": frequency, "frequency_multiple": multiple}
     if multiple == 1:
         del expected["frequency_multiple"]
     if frequency == "h":
         del expected["frequency_alias"]
-    assert told == expected
+    assert frequencies == expected
     assert gap["param"] == "inputs[0].timestamps[3]"
     assert "missing before it" in gap["message"]
 
@@ -313,8 +313,8 @@ def test_forecasts_of_targets_equal_a_model_of_all_channels(both: Client, calibr
     other, _ = first(both, "/forecast", body)
     assert other == some
     del body["options"]
-    told, _ = first(both, "/backtest", body)
-    assert [each["name"] for each in told["channels"]] == list(TARGETS)
+    result, _ = first(both, "/backtest", body)
+    assert [each["name"] for each in result["channels"]] == list(TARGETS)
 
 
 def test_tables(both: Client) -> None:

@@ -132,9 +132,9 @@ def test_masked_gaps_reach_the_model_and_are_counted(client: Client) -> None:
     np.testing.assert_allclose(found["mean_forecast"], [[values[-1, 0], 0]] * 6, rtol=1e-6)
     assert (found["masked"], found["rolled_from"]) == ({"load": 2, "wind": 1}, 4)
     assert "filled" not in found
-    (_, told) = answer["warnings"]
-    assert (told["type"], told["param"]) == ("masked", "options.missing")
-    assert told["message"] == "3 missing values of what the model read were left out (mask)"
+    (_, warning) = answer["warnings"]
+    assert (warning["type"], warning["param"]) == ("masked", "options.missing")
+    assert warning["message"] == "3 missing values of what the model read were left out (mask)"
     whole = client.forecast(request_body(np.ones((8, 2)), missing="mask")).json()
     assert "warnings" not in whole
     assert "masked" not in whole["outputs"][0]["content"][0]
@@ -205,15 +205,15 @@ def test_tables_are_answered_as_json(client: Client) -> None:
     values = rows(11)
     table = pa.table({"unique_id": ["x"] * 11, "load": values[:, 0], "wind": values[:, 1]})
     found = forecast_table(client, table, "?model=gaps&missing=mask&horizon=5&quantiles=0.1")
-    told = client.first(request_body(values, missing="mask", horizon=5, quantiles=[0.1]))
+    forecast = client.first(request_body(values, missing="mask", horizon=5, quantiles=[0.1]))
     np.testing.assert_array_equal(
-        np.stack([found["load"], found["wind"]], axis=1), np.float32(told["mean_forecast"])
+        np.stack([found["load"], found["wind"]], axis=1), np.float32(forecast["mean_forecast"])
     )
     np.testing.assert_array_equal(
         np.stack([found["load_q0.1"], found["wind_q0.1"]], axis=1),
-        np.float32(told["quantiles"]["0.1"]),
+        np.float32(forecast["quantiles"]["0.1"]),
     )
-    assert notes_of(found)["masked"] == {"x": told["masked"]}
+    assert notes_of(found)["masked"] == {"x": forecast["masked"]}
 
 
 def long_rows() -> np.ndarray:
@@ -235,15 +235,15 @@ def test_backtest_with_gaps_equals_single_forecasts(client: Client) -> None:
     future = np.stack([values[origin : origin + 2] for origin in origins])
     filled = [[interpolated(values[origin - 8 : origin])] for origin in origins]
     last = np.concatenate(filled)[:, -1:]
-    for channel, told in enumerate(found["channels"]):
+    for channel, result in enumerate(found["channels"]):
         error = np.abs(forecast - future)[..., channel]
-        assert told["mae"] == pytest.approx(np.nanmean(error), rel=1e-5)
+        assert result["mae"] == pytest.approx(np.nanmean(error), rel=1e-5)
         naive = np.abs(last - future)[..., channel]
-        assert told["last_value"]["mae"] == pytest.approx(np.nanmean(naive), rel=1e-5)
+        assert result["last_value"]["mae"] == pytest.approx(np.nanmean(naive), rel=1e-5)
         is_known = ~np.isnan(future[..., channel])
         inside = (quantiles["0.1"] <= future) & (future <= quantiles["0.9"])
         coverage = inside[..., channel][is_known].mean()
-        assert told["intervals"][0]["coverage"] == pytest.approx(coverage)
+        assert result["intervals"][0]["coverage"] == pytest.approx(coverage)
 
 
 def interpolated(window: np.ndarray) -> np.ndarray:

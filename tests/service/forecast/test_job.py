@@ -233,8 +233,8 @@ def test_answers_fit_the_document(client: Client) -> None:
         parsed["outputs"][0]["content"][0] for parsed in (answer, described)
     )
     assert set(described_forecast) == set(forecast)
-    for told, meant in zip(forecast["attention"], described_forecast["attention"], strict=True):
-        assert set(told) == set(meant)
+    for stage, expected in zip(forecast["attention"], described_forecast["attention"], strict=True):
+        assert set(stage) == set(expected)
 
 
 def test_every_field_of_the_standard_is_there() -> None:

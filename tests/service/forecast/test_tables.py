@@ -74,9 +74,9 @@ def test_table_forecasts_equal_those_of_json(client: Client) -> None:
     )
     stamps = [moment.isoformat() for moment in found["ds"].to_pylist()]
     assert stamps == expected[0]["timestamps"] + expected[1]["timestamps"]
-    told = notes_of(found)
-    assert [warning["type"] for warning in told.pop("warnings")] == ["rolled"]
-    assert told == {
+    notes = notes_of(found)
+    assert [warning["type"] for warning in notes.pop("warnings")] == ["rolled"]
+    assert notes == {
         "model": "multi",
         "model_version": "1",
         "status": "completed",
@@ -201,11 +201,11 @@ def test_invalid_series_does_not_fail_the_others(client: Client) -> None:
     table = pa.table({"unique_id": [1] * 8 + [2] * 7, "y": np.arange(15.0)})
     found = forecast(client, table, "?model=repeat")
     assert found["unique_id"].to_pylist() == [1] * 4
-    said = notes_of(found)
-    assert said["status"] == "partial"
-    (why,) = said["errors"]
-    assert (why["unique_id"], why["param"]) == (2, "unique_id[8]")
-    assert "at least 8 rows" in why["message"]
+    notes = notes_of(found)
+    assert notes["status"] == "partial"
+    (error,) = notes["errors"]
+    assert (error["unique_id"], error["param"]) == (2, "unique_id[8]")
+    assert "at least 8 rows" in error["message"]
 
 
 @pytest.mark.parametrize("unit", [None, "us", "ns"])

@@ -287,9 +287,9 @@ def test_last_offset_of_a_list_continues() -> None:
         assert (np.asarray(found) / AN_HOUR).tolist() == expected
         np.testing.assert_array_equal(walls, hours + found if in_utc else hours)
     for offset in (None, timedelta(hours=1)):
-        walls, told = FixedClock(offset).read(hours, 7)
+        walls, last_offset = FixedClock(offset).read(hours, 7)
         np.testing.assert_array_equal(walls, hours)
-        assert told == offset
+        assert last_offset == offset
 
 
 @given(st.datetimes(), st.sampled_from(ENDS), st.sampled_from(["s", "15min", "h", "D"]))

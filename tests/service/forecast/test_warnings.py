@@ -151,6 +151,6 @@ def test_drift_is_not_outside_and_another_unit_is(client: Client, name: str) -> 
     # The oil's temperature, as it is on average, in °F.
     fahrenheit = np.float32(mean) * np.ones((1, 96, len(names)), np.float32)
     fahrenheit[:, :, -1] = 1.8 * fahrenheit[:, :, -1] + 32
-    (told,) = outside(manifest, fahrenheit, histories[:1], str)
-    assert told["message"] is not None
-    assert told["message"].startswith("'OT' is ")
+    (warning,) = outside(manifest, fahrenheit, histories[:1], str)
+    assert warning["message"] is not None
+    assert warning["message"].startswith("'OT' is ")

@@ -194,7 +194,7 @@ def test_hot_routes_are_called_directly(
     client: Client, monkeypatch: pytest.MonkeyPatch, path: str, body: object
 ) -> None:
     async def unreachable(*_: object) -> None:
-        raise AssertionError("the framework was asked")
+        raise AssertionError("the framework got the request")
 
     monkeypatch.setattr(APIRoute, "handle", unreachable)
     assert client.request("POST", path, json=body).status_code == 200

@@ -169,9 +169,9 @@ def job_of(client: Client, *outputs: tuple[str, bool], id: str | None = None) ->
 
 
 def test_an_answer_in_json(client: Client) -> None:
-    asked = job_of(client, ("lags", False), ("forecast", False), id="7")
+    job = job_of(client, ("lags", False), ("forecast", False), id="7")
     answer, headers = InferenceCodec(client.settings).encode(
-        asked, {"forecast": FORECAST, "lags": LAGS}
+        job, {"forecast": FORECAST, "lags": LAGS}
     )
     assert headers == {"content-type": "application/json"}
     assert json.loads(answer) == {
@@ -192,11 +192,11 @@ def test_an_answer_in_json(client: Client) -> None:
 
 def test_binary_outputs_follow_in_order(client: Client) -> None:
     long = np.repeat(FORECAST, 20, axis=0)
-    asked = job_of(client, ("forecast", True), ("lags", False), ("more", True))
-    asked = replace(asked, feeds={"history": long})
+    job = job_of(client, ("forecast", True), ("lags", False), ("more", True))
+    job = replace(job, feeds={"history": long})
     # Outputs of a batch are slices of it.
     outputs = {"forecast": long, "lags": LAGS, "more": LAGS[:, ::-1]}
-    answer, headers = InferenceCodec(client.settings).encode(asked, outputs)
+    answer, headers = InferenceCodec(client.settings).encode(job, outputs)
     assert headers["content-type"] == "application/octet-stream"
     length = int(headers["inference-header-content-length"])
     head = json.loads(answer[:length])
@@ -209,7 +209,7 @@ def test_binary_outputs_follow_in_order(client: Client) -> None:
     assert answer[length:] == long.tobytes() + LAGS[:, ::-1].tobytes()
     # Binary tensors are copied.
     work = (long.nbytes // 16) + LAGS.nbytes + (LAGS.nbytes // 16)
-    assert InferenceCodec(client.settings).encoding_work(asked, outputs) == work
+    assert InferenceCodec(client.settings).encoding_work(job, outputs) == work
 
 
 def test_nonfinite_outputs_are_an_error(client: Client) -> None:

@@ -102,7 +102,7 @@ def test_metadata_describe_inputs_and_outputs(client: Client, name: str) -> None
     } == {each.name: (names[each.datatype], len(each.shape), 3) for each in metadata.outputs}
     for tensor in metadata.outputs:
         sizes = zip(tensor.shape[1:], outputs[tensor.name].shape[1:], strict=True)
-        assert all(said in (-1, size) for said, size in sizes)
+        assert all(dimension in (-1, size) for dimension, size in sizes)
         assert tensor.shape[0] == -1
 
 
@@ -132,9 +132,9 @@ def test_the_configuration(client: Client) -> None:
 @pytest.mark.parametrize("keys", [(), ("secret",)])
 def test_only_working_extensions_are_listed(models: Path, keys: tuple[str, ...]) -> None:
     with Client(models, admin_keys=keys) as client:
-        said = client.get("/v2").json()
-    assert said["name"] == "foretell"
-    assert said["extensions"] == [
+        metadata = client.get("/v2").json()
+    assert metadata["name"] == "foretell"
+    assert metadata["extensions"] == [
         *("binary_tensor_data", "model_configuration", "statistics"),
         *(["model_repository"] if keys else []),
     ]

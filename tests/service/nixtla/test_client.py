@@ -126,9 +126,9 @@ def test_forecast_with_levels_equals_post_forecast(client: Any, ask: Ask, h: int
 
 def test_quantiles(client: Any, ask: Ask) -> None:
     given = {"calibration": "history"}
-    asked = {"df": passengers(), "h": 2, "quantiles": [0.1, 0.5, 0.9], **COLUMNS}
+    arguments = {"df": passengers(), "h": 2, "quantiles": [0.1, 0.5, 0.9], **COLUMNS}
     for parameters in ({}, given):
-        found = client.forecast(model_parameters=parameters or None, **asked)
+        found = client.forecast(model_parameters=parameters or None, **arguments)
         # The client sends these quantiles for levels.
         sent = VALUES[-(3 * AIR.context + AIR.horizon) :].tolist()
         expected = ask("air", {"series": sent}, horizon=2, quantiles=[0.1, 0.9], **parameters)
