@@ -1,4 +1,4 @@
-"""Reference numbers of the published code, which lie next to the repository and not in it."""
+"""Reference numbers of the published code, in a folder beside the repository."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Case:
         return Request(
             file=self.checkpoint,
             source=source,
-            # The longest: an iTransformer has the name of a Transformer in its own.
+            # The longest name: `itransformer` contains `transformer`.
             architecture=max((name for name in ARCHITECTURES if name in self.name), key=len),
             arguments={name: str(value) for name, value in self.arguments.items()},
             channels=("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"),

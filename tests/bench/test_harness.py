@@ -115,7 +115,7 @@ def test_servers_are_compared_turn_by_turn() -> None:
     ]
     turns |= measured("foretell", 98, 1, 6)
     assert compared(model, rows, turns, "abc")[1] == []  # type: ignore[arg-type]
-    # Without its peer of before nothing is compared.
+    # Without the row of the earlier commit nothing is compared.
     assert compared(model, rows[:1], turns, "abc") == ([], [])  # type: ignore[arg-type]
 
 

@@ -71,7 +71,7 @@ def test_tests_of_a_file_begin_with_its_namesakes() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A product of one function, one of whose two lines is tested."""
+    """A repository with one function of two lines, of which one is tested."""
     root = tmp_path / "repository"
     for package in ("bundle", "models", "export", "service", "foretell", "tests/bundle"):
         (root / package).mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_found_and_surviving_faults_are_recorded_once(repository: Path, tmp_path
     assert not any("unsure" in line for line in lines)
     measure(run, jobs=1)
     assert read(run.results) == lines
-    # Nothing is left of the checkouts.
+    # The checkouts are removed.
     left = subprocess.run(
         ["git", "worktree", "list"], cwd=repository, capture_output=True, text=True, check=True
     )

@@ -47,7 +47,7 @@ def test_an_interval_that_does_not_follow_the_data_holds_less_and_scores_worse()
 def test_the_score_is_the_width_and_ten_times_what_lies_beyond() -> None:
     known = Sample(np.ones((9, 4, 1)), np.arange(-4.0, 5.0)[:, None, None])
     coming = Sample(np.ones((2, 4, 1)), np.array([0.0, 6.0])[:, None, None])
-    # Nine errors bear no more than an interval from the first to the last of them.
+    # The widest interval of nine errors is from the smallest to the largest one.
     share, width, score = held(known, coming, "none", 0.8, signed=True)
     assert (share, width) == (0.5, 8.0)
     assert score == pytest.approx(8 + 10 * 2 / 2)
@@ -67,7 +67,7 @@ STORED = Calibration(LEVELS, order_statistics(drawn(499, 0), LEVELS))
 
 
 def errors_of(known: np.ndarray, coming: np.ndarray) -> Errors:
-    """Forecasts that all have the same past."""
+    """Errors of forecasts that all have the same past errors."""
     scaled = np.concatenate([known, coming])
     units = np.ones((len(scaled), 1, CHANNELS))
     at = np.arange(len(known), len(scaled))
@@ -108,7 +108,7 @@ class Reader(Forecaster):
         forecast = inputs.history[:, 3:4].expand(-1, 8, -1)
         weights = torch.zeros(len(forecast), 1, 24, 24)
         weights[..., self.shown] = 1
-        # Later steps win a tie.
+        # Among equal weights later steps come first.
         weights += 1e-6 * torch.arange(24)
         return Explained(forecast, {"encoder.0.self": Dense(weights)} if explain else {})
 

@@ -32,7 +32,7 @@ def test_missing_arrays_are_named(file: Path) -> None:
 
 @pytest.mark.parametrize("part", [0.2, 0.4, 0.6, 0.8])
 def test_damaged_bytes_raise_bundle_error(file: Path, part: float) -> None:
-    """numpy, zipfile and zlib raise errors of many kinds at them."""
+    """numpy, zipfile and zlib raise errors of many types for damaged bytes."""
     data = bytearray(file.read_bytes())
     for at in range(int(part * len(data)), len(data), len(data) // 5):
         data[at] ^= 0xFF
@@ -114,14 +114,14 @@ def test_no_archive_is_refused(tmp_path: Path, content: bytes | None) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A file of a bundle that is made of arrays.
+    """A file of arrays in a bundle.
 
     Attributes:
-        module: What reads and writes it.
+        module: The module that reads and writes it.
         file: Its name.
-        fields: What it holds.
-        about: The manifest of a bundle that has it, and of one that has none.
-        wrong: Fields that do not fit that manifest, and their message.
+        fields: Its content.
+        about: Manifests of a bundle with the file, and of one without it.
+        wrong: Fields that do not fit the manifest, and their message.
     """
 
     module: Any

@@ -19,7 +19,7 @@ LEVELS = st.floats(0.001, 0.999)
 
 @pytest.mark.parametrize("windows", range(1, 25))
 def test_rank_is_the_smallest_with_the_promised_coverage(windows: int) -> None:
-    """Every place of a further error among the others is as likely as any."""
+    """The next error has every rank among the others with the same probability."""
     total = windows + 1
 
     def at_most(place: int) -> Fraction:
@@ -90,7 +90,7 @@ def test_halfway_between_two_levels() -> None:
 
 @pytest.mark.parametrize("tails", [(0.1, 0.9), (0.025, 0.975), (0.13, 0.87), (0.4, 0.99)])
 def test_coverage_of_exchangeable_errors(tails: tuple[float, float]) -> None:
-    """Each step is an experiment of its own: errors to calibrate on and one to be held."""
+    """Each step is an experiment: errors for the calibration, and one error to cover."""
     windows, trials = 199, 20_000
     random = np.random.default_rng(5)
     draws = random.gamma(2.0, size=(windows + 1, trials, 1))
@@ -100,7 +100,7 @@ def test_coverage_of_exchangeable_errors(tails: tuple[float, float]) -> None:
     held = float(((draws[0] >= low) & (draws[0] <= high)).mean())
     nominal = tails[1] - tails[0]
     deviation = np.sqrt(nominal * (1 - nominal) / trials)
-    # Between two stored levels the line of a convex tail errs outwards, by up to a percent.
+    # Linear interpolation of a convex tail covers up to one percent too much.
     assert nominal - 4 * deviation <= held <= nominal + 2 / (windows + 1) + 0.01 + 4 * deviation
 
 
@@ -125,5 +125,5 @@ def test_scale_leaves_missing_values_out() -> None:
     history[0, 3:7, 1] = history[1, -1, 0] = np.nan
     found = scale(history, np.array([0.0, 0.0]))
     np.testing.assert_allclose(found[:, 0], np.nanstd(history, axis=1))
-    # Other windows of the batch change nothing.
+    # Other windows of the batch have no influence.
     np.testing.assert_array_equal(found[1, 0, 1], np.nan_to_num(history).std(axis=1)[1, 1])

@@ -56,7 +56,7 @@ def test_large_counts_are_scipys(level: float) -> None:
 
 
 def test_search_for_a_count_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A share takes its continued fraction's steps, a quantile a few shares, whatever its size."""
+    """A large count takes no more steps of the continued fraction than a small one."""
     random = np.random.default_rng(3)
     count, mean = np.exp(random.uniform(-1, 11, 400)), np.exp(random.uniform(0, 13.8, 400))
     parameters = np.stack([count, np.log(mean / count)], axis=-1)
@@ -90,8 +90,8 @@ def test_poisson_quantile_is_the_smallest_count_of_the_level(level: float, high:
 
 
 def test_poisson_quantiles_next_to_the_level_of_a_count() -> None:
-    """Rates of which a count has exactly the share of the level, and those next to them."""
-    special = pytest.importorskip("scipy.special", reason="what they are found by")
+    """Rates at which the probability up to a count is exactly the level, and rates beside them."""
+    special = pytest.importorskip("scipy.special", reason="finds the rates")
     counts = np.array([0.0, 1, 5, 30, 999, 1500, 40_000, 600_000])
     for level in (1e-6, 0.025, 0.5, 0.9, 0.999, 1 - 1e-6):
         at = special.gammainccinv(counts + 1, level)
@@ -102,7 +102,7 @@ def test_poisson_quantiles_next_to_the_level_of_a_count() -> None:
 
 @pytest.mark.parametrize("level", [1e-6, 0.1, 0.5, 0.9, 1 - 1e-6])
 def test_search_for_a_poisson_quantile_of_a_large_rate(level: float) -> None:
-    special = pytest.importorskip("scipy.special", reason="what they are found by")
+    special = pytest.importorskip("scipy.special", reason="finds the rates")
     rate = np.array([5e3, 1e5, LARGEST_MEAN])
     shares = distribution._poisson_shares
     found = distribution._searched(rate, np.zeros(3), -rate, level, shares)
@@ -113,7 +113,7 @@ def test_search_for_a_poisson_quantile_of_a_large_rate(level: float) -> None:
 
 
 def test_a_poisson_by_hand() -> None:
-    """Of a rate of 1: exp(-1) is 0.37, twice that 0.74, and two and a half times that 0.92."""
+    """Probabilities up to 0, 1 and 2 at a rate of 1: exp(-1) = 0.37, 0.74 and 0.92."""
     rate = np.array([1.0])
     found = [Distribution.of("poisson").quantile(rate, p) for p in (0.36, 0.37, 0.73, 0.74, 0.92)]
     assert found == [0, 1, 1, 2, 3]
@@ -125,7 +125,7 @@ def test_a_poisson_by_hand() -> None:
 def test_negative_binomial_near_poisson_and_zero() -> None:
     rows = np.array([[1e30, np.log(10) - np.log(1e30)], [1e-30, 0], [2, -800]])
     found = Distribution.of("negative-binomial").quantile(rows, 0.999)
-    # The share of at most 21 at a mean of 10 is 0.9993, that of at most 20 is 0.9984.
+    # At a mean of 10 the probability up to 21 is 0.9993, and up to 20 it is 0.9984.
     assert found.tolist() == [21, 0, 0]
 
 
@@ -139,11 +139,11 @@ def test_quantiles_between_levels_are_interpolated() -> None:
     described = Distribution.of_quantiles((0.1, 0.5, 0.9))
     assert described.parameters == ("0.1", "0.5", "0.9")
     rows = np.array([[1.0, 2.0, 6.0], [7.0, 3.0, 5.0]], np.float32)
-    # The second row is sorted before.
+    # The second row is sorted first.
     assert described.quantile(rows, 0.1).tolist() == [1, 3]
     assert described.quantile(rows, 0.5).tolist() == [2, 5]
     assert described.quantile(rows, 0.6).tolist() == pytest.approx([3, 5.5])
-    # The sum is less than 0.1.
+    # Rounding makes this level less than 0.1.
     assert described.quantile(rows, (1 - 0.8) / 2).tolist() == [1, 3]
     assert described.quantile(rows, (1 + 0.8) / 2).tolist() == [6, 7]
     found = described.quantile(np.array([[np.nan, 1, 2], [1, np.inf, 2]]), 0.1)

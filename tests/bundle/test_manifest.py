@@ -120,7 +120,7 @@ def write(folder: Path, fields: dict[str, Any] | str) -> Path:
 
 
 def changed(place: str, value: object) -> dict[str, Any]:
-    """The fields with one of them, at a path such as `scaler.mean.0`, set or (…) removed."""
+    """The fields after one, at a path such as `scaler.mean.0`, is set, or removed if it is …."""
     fields = json.loads(json.dumps(FIELDS))
     *parents, last = place.split(".")
     target = fields
@@ -149,7 +149,7 @@ def test_architectures_need_not_be_known(tmp_path: Path, name: str) -> None:
 
 
 def test_axis_of_channels_may_have_padding(tmp_path: Path) -> None:
-    """Tokens that a model appends to those of its channels stand for none."""
+    """Tokens that a model appends to those of its channels stand for no channel."""
     stage = CHANNELS_OF_ANOTHER | {"key": {"of": "channels", "length": 3, "padding": 1}}
     (found,) = read(write(tmp_path, changed("attention", [stage]))).attention
     assert found.key.padding == 1

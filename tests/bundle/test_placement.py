@@ -145,7 +145,7 @@ def test_nothing_else_of_the_manifest_changes(bundle: Path, repository: Path) ->
 def test_a_version_that_exists_is_kept(bundle: Path, repository: Path) -> None:
     folder = publish(bundle, repository)
     (folder / layout.MANIFEST).write_text("theirs")
-    # A folder that is empty could be renamed over.
+    # A rename would replace an empty folder.
     (repository / "sea" / "2").mkdir()
     for version in ("1", "2"):
         with pytest.raises(BundleError, match="exists already; bundles are never changed"):

@@ -68,7 +68,7 @@ def test_copy_is_unchanged_when_the_bundle_changes(bundle: Path, place: Path, ch
 
 
 def test_copy_has_no_file_name(bundle: Path, place: Path) -> None:
-    """So nothing is left of it when the process is killed."""
+    """The system frees an unnamed file when the process is killed."""
     copy = PrivateCopy(bundle, sums(bundle))
     assert list(place.iterdir()) == []
     copy.close()
@@ -136,7 +136,7 @@ def test_a_folder_in_memory_is_not_used(bundle: Path, monkeypatch: pytest.Monkey
     """Files in a memory file system would not count as memory of the process."""
     monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
     maps = Path("/proc/self/maps")
-    # Others of this process may lie there.
+    # This process may have other files there.
     before = maps.read_text().count("/dev/shm")
     copy = PrivateCopy(bundle, sums(bundle))
     assert maps.read_text().count("/dev/shm") == before
@@ -148,7 +148,7 @@ def test_a_closed_copy_is_not_read(bundle: Path) -> None:
     copy = PrivateCopy(bundle, sums(bundle))
     view = copy.view(layout.WEIGHTS)
     copy.close()
-    # Whoever has a view may still read it.
+    # A view can still be read.
     assert view[:1] == b"w"
     view.release()
     copy.close()
@@ -157,7 +157,7 @@ def test_a_closed_copy_is_not_read(bundle: Path) -> None:
 
 
 def test_copy_holds_no_file_open(bundle: Path, place: Path) -> None:
-    """Or a process could have as many models as it may open files."""
+    """The limit of open files does not limit the number of models."""
     wanted = sums(bundle)
     files = Path("/proc/self/fd")
     before = len([*files.iterdir()])

@@ -151,7 +151,7 @@ def test_typical_share_is_of_the_median_series() -> None:
     tables = (scaled("a", 1, 30), scaled("b", 3, 60), scaled("c", 0, 90), scaled("d", 700, 90))
     spans = [Span(place, 0, 50) for place in range(4)]
     scaler = Scaler(mean=(0.0, 0.0), std=(6.0, 300.0))
-    # The third is constant in one channel: 3 of 6, and between 60 and 90 of 300.
+    # Deviations are 3 of 6 and 60 to 90 of 300; the third table is constant in one channel.
     assert typical_share(Panel(tables), spans, scaler) == pytest.approx(0.25)
     wide = Scaler(mean=(0.0, 0.0), std=(300.0, 300.0))
     assert typical_share(Panel(tables), spans, wide) == pytest.approx(0.01)

@@ -240,7 +240,7 @@ def test_requested_index_is_a_channel(tmp_path: Path, name: str, chosen: str) ->
         (text("a,1,2", "b,2,3"), "data.csv: lines 2 and 3, column 'date': 'a': no timestamp; --da"),
         (text(*(f"2020-01-0{i // 8 + 1},{i},1" for i in range(40))), "added up or averaged first"),
         (text(*(f"{day};1,{i}00" for i, day in enumerate(DAYS)), header="date;a"), "--decimal"),
-        # A German table of 1.500 is no table of 1.5.
+        # In a German table 1.500 is not 1.5.
         (
             text(*(f"{day};{1 + i}.000" for i, day in enumerate(DAYS)), header="date;a"),
             r"'1\.000' can be read as 1 and as 1000; --decimal \. or",

@@ -64,7 +64,8 @@ def test_validation_and_test_are_at_least_a_horizon() -> None:
 
 
 def test_every_series_is_cut_by_its_own_rows() -> None:
-    # A window has 25 rows, three parts with one each 35: others are trained on or left out.
+    # One window has 25 rows, one in each of three parts 35. Shorter series are only trained on
+    # or left out.
     lengths = panel(x=100, y=34, z=24, w=25, v=1000)
     split = Splits.by_fraction().cut(lengths, context=20, horizon=5)
     assert (split.trained_on_only, split.left_out) == (("y", "w"), ("z",))
@@ -101,7 +102,7 @@ def test_a_part_without_any_window_is_refused(data: Panel, message: str) -> None
 
 
 def days(**periods: tuple[int, int]) -> Panel:
-    """Series from a day to another of 2024, by name."""
+    """Series by name, from the first to the last day, counted from 1 January 2024."""
     return Panel(
         tuple(
             table(last - first, name, str(START + first), 1, DAY)
@@ -196,7 +197,7 @@ def test_time_covered_by_several_series_counts_once() -> None:
     late = table(30, "late", "2024-01-02T00:00")
     data = Panel((table(40, "a"), late, table(10, "b", "2024-03-01"), table(5, "c")))
     spans = [Span(0, 0, 40), Span(1, 0, 30), Span(2, 0, 10), Span(3, 1, 5)]
-    # The second goes on from hour 24 to hour 53; the last lies within the first.
+    # The second table has the hours 24 to 53; the last one is within the first.
     assert covered(data, spans) == timedelta(hours=53 + 9)
     assert covered(data, spans[::-1]) == timedelta(hours=53 + 9)
     assert covered(data, [Span(0, 10, 15)]) == timedelta(hours=4)

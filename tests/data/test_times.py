@@ -67,7 +67,7 @@ def sunrise(day: pd.Timestamp) -> str:
         ),
         ("Year,Month,Day", SIXTY, "{:%y,%m,%d}".format, None),
         ("date", MONTHS, "{:%d%m%Y}".format, "%d%m%Y"),
-        # A time of the day in another column is not that of the rows.
+        # A time of the day in another column is not a part of the row's time.
         *(
             (f"date,{name}", SIXTY, sunrise, None)
             for name in ("sunrise", "Moving Time", "peak_time")
@@ -138,7 +138,7 @@ def test_local_time_over_a_change_of_the_clock(tmp_path: Path, start: str, writt
     content = text(*(reversed(rows) if written == "backwards" else rows), header="date,a")
     zone = {} if written == "offsets" else {"time_zone": "Europe/Berlin"}
     (table,) = read_text(tmp_path, content, **zone).tables
-    # Local times, which calendar features are of.
+    # Calendar features are computed from local times.
     assert table.timestamps.tolist() == naive
     assert table.values[:, 0].tolist() == list(range(40))
     assert str(table.frequency) == "h"
@@ -206,13 +206,13 @@ PERIODS = [("2024-10-20", "2024-11-06"), ("2024-03-05", "2024-04-03"), ("2024-03
 
 
 def counts(times: pd.DatetimeIndex, first: int) -> pd.Series:
-    """How many parts of its day there were before each time, and `first`."""
+    """Number of each time within its day, counted from `first`."""
     days = times.strftime("%Y-%m-%d")
     return pd.Series(0, days).groupby(level=0).cumcount() + first
 
 
 def counted(times: pd.DatetimeIndex, first: int, form: str = "{}") -> str:
-    """A table with the date, and how many parts of its day there were before."""
+    """A table with the date, and the number of each time within its day."""
     rows = [f"{day},{form.format(count)}" for day, count in counts(times, first).items()]
     return text(*(f"{row},{y}" for y, row in enumerate(rows)), header="date,hour,y")
 

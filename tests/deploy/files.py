@@ -40,7 +40,7 @@ def directive(name: str) -> str:
 
 
 def panels() -> list[dict[str, Any]]:
-    """All that show something; rows are titles alone."""
+    """Panels of the dashboard without rows, which are only titles."""
     board = json.loads(DASHBOARD.read_text())
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
@@ -49,8 +49,8 @@ def expressions(panel: dict[str, Any], window: str) -> list[str]:
     """The queries of a panel, as Grafana sends them for all servers and models.
 
     Args:
-        panel: One of the dashboard.
-        window: What rates are taken over, such as `1m`.
+        panel: A panel of the dashboard.
+        window: Window of rates, such as `1m`.
     """
     values = {"__rate_interval": window, "instance": ".*", "model": ".*"}
     return [

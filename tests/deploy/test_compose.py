@@ -92,7 +92,7 @@ def test_limits_and_paths_agree_with_the_settings(name: str) -> None:
     environment = (DEPLOY / "foretell.env").read_text()
     files = re.findall(r"^#FORETELL_\w+_KEYS_FILE=(.+)/", environment, re.MULTILINE)
     assert files == [keys, keys]
-    # Accepted requests are answered before it is killed.
+    # Accepted requests are answered before Docker kills the container.
     needed = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds + END_SECONDS
     assert seconds(service["stop_grace_period"]) >= needed
 
@@ -132,5 +132,5 @@ def test_probes(damaged: bool, statuses: tuple[int, int], tmp_path: Path) -> Non
             for code in PROBES
         ]
     assert tuple(one.returncode for one in done) == statuses, done
-    # `docker inspect` shows it.
+    # `docker inspect` shows the reason.
     assert ("other" in done[1].stdout) == damaged

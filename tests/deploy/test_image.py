@@ -122,7 +122,7 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = home / source.relative_to(sys.prefix)
     for name in (*libraries(), "foretell"):
         for file in metadata.files(name) or ():
-            # Neither commands, which lie elsewhere, nor what leads to this repository.
+            # Without commands, which lie elsewhere, and links to this repository.
             if ".." not in file.parts and file.suffix != ".pth" and (source / file).exists():
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / file, target / file)
@@ -151,7 +151,7 @@ def test_server_of_the_image_reads_json_and_tables(
         tmp_path / "repository",
         tmp_path / "log",
         program=(str(slim / "bin" / "python"), "-m", "foretell"),
-        # Every symbol that a library names is looked for when it is loaded.
+        # With LD_BIND_NOW a library that lacks a symbol fails when it is loaded.
         environment={**os.environ, "PYTHONPATH": str(ROOT), "LD_BIND_NOW": "1"},
         workers=workers,
     ) as server:

@@ -47,17 +47,17 @@ def test_rate_limit_allows_the_page() -> None:
 
 
 def test_file_limit_covers_the_connections() -> None:
-    # Two connections for each request, and a file for a large body and a large answer.
+    # A request has two connections, and files for a large body and a large answer.
     assert int(directive("worker_rlimit_nofile")) > 2 * int(directive("worker_connections"))
 
 
 def configure(upstream: int, folder: Path, changes: dict[str, str] | None = None) -> int:
-    """Write the file as it is, but for ports and folders, and a certificate.
+    """Write nginx.conf with ports and folders of this test, and a certificate.
 
     Args:
         upstream: The service's port.
-        folder: Takes the files.
-        changes: What else of the file is another one: patterns, and what stands in their place.
+        folder: Where the files are written.
+        changes: Further replacements in the file, by pattern.
 
     Returns:
         The port of https.
@@ -101,7 +101,7 @@ def proxy(
 ) -> Iterator[httpx.Client]:
     """nginx in front of a server."""
     port = configure(int(server.url.rpartition(":")[2]), folder, changes)
-    # As one process it stays the user who may write to the folder.
+    # A single process keeps the user that may write to the folder.
     flags = "daemon off; master_process off; error_log stderr notice;"
     with (
         Program(command(folder, "-g", flags), folder / "nginx.log", r"\[notice\].* (nginx/[\d.]+)"),
@@ -138,7 +138,7 @@ def test_service_is_reached_and_its_operations_are_not(tmp_path: Path) -> None:
             hidden = client.post(path) if "index" in path else client.get(path)
             assert hidden.status_code == 404, path
             assert hidden.json()["error"]["message"] == "not served here"
-        # The service's own words pass.
+        # Errors of the service pass unchanged.
         assert client.get("/nowhere").json() != hidden.json()
 
         context = ssl._create_unverified_context()

@@ -77,11 +77,11 @@ def test_configuration_scrapes_the_services_of_compose() -> None:
 
 
 class Prometheus(Program):
-    """Debian's `prometheus` with the files of `deploy/` but for shorter times.
+    """Debian's `prometheus` with the files of `deploy/` and shorter intervals.
 
     Args:
-        server: Of the service, such as `http://127.0.0.1:8000`.
-        folder: Takes its files.
+        server: URL of the service, such as `http://127.0.0.1:8000`.
+        folder: Where its files are written.
     """
 
     def __init__(self, server: str, folder: Path) -> None:
@@ -112,7 +112,7 @@ class Prometheus(Program):
         """Data of its API, at `path` under `/api/v1/`.
 
         Raises:
-            ValueError: it finds fault with the question.
+            ValueError: Prometheus refuses the query.
         """
         answer = self._client.get(path, params=parameters).json()
         if answer["status"] != "success":
@@ -159,7 +159,7 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ask(server: Server) -> None:
-    """Ask models that put each other out, and one that is not there; and all else that counts."""
+    """Send requests that change every metric: evictions, an unknown model, and all others."""
     for model, status in ((SPEC.name, 200), ("other", 200), ("third", 200), ("none", 404)):
         body = {"model": model, "inputs": [{"series": [1.0] * 8}]}
         assert httpx.post(f"{server.url}/forecast", json=body).status_code == status
@@ -187,7 +187,7 @@ def test_every_query_of_the_dashboard_returns_numbers(
         ask(server)
         for title, expression in sorted(left):
             found = prometheus.values(expression)
-            # A quantile of nothing is no number.
+            # A quantile without samples is NaN.
             if (found and all(map(isfinite, found))) or title in OTHERS:
                 left.remove((title, expression))
         return not left
@@ -202,7 +202,7 @@ def test_every_query_of_the_dashboard_returns_numbers(
 def test_query_of_keda_returns_a_number(prometheus: Prometheus) -> None:
     autoscaler = yaml.safe_load((DEPLOY / "kubernetes/components/keda/autoscaler.yaml").read_text())
     query = autoscaler["spec"]["triggers"][0]["metadata"]["query"]
-    # No operator adds its labels in this test.
+    # Only an operator adds the label `namespace`.
     plain = query.replace('{namespace="foretell"}', "")
     assert plain != query
     until(lambda: prometheus.values(plain) == [0])

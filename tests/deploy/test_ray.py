@@ -90,7 +90,7 @@ def test_two_nodes_serve_and_load_each_model_once(cluster: tuple[Cluster, Any, s
             answer = ask(url, name)
             assert answer.status_code == 200, answer.text
             assert answer.json()["model"] == name
-            # Said of what waited for a load.
+            # Only requests that waited for a load have the header.
             loads[name] += "server-timing" in answer.headers
         # Replicas report their models to Ray ten times a second.
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A file from a page, plugged in: in a process of its own, which nothing else of the tests sees."""
+"""Plugs in a file from a page, in a process of its own, so that other tests do not see it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ VALUES = np.stack([np.sin(_HOURS * np.pi / 12), np.cos(_HOURS * np.pi / 12) + _H
 
 
 def write_example(page: Path, folder: Path, name: str) -> Path:
-    """The one file that a page shows, in a folder of its own.
+    """Write the only file that a page shows into a folder of its own.
 
     Args:
-        page: Any.
-        folder: Gets that folder.
-        name: Of the file.
+        page: The page.
+        folder: Where the new folder is made.
+        name: Name of the file.
     """
     (block,) = (block for block in blocks(page) if block.language == "python" and not block.reason)
     plugged = folder / "plugged"
@@ -76,7 +76,7 @@ def bundles_with(package: str, plugged: Path, models: Mapping[str, list[str]]) -
             # One epoch makes no model worth serving.
             ["export", checkpoint, "--out", repository, "--force"],
         ]
-    # An export verifies as much: one shows that it can be done anew.
+    # Every export verifies; one bundle shows that `verify` works later too.
     commands.append(["verify", repository / name / "1", "--checkpoint", checkpoint])
     arguments = (package, plugged, json.dumps(commands, default=str))
     done = subprocess.run(

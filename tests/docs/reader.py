@@ -24,8 +24,8 @@ class Reader:
     """Runs programs in a folder, against a server.
 
     Args:
-        folder: With all that the pages take for granted.
-        url: The server, which the pages have at localhost:8000.
+        folder: Folder with the files that the pages use.
+        url: Replaces the pages' `http://localhost:8000`.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -43,11 +43,11 @@ class Reader:
         """Run the blocks of a page; its Python is one program.
 
         Args:
-            blocks: Of the page.
-            found: Assertions in Python of what the program has found at its end.
+            blocks: Blocks of the page.
+            found: Assertions in Python on the program's variables at its end.
 
         Raises:
-            AssertionError: one cannot be run, fails, or gets another answer than the page shows.
+            AssertionError: a block fails, or gets another answer than the page shows.
         """
         for block in blocks:
             if block.language in _SHELL:
@@ -100,15 +100,15 @@ def output_of(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def is_error(answer: Any) -> bool:
-    """Whether it is an error and nothing else, not one output's among others."""
+    """Whether the whole answer is an error, not only one of its outputs."""
     return isinstance(answer, dict) and set(answer) == {"error"}
 
 
 def assert_shows(shown: Any, answer: Any, place: str) -> None:
     """Require an answer to be like the one a page shows.
 
-    Its form must be there: every member, every item, of the same kind; numbers and texts may be
-    others. An error must be the same to the letter.
+    Every member and item must be there with the same type; numbers and texts may differ. An error
+    must be equal.
     """
     if isinstance(shown, dict):
         assert isinstance(answer, dict), place

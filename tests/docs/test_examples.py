@@ -52,7 +52,7 @@ def test_get_paths_with_their_parameters(server: Server) -> None:
 def forms(notebook: nbformat.NotebookNode) -> list[list[tuple[str, list[str]]]]:
     """Kind and media types of each cell's outputs.
 
-    The stand-ins of the demo's models may warn of their forecasts.
+    Models that replace those of the demo may warn of their forecasts.
     """
     return [
         [

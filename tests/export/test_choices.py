@@ -57,16 +57,16 @@ OFF = np.array([0.04, 0, 0, -0.02, 0, -0.02])
 @pytest.mark.parametrize(
     ("found", "rounding", "expected"),
     [
-        # The margin over twice the rounding.
+        # Headroom is the margin divided by twice the rounding error.
         (EXACT + OFF / 100, None, 1 / 0.0008),
-        # No large error is one of rounding,
+        # A large error is not a rounding error,
         (EXACT[:, ::-1], None, 1 / (2 * 9e-4)),
         (np.where(EXACT == 1, np.nan, EXACT), None, 1 / (2 * 9e-4)),
         (EXACT + OFF, None, 1 / (2 * 9e-4)),
         # unless torch rounds as much.
         (EXACT + OFF, 0.04, 1 / 0.08),
         (EXACT + OFF, 0.008, 1 / 0.016),
-        # An offset of all lags decides nothing.
+        # An offset of all lags does not change the choice.
         (EXACT + 1, None, np.inf),
     ],
 )
@@ -105,9 +105,9 @@ def test_stage_without_a_choice_has_infinite_headroom(plain):
     ("exact", "error", "expected"),
     [
         (EXACT, 1.0, 0),
-        # The margin is that between lags 2 and 3, however wrong the others are.
+        # The margin is the difference of lags 2 and 3; errors of other lags do not matter.
         (EXACT, np.array([-1, 0.5, 0.1, -0.1, 0.5, 0]), 0.02),
-        # It is relative to the range of the lags, which reaches to no zero,
+        # The margin is relative to the range of the lags, which need not include zero.
         (EXACT + 100, np.array([0, 0, 0.1, -0.1, 0, 0]), 0.02),
         (FLAT, 0.0, 0),
     ],
@@ -156,7 +156,7 @@ def test_attention_error_is_relative_to_a_large_weight_of_the_same_query():
     found[0, 0, 0, 1] = 3.2
     maps = [outputs(EXACT) | {"s.weights": each} for each in (found, exact)]
     assert attention_error(DENSE, *maps) == pytest.approx(0.05)
-    # Another query's large weight excuses nothing.
+    # A large weight of another query does not reduce the error.
     found[0, 0, 1, 1] = 0.7
     assert attention_error(DENSE, *maps) == pytest.approx(0.2)
 
@@ -176,7 +176,7 @@ def test_buckets_of_every_head_and_query_have_a_margin():
     error = np.zeros_like(exact)
     error[1, 1, 3, 0] = 1e-5
     found, expected = bucketed(exact + error), bucketed(exact)
-    # Less their mean, an error of 1e-5 in one of four is one of 0.75e-5.
+    # An error of 1e-5 in one of four is 0.75e-5 after the mean is subtracted.
     expected_headroom = [np.inf, 1e-4 / (2 * 0.75e-5), np.inf]
     np.testing.assert_allclose(headroom([DENSE, BUCKETS], found, expected), expected_headroom)
     np.testing.assert_allclose(margin_error([BUCKETS], found, expected), [0, 1e-5 / 4, 0])

@@ -45,7 +45,7 @@ def traced(checkpoints):
 
 @pytest.fixture
 def graphs(traced, tmp_path):
-    """Writes the graphs of a checkpoint with bounds; the limits they keep."""
+    """Writes the graphs of a checkpoint with bounds, and returns the limits."""
 
     def write(name, precision="float32"):
         save(traced(name, precision), tmp_path)
@@ -113,7 +113,7 @@ def test_verification_compares_unclipped_forecasts_and_bounds(
     verified = verify(*arguments, tmp_path, windows, kinds, limits=within)
     checks = verified.verification.checks
     assert verified.verification.passed
-    # The same rules as without bounds, and one more check a graph.
+    # The same checks as without bounds, and one more for each graph.
     assert [check.name for check in checks] == [
         *(check.name for check in free.checks),
         *(f"{file}, bounds" for file in FILES.values()),

@@ -32,7 +32,7 @@ SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 
 
 
 class Wrong:
-    """A graph that is wrong by the same in every window."""
+    """A graph with the same error in every window."""
 
     def __init__(self, error: float) -> None:
         self.error = error
@@ -56,7 +56,7 @@ def checks(error: float, of_torch: float | None, precision: Precision = "float32
         (2e-5, 0, False),
         (2e-5, 1e-6, False),
         (2e-5, 3e-6, True),
-        # So much is no rounding, whatever torch does.
+        # Rounding errors of torch do not allow an error as large as this.
         (2e-4, 1e-4, False),
     ],
 )
@@ -72,7 +72,7 @@ def test_tolerance_of_half_precision() -> None:
 
 
 def test_weights_beyond_float32_do_not_refuse_the_export(tmp_path: Path) -> None:
-    """Sums of weights that are near 0, and by which these are divided."""
+    """The mechanism divides by sums of weights that are near 0."""
     config = PatchTSTConfig(
         **SIZES, patch=4, stride=2, encoder_layers=1, attention="random-features"
     )
@@ -90,7 +90,7 @@ def test_weights_beyond_float32_do_not_refuse_the_export(tmp_path: Path) -> None
     verification = verify(model, scaler, tmp_path, natural).verification
     assert verification.passed
     assert max(check.max_error for check in verification.checks) > 1e-5
-    # Another model is as wrong as ever.
+    # Other weights still fail.
     with torch.no_grad():
         next(w for n, w in model.named_parameters() if "feed_forward.expand" in n).mul_(1.001)
     assert not verify(model, scaler, tmp_path, natural).verification.passed
@@ -100,7 +100,7 @@ def test_plain_model_runs_in_float64(checkpoints):
     info, model = load(checkpoints["autoformer"])
     windows = synthetic(info, 70, seed=3)
     found = PlainModel(model, info.scaler)(windows)
-    # float32 as the graph has it, then widened.
+    # The graph stores the scaler in float32.
     mean, std = (
         np.float32(part).astype(np.float64) for part in (info.scaler.mean, info.scaler.std)
     )

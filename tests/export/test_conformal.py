@@ -66,7 +66,7 @@ def span(start, end):
 def test_calibration_counts_its_windows(bundles, name):
     manifest = read(bundles[name])
     report = manifest.calibration
-    # The validation split's 71 targets hold 60 windows of one pass and 24 of four.
+    # The 71 targets of the validation split make 60 windows of one pass and 24 of four.
     assert report.windows == (60, 24, 24, 24)
     assert report.disjoint == (5, 2, 1, 1)
     assert report.steps == 4 * HORIZON
@@ -74,7 +74,7 @@ def test_calibration_counts_its_windows(bundles, name):
     stored = calibration.read(bundles[name], manifest)
     assert (stored.levels[0], stored.levels[-1]) == (1 / 61, 60 / 61)
     measured = {(part.level, part.first_step, part.last_step) for part in report.coverage}
-    # 24 windows do not bear the tails of an interval of 95%.
+    # 24 windows are too few for an interval of 95%.
     expected = {(0.8, 12 * number + 1, 12 * number + 12) for number in range(4)}
     assert measured == {*expected, (0.95, 1, 12)}
     assert all(0 < part.coverage <= 1 and part.width > 0 for part in report.coverage)
@@ -134,7 +134,7 @@ def test_a_horizon_longer_than_the_context():
 
 @pytest.mark.parametrize(
     ("rows", "roll", "passes"),
-    # A window of one pass needs 60 rows, a calibration 20 windows.
+    # A window of one pass needs 60 rows, and a calibration needs 20 windows.
     [(78, 4, 0), (79, 4, 1), (90, 4, 1), (91, 4, 2), (91, 1, 1), (200, 2, 2), (200, 4, 4)],
 )
 def test_validation_split_limits_the_passes(info, panel, split, rows, roll, passes):

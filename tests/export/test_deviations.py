@@ -1,4 +1,4 @@
-"""Models that read values as they are, next to what holds a graph to its model."""
+"""Checks that compare a graph with a model that has no scaler."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def unscaled(
 
 
 def changed(checkpoint: Path, folder: Path, factor: float, rows: slice = slice(None)) -> Path:
-    """The checkpoint with some rows of its maps another multiple."""
+    """The checkpoint, some rows of its weights multiplied by a factor."""
     info, model = load(checkpoint)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -67,7 +67,7 @@ def changed(checkpoint: Path, folder: Path, factor: float, rows: slice = slice(N
 
 
 def with_probes(bundle: Path, factor: float) -> Manifest:
-    """The probes' forecasts another multiple, with a sum that agrees."""
+    """The bundle, the forecasts of its probes multiplied by a factor, with a correct sum."""
     path = bundle / layout.PROBES
     arrays = archives.load(path, "forecast")
     np.savez(path, **arrays | {"forecast": arrays["forecast"] * np.float32(factor)})
@@ -100,7 +100,7 @@ def test_graph_with_ten_percent_error_is_refused(tmp_path: Path, size: float, kn
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_probes_of_small_values_reveal_a_wrong_graph(tmp_path: Path, keeps: bool) -> None:
-    """Also in earlier bundles, whose manifests have no deviation."""
+    """Manifests of earlier bundles have no deviation."""
     own = unscaled(tmp_path / "own", table(tmp_path, 1e-4))
     bundle = export_checkpoint(own, tmp_path / "models")
 

@@ -1,6 +1,6 @@
-"""Mechanisms through a PatchTST's graphs: equal to torch in float64, alone and in batches.
+"""Graphs of a PatchTST with every form of mechanism equal torch in float64, also in batches.
 
-Transformers have stages of all of them in `tests/every_mechanism.py`, whose exports verify as much.
+tests/foretell/test_every_mechanism.py exports Transformers with all mechanisms.
 """
 
 from __future__ import annotations

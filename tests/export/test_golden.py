@@ -55,7 +55,7 @@ def test_graph_equals_the_published_forecast(name, tmp_path):
 
 @dataclass(frozen=True)
 class Published:
-    """How a case is one of our layers."""
+    """The layer of foretell that corresponds to a case."""
 
     mechanism: str
     names: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]

@@ -69,7 +69,7 @@ def test_a_plain_model_is_traced_too():
 
 @pytest.mark.parametrize(("before", "meanwhile"), [(700, 50_000), (0, 0), (90_000, 90_000)])
 def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
-    """Never by who has switched that off, and no more often by who does it less."""
+    """Collection that is off stays off, and a higher threshold is kept."""
     seen, outside = [], gc.get_threshold()
 
     class Watched(ServingForm):
@@ -187,7 +187,7 @@ def test_graph_without_a_calendar_has_no_input_for_it(bundles, checkpoints):
 
 
 class Roundabout(nn.Module):
-    """Does in many operators what a few do."""
+    """Computes with many operators what a few can do."""
 
     def __init__(self) -> None:
         super().__init__()

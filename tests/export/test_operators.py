@@ -64,7 +64,7 @@ def mean(axes: list[int] | None) -> onnx.ModelProto:
 FITS = model("a = Add (x, w) y = Softmax <axis=-1> (a)")
 FOREIGN = model("a = Erf (x) b = Det (x) c = Add (a, w) y = Add (c, b)")
 HALVED = f"h = Cast <to={HALF}> (x) s = Sqrt (h) a = Add (s, w) y = Cast <to={FLOAT}> (a)"
-# https://github.com/microsoft/onnxruntime/pull/29252 names what still wants cuDNN.
+# https://github.com/microsoft/onnxruntime/pull/29252 lists operators that still need cuDNN.
 INNER = "ReduceMean over an inner axis"
 
 
@@ -137,7 +137,7 @@ def test_means_over_unknown_axes_are_not_for_cuda(graph):
 @pytest.mark.parametrize("operator", CUDA_KERNELS)
 def test_the_installed_onnxruntime_has_the_kernels_of_the_cpu(operator):
     version = defs.get_schema(operator, OPSET).since_version
-    # A kernel without a last version is for its first one alone.
+    # A kernel without a last version is only for its first version.
     found = {
         kind
         for kernel in native.get_all_opkernel_def()

@@ -35,7 +35,7 @@ def reduced(config, precision):
 
 
 def names(form, kind: type[nn.Module] | tuple[type[nn.Module], ...]) -> set[str]:
-    """Paths of the modules that were reduced, by what they are."""
+    """Paths of the reduced modules of a type."""
     return {
         name
         for name, module in form.named_modules()

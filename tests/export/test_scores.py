@@ -91,12 +91,12 @@ def test_values_on_a_bound_are_at_their_quantiles(info, panel, quantiles):
     shape = (info.config.horizon, len(info.targets))
 
     class Low:
-        """So far below the bound that all quantiles are on it."""
+        """Forecasts so far below the bound that all quantiles are clipped to it."""
 
         def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
             return np.full((len(history), *shape), -1e9, np.float32)
 
-    # 0.1 is another number in float32, which is what came.
+    # Values are float32, in which 0.1 is another number.
     for came, up_to in ((0.1, 1), (1.0, 0)):
         tables = (replace(one, values=np.full_like(one.values, came)) for one in panel.tables)
         found = evaluate_graph(Low(), bounded, Panel(tuple(tables)), 64, quantiles)

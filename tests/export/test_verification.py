@@ -41,7 +41,7 @@ def verified(bundles):
 
 
 def other_lags(model):
-    """Let a model choose others."""
+    """Make a model choose other lags."""
     with torch.no_grad():
         model.encoder_layers[0].attention.query.weight.neg_()
     return model
@@ -74,7 +74,7 @@ def test_comparisons_run_in_batches_that_fit(loaded, verified, monkeypatch, name
 
     class Watched(PlainModel):
         def __call__(self, windows):
-            # The maps of a batch are gone before those of the next are made.
+            # The maps of a batch are freed before the next batch runs.
             assert not any(reference() for reference in handed)
             made = super().__call__(windows)
             assert sum(output.nbytes for output in made.outputs.values()) <= limit
@@ -116,7 +116,7 @@ def test_wrong_correlations_do_not_make_windows_ill_conditioned(loaded, verified
 
 
 def test_wrong_attention_fails(loaded, verified):
-    """The forecasts agree, only the maps differ: the explain graph is another model's."""
+    """The explain graph of another model returns the same forecasts but other maps."""
     own = loaded("patchtst")
 
     class Sharpened(type(own.model)):
@@ -144,7 +144,7 @@ def periodic(loaded, count):
 
 
 def mixed(loaded, good, ties):
-    """Windows that are well-conditioned, and such that are not."""
+    """Well-conditioned and ill-conditioned windows."""
     first, second = synthetic(loaded.info, good, seed=1).inputs, periodic(loaded, ties).inputs
     return WindowSet("mixed", {name: np.concatenate([first[name], second[name]]) for name in first})
 
@@ -187,7 +187,7 @@ def test_adversarial_windows(loaded, verified, name):
     verification = verified(name, own, windows, kinds).verification
     assert verification.passed
     found = {check.name: check for check in verification.checks}
-    # There all correlations are rounding.
+    # With this offset all correlations are rounding errors.
     lost = ["offset 10000"] if name == "autoformer" else []
     for kind in kinds:
         check_name = f"{layout.FORECAST_GRAPH}, {kind.name} windows"
@@ -200,7 +200,7 @@ def test_adversarial_windows(loaded, verified, name):
 
 
 def trends(own):
-    """Windows, and the adversarial ones of them that are trends."""
+    """Windows, and the adversarial windows of them with a trend."""
     windows = synthetic(own.info, 8, seed=1)
     kinds = adversarial(windows, own.info.scaler, seed=1)
     return windows, [kind for kind in kinds if kind.name == "trend"]
@@ -258,7 +258,7 @@ def test_half_precision(reduced):
     share = checks["share with other choices, synthetic windows"]
     assert (share.windows, share.tolerance) == (64, rules.other_choices)
     batch = checks[f"{layout.FORECAST_GRAPH}, batch 64, synthetic windows"]
-    # The windows that have other lags are the ones that are left out.
+    # Windows with other lags are left out.
     assert batch.excluded == round(share.max_error * 64)
     assert RULES["float32"].forecast < verified.largest_error <= rules.forecast
     assert checks["explain.onnx, encoder.0.self, synthetic windows"].tolerance == rules.attention

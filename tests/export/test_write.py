@@ -39,7 +39,7 @@ def graphs(checkpoints):
 
 @pytest.fixture
 def traced(graphs, monkeypatch):
-    """Exports of the PatchTST find its graphs traced; that they are its own, they verify."""
+    """Exports of the PatchTST reuse graphs that were traced once."""
     monkeypatch.setattr(write, "trace_all", lambda *_: copy.deepcopy(graphs))
 
 
@@ -162,7 +162,8 @@ def test_no_batch_is_larger_than_fits(checkpoints, traced, tmp_path, monkeypatch
     monkeypatch.setattr(Graph, "run", counted)
     monkeypatch.setattr(batches, "LIMIT", 1)
     manifest = read(write.export_checkpoint(checkpoints["patchtst"], tmp_path))
-    # Three windows are always compared with one; calibration and test split take one at a time.
+    # Batches of three are always compared with single windows; calibration and test split run one
+    # window at a time.
     assert set(sizes) == {1, 2, 3}
     assert sum(size > 1 for size in sizes) == -(-128 // 3)
     assert manifest.verification.passed
@@ -170,7 +171,7 @@ def test_no_batch_is_larger_than_fits(checkpoints, traced, tmp_path, monkeypatch
 
 
 def trained_of(folder, target, mse):
-    """A checkpoint as if of our own training, with this error in the test split."""
+    """Write a checkpoint like one of a training with this error in the test split."""
     info, model = load(folder)
     record = TrainingRecord(
         seed=0,
@@ -204,7 +205,7 @@ def test_model_worse_than_both_baselines_needs_anyway(checkpoints, tmp_path, mon
     save(tmp_path / "theirs", model, info.model_copy(update={"training": None}))
     write.export_checkpoint(tmp_path / "theirs", tmp_path / "repository")
     assert len(written) == 3
-    # The written model is the one that is judged.
+    # The error is that of the model that is written.
     monkeypatch.setattr(write, "_with", lambda *_, **__: load(good))
     write.export_checkpoint(bad, tmp_path / "repository", version="9", bounds={})
     assert len(written) == 4
@@ -314,7 +315,7 @@ def test_another_accuracy_than_the_checkpoints_is_an_error(checkpoints, traced, 
 
 
 def test_bundle_of_an_unknown_architecture_is_refused(bundles, checkpoints, tmp_path):
-    """It is served all the same."""
+    """A server accepts such a bundle."""
     bundle = shutil.copytree(bundles["patchtst"], tmp_path / "bundle")
     manifest = json.loads((bundle / layout.MANIFEST).read_text())
     manifest["config"]["architecture"] = "tomorrow"
@@ -336,7 +337,7 @@ def test_bounds_are_stored_and_verified(checkpoints, bundles, data, tmp_path):
     manifest, free = read(folder), read(bundles["autoformer"])
     assert (manifest.bounds, free.bounds) == (bounds, {})
     assert manifest.verification.checks[-1].name == f"{layout.EXPLAIN_GRAPH}, bounds"
-    # The accuracy is that of what is served; the baselines need no bounds.
+    # The accuracy is that of clipped forecasts; baselines are not clipped.
     assert manifest.test.model.mse < free.test.model.mse
     assert manifest.test.onnx.mse == pytest.approx(manifest.test.model.mse, rel=1e-5)
     assert manifest.test.last_value == free.test.last_value

@@ -40,11 +40,11 @@ Answers = dict[str, tuple[int, object]]
 
 
 class FakeServer(InThread):
-    """Answers on a free port of the loopback, while it is entered.
+    """An HTTP server with fixed answers, on the loopback interface, within `with`.
 
     Args:
-        answers: Status and body by path; a `bytes` body is sent as it is, any other as JSON, and
-            one that is called with the request's gives the body.
+        answers: Status and body by path. A `bytes` body is sent unchanged, a function is called
+            with the request's body, and others are sent as JSON.
     """
 
     def __init__(self, answers: Answers) -> None:

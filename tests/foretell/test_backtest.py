@@ -67,7 +67,7 @@ def test_the_linear_baseline_is_trained_on_the_rows_before_the_first_origin(
     subject = load_subject(bundle)
     panel = read(file)
     whole = backtest(subject, panel, share=0.25, stride=1)
-    # On noise it learns the mean, which no repetition forecasts.
+    # DLinear learns the mean of the noise, which is better than a repeated value.
     assert whole.scores["DLinear"].mse.mean() < 0.75 * whole.scores[LAST].mse.mean()
     changed = pd.read_csv(file)
     changed.loc[ROWS - 100 :, ["load", "wind"]] *= 1000

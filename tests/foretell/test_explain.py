@@ -1,4 +1,4 @@
-"""`foretell predict --explain`: what is found in attention, printed and drawn."""
+"""`foretell predict --explain`: the strongest attention, printed and drawn."""
 
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ def test_prints_every_form(explaining: FakeServer, data: Path):
     assert "\nweather@3 on weather.csv: what it looked at\n" in text
     assert "weather@3 on weather.csv: 2 steps" in text
     assert "│   3 │ 3 days │  75.0% │ ████████████████████ │ 2           │" in text
-    # The steps of the forecast, and of them what they looked at most.
+    # Steps of the forecast, and the steps that have most of their attention.
     assert "│ 2024-01-01 06:00 │ 2024-01-01 05:00 │  40.0% │ 2024-01-01 04:00 │  30.0% │" in text
     assert "2024-01-01 04:00 │ 2024-01-01 04:00" not in text
     assert "│ 2024-01-01 02:00 to 03:00 │  75.0% │ ████████████████████ │" in text

@@ -46,7 +46,7 @@ def saved(folder: Path, form: str = "transformer") -> Path:
     return published.save(folder, published.make(form), published.keys(form))
 
 
-# tests/importers/ has all that is wrong with files.
+# tests/importers/ has tests of all other faults of files.
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -64,7 +64,7 @@ def test_inspect_counts_the_series(data: Path) -> None:
 
 
 class Mess(NamedTuple):
-    """Lines that cannot be read as they are, their message, and the option that helps."""
+    """Lines that cannot be read without an option, the place in the message, and the option."""
 
     lines: list[str]
     place: str

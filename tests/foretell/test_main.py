@@ -24,7 +24,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_lists_the_commands(flag: str):
-    # Each with a line of description.
+    # Each command has a description in its line.
     found = [line.split() for line in done(flag).stdout.splitlines() if re.match("  [a-z]", line)]
     assert tuple(words[0] for words in found) == COMMANDS
     assert all(len(words) > 4 for words in found)

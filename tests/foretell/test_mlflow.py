@@ -13,7 +13,7 @@ from tests.support.command import done, refused
 
 pyfunc = pytest.importorskip("mlflow.pyfunc", reason="extra mlflow")
 pytestmark = [
-    # MLflow's own, of pydantic and of itself.
+    # Warnings within MLflow.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),

@@ -51,7 +51,7 @@ def sent(server: FakeServer) -> dict[str, Any]:
 
 
 def serve(server: FakeServer, served: dict[str, Any], times: list[str], **more: Any) -> None:
-    """Let a server of one channel forecast one at each of these times."""
+    """Let a server of one channel forecast the value 1 at each of these times."""
     found = {"mean_forecast": [1.0] * len(times), "timestamps": times}
     server.answers["/models"] = (200, [served])
     server.answers["/forecast"] = (200, answer(outputs=[{"content": [found]}], **more))
@@ -261,7 +261,7 @@ def test_missing_rows_are_filled_from_earlier_rows(server: FakeServer, data: Pat
     assert "rows are missing before it" in run(server, data).stderr
     predict(server, data, "--missing=ffill")
     assert [wind for wind, _ in sent(server)["series"]] == [1.5, 3.5, 4.5, 5.5]
-    # So is the first value that is read.
+    # The first value that is read is filled too.
     data.write_text("\n".join(lines).replace("20,x,2.5", ",x,2.5") + "\n")
     predict(server, data, "--missing=ffill")
     assert sent(server)["series"] == [[2.5, 10], [3.5, 30], [4.5, 40], [5.5, 50]]
@@ -307,7 +307,7 @@ def test_every_format_is_written(server: FakeServer, data: Path, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.glob("*out*")) == [
         *("out.csv", "out.json", "out.parquet")
     ]
-    # The rows of the two steps, of three held out, are compared.
+    # Three rows are held out; the two of the forecast steps are compared.
     later = "".join(f"2024-01-01T0{hour}:00:00+01:00,{hour}0,x,{hour}.5\n" for hour in (6, 7))
     data.write_text(data.read_text() + later)
     result = run(server, data, "--holdout=3", "--out=-")

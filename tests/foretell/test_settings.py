@@ -33,7 +33,7 @@ def test_each_preset_is_a_recipe_for_a_model(one: Preset) -> None:
     assert one.name.endswith(f"-{config.horizon}")
     assert settings.loss == "mse"
     assert settings.learning_rate is not None
-    # Published code normalises no windows but those of PatchTST and TimeXer.
+    # Published code normalises windows of PatchTST and TimeXer only.
     normed = one.name.startswith(("patchtst", "timexer"))
     assert (config.window_norm == "mean") == normed
 

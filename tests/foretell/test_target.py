@@ -27,7 +27,7 @@ from tests.support.command import done, refused
 CHANNELS, TARGETS, COLUMNS = ("sun", "load", "wind"), ("sun", "wind"), [0, 2]
 CONTEXT, HORIZON = 24, 2
 FAMILIES = {
-    # As many windows of validation as intervals need; fewer, so that there are refits.
+    # The first has enough validation windows for intervals; the second needs refits.
     "transformer": {"rows": 300, "d_model": 8, "label": 12},
     "patchtst": {"rows": 150, "d_model": 8, "patch": 4, "stride": 4},
 }

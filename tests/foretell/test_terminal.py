@@ -75,7 +75,7 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]):
     ours, others = ["0.45321 / 0.40000"] * 2, ["0.88700 / 0.60000", "0.83200 / 0.50000"]
     assert first == ["patchtst", "1729", *ours, *others]
     assert second == ["bare", "1729", "0.45321 / 0.40000", "-", "0.88700 / 0.60000", "-"]
-    # Not wrapped: a line of its own for each.
+    # A line for each verdict, not wrapped.
     lines = text.splitlines()[-2:]
     assert lines[0] == f"patchtst: {verdict(result, HOURLY)}"
     assert lines[1] == f"bare: {verdict(bare, HOURLY)}"

@@ -37,7 +37,7 @@ OPTIONS = {parameter.name for parameter in command.params}
 
 
 def named(**settings: Any) -> dict[str, Any]:
-    """Settings by their full names: those of no training are of its model."""
+    """Settings by their full names; those that no training has get the prefix `model.`."""
     known = {*OPTIONS, *TrainingConfig.model_fields}
     return {name if name in known else f"model.{name}": one for name, one in settings.items()}
 
@@ -121,7 +121,7 @@ def test_tensorboard_gets_every_epoch(
 
 
 def test_flags_win_over_the_file(data: Path, out: Path) -> None:
-    """In settings of the model, of the training and of how the data is read."""
+    """Settings of the model, of the training, and of reading the data."""
     lines = data.read_text().splitlines()
     data.write_text("\n".join([*lines[:50], *lines[53:]]))
     file = data.with_name("settings.yaml")
@@ -210,7 +210,7 @@ LONGER = SMALL | {
     "optimizer": "adamw",
     "grad_clip": 1,
 }
-# Says where it is, and stays there.
+# Prints the epoch, and sleeps in it.
 STAYING = """
 import sys, time
 from foretell.training import progress
@@ -243,7 +243,7 @@ def cycles(tmp_path: Path) -> Path:
 
 
 def end(arguments: list[str], epoch: int, how: signal.Signals) -> tuple[int, str]:
-    """Start a training and end it in the middle of an epoch; its exit code and last words."""
+    """Start a training, and send it a signal within an epoch; returns status and output."""
     with subprocess.Popen(
         [sys.executable, "-c", STAYING, str(epoch), *arguments],
         stdout=subprocess.PIPE,

@@ -54,7 +54,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def given(**changes: Any) -> list[str]:
-    """Words of a search: those of `GIVEN`, without what is None."""
+    """Options of a search: `GIVEN` with changes; None removes an option."""
     settings = GIVEN | changes
     settings |= settings.pop("model", {})
     return words(**{name: value for name, value in settings.items() if value is not None})
@@ -90,7 +90,7 @@ def test_writes_settings_for_train(data: Path, tmp_path: Path) -> None:
 def test_only_the_first_training_has_the_defaults(data: Path, tmp_path: Path) -> None:
     search = search_of(data, tmp_path / "a", RATES)
     search.run(5, 1, lambda _: None)
-    # Drawn anew, not what was drawn before.
+    # A resumed search draws new trials, not the earlier ones again.
     for _ in range(2):
         search = search_of(data, tmp_path / "a", RATES)
         search.run(5, 1, lambda _: None)
@@ -186,7 +186,7 @@ def test_given_settings_leave_the_search_space(data: Path) -> None:
     assert "model.d_ff" not in space
     assert isinstance(space["learning_rate"], Range)
     linear = {"arch": "dlinear", "horizon": 28}
-    # Not 224: the 300 rows have no room for them.
+    # Not 224, for which 300 rows are too few.
     assert space_of(linear, {}, panel)["context"] == (28, 56, 112)
     assert "model.d_model" not in space_of(linear, {}, panel)
     with pytest.raises(RefusedError, match=r"no context fits: .*; give one with --context"):

@@ -38,11 +38,11 @@ REPLAYS, PLAIN, EXPLAIN = range(3)
 
 
 class Wrong:
-    """A runtime whose sessions change what comes out.
+    """A runtime whose sessions change their outputs.
 
     Args:
-        runtime: Opens the real ones.
-        changes: By number of the session.
+        runtime: Opens the real sessions.
+        changes: Changes of outputs by number of the session.
         workers: Number of GPUs that it reports.
     """
 
@@ -70,10 +70,10 @@ class Wrong:
             warm(worker)
 
         def changed(feeds: Arrays, worker: int = 0) -> Arrays:
-            # As CUDA graphs are of the thread that captured them.
+            # A CUDA graph may only be replayed by the thread that captured it.
             assert threads.get(worker) in (None, get_ident())
             outputs = run(feeds, worker)
-            # The last of several.
+            # Only the outputs of the last GPU are wrong.
             if change is not None and worker == self._workers - 1:
                 change(outputs)
             return outputs
@@ -208,7 +208,7 @@ def test_gpus_that_differ_are_named(
     finding = found(models["patchtst"], Wrong(runtime, {REPLAYS: far_off_once}, workers=2))
     assert len(finding.faults) == 1
     assert "device 1 differs from the first run by" in finding.faults[0]
-    # Nothing was compared after that.
+    # Further comparisons are left out.
     assert (finding.replay_error, finding.checks) == (None, [])
 
 
@@ -260,7 +260,7 @@ def test_batches_are_timed_in_every_way(models: dict[str, Subject], runtime: Run
     times = time_batches(models["patchtst"], gpu, [1, 64], seconds=0.001)  # type: ignore[arg-type]
     assert {batch: [*by_way] for batch, by_way in times.items()} == {
         1: [REPLAY, module.PLAIN, CPU],
-        # With more windows than 32 it takes a CPU long.
+        # A CPU would need long for more than 32 windows.
         64: [REPLAY, module.PLAIN],
     }
     assert all(seconds > 0 for by_way in times.values() for seconds in by_way.values())

@@ -70,7 +70,7 @@ def zero_weights(bundle: Path) -> None:
 
 def other_forecasts(bundle: Path) -> None:
     zero_weights(bundle)
-    # The sums fit the change: only the probes reveal it.
+    # The manifest has the sums of the changed files: only the probes fail.
     rewrite_manifest(bundle, SPEC)
 
 

@@ -1,4 +1,4 @@
-"""Files of weights that are not to be read."""
+"""Files of weights that importers must refuse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Malicious:
 
 
 def break_file(path: Path, kind: str) -> None:
-    """Damage the safetensors of a folder in a way that is the same of all models, or not at all."""
+    """Damage safetensors in a way that every importer refuses."""
     match kind:
         case "no weights":
             path.unlink()

@@ -44,7 +44,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2,
     },
     "TimeSeriesTransformer": LAGGED | {"num_parallel_samples": PATHS},
-    # Its decoder reads more steps than its encoder, so that its queries are cut; of large weights,
+    # Its decoder reads more steps than its encoder, so that queries are cut. Large weights make the
     # lags matter.
     "Autoformer": LAGGED
     | {"prediction_length": 11, "label_length": 4, "moving_average": 5, "init_std": 0.1}
@@ -101,7 +101,7 @@ SERVED: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
         CATEGORY,
     ),
 }
-# The age of a series is behind the calendar, a category has a width of its own.
+# The age of a series follows the calendar features; the category has its own width.
 _AGED: dict[str, Any] = {"input_size": 2, "num_time_features": 3, "num_dynamic_real_features": 1}
 _AGED |= {"embedding_dimension": [4, 1], "num_static_real_features": 0}
 _COVARIATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -171,8 +171,8 @@ def walks(count: int, steps: int, channels: int) -> Tensor:
 
 
 def windows(context: int, channels: int) -> Tensor:
-    """Thirty-two: zeros, a constant, one that stands, a large one, one below 0, and others; the
-    second half lacks values at both ends, in stretches and single ones.
+    """32 windows: zeros, constant, constant to the end, large, negative, and others. In the second
+    half values are missing: at both ends, in runs, and single ones.
     """
     torch.manual_seed(1)
     found = walks(16, context, channels)
@@ -326,7 +326,7 @@ def path(
     category: int | None = 2,
     order: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """Quantiles of the library's own distributions, each fed to the later steps as truth; means
+    """Quantiles of the library's distributions, each of which is the history of later steps; means
     without levels.
     """
     stats = pytest.importorskip("scipy.stats", reason="what quantiles are compared with")
@@ -351,7 +351,7 @@ def path(
 
 
 def _of_paths(model: Any, history: Tensor, start: str | None, category: int | None) -> Tensor:
-    """As many as are drawn, each step by itself in ascending order, `[windows, …, paths]`."""
+    """Sample paths, sorted in each step, `[windows, …, paths]`."""
     horizon, channels = model.config.prediction_length, model.config.input_size
     orders = np.array(places(horizon * channels, PATHS)).reshape(horizon, channels, PATHS)
     known = np.array(levels(PATHS))[orders]
@@ -376,7 +376,7 @@ def _of_lags(
     del given["future_values"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "output_distribution", watched)
-        # In float32 it keeps no digits of what is far below 0.
+        # In float32 it loses all digits of values far below 0.
         exact = staticmethod(lambda raw: squareplus(raw.double()).float())
         patch.setattr(time_series_utils.DistributionOutput, "squareplus", exact)
         for window in range(len(history)):

@@ -20,7 +20,7 @@ from foretell.importers.saved import Request
 from tests.importers.conformance import Case, Reference
 
 CONTEXT, HORIZON, SERIES = 17, 11, 4
-# Levels for networks that accept any.
+# Levels for networks that accept any level.
 ANY_LEVELS = (0.05, 0.3, 0.5, 0.9)
 STEPS: dict[str, Any] = {
     "hidden_size": 8,
@@ -53,12 +53,12 @@ Model = tuple[str, dict[str, Any]]
 
 
 def _of(distribution: str) -> dict[str, Any]:
-    """A loss whose parameters the library returns after mean and quantiles."""
+    """A loss of a distribution; the library returns mean, quantiles and parameters."""
     given = {"distribution": distribution, "return_params": True, "num_samples": 2, "level": [80]}
     return {"loss": ("DistributionLoss", given)}
 
 
-# Three each; the library returns the second in order first.
+# Three levels each; the library returns the middle one first.
 _LEVELS = {"loss": ("MQLoss", {"level": [80]})}
 _IMPLICIT = {"loss": ("IQLoss", {})}
 REAL: dict[str, Model] = {
@@ -141,7 +141,7 @@ Floats = NDArray[np.float32]
 
 
 def windows() -> Floats:
-    """Sixteen of the lengths of a context, from a walk to what no series is."""
+    """16 windows, from random walks to extreme values."""
     random = np.random.default_rng(7)
     found = random.normal(size=(16, CONTEXT)).cumsum(axis=1)
     steps = np.arange(CONTEXT)
@@ -177,15 +177,15 @@ def train(
     """Train models for a few steps, save them, and let them forecast.
 
     Args:
-        models: By alias the class and its arguments; the loss by its name, or with its own.
-        values: `[series, time]` to learn from.
+        models: Class and arguments by alias; a loss is a name, or a name with arguments.
+        values: `[series, time]` for the training.
         histories: `[16, context]`, histories of the forecasts.
         folder: Where to save.
         local: `local_scaler_type` of all of them.
 
     Returns:
-        By alias `[16, horizon, columns]`, all columns of the library; for a network of any level,
-        the columns of each level in `ANY_LEVELS`.
+        Columns of the library by alias, `[16, horizon, columns]`; for a network of any level, the
+        columns of the levels in `ANY_LEVELS`.
     """
     expected: dict[str, Floats] = {}
     with warnings.catch_warnings():
@@ -206,7 +206,7 @@ def train(
             made.append(getattr(kinds, kind)(**{**sizes, **QUIET, **arguments, "loss": loss}))
         trained = NeuralForecast(models=made, freq="h", local_scaler_type=local)
         trained.fit(frame(values))
-        # Copies of what it was made of.
+        # The library copies the models.
         everyone = trained.models
         for together in (1, SERIES):
             trained.models = [model for model in everyone if model.n_series == together]
@@ -222,14 +222,14 @@ def train(
                     continue
                 own = [name for name in found if name == alias or name.startswith(f"{alias}-")]
                 expected[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
-        # Before it forecasts, it cannot save a model of distributions.
+        # The library cannot save a model of distributions before it has forecast.
         trained.models = everyone
         trained.save(str(folder))
     return expected
 
 
 def _level_columns(trained: Any, parts: Floats) -> Floats:
-    """Columns of one model for each level: the library itself interpolates eleven others."""
+    """Columns of a model, forecast once for each level; the library interpolates other levels."""
     (model,) = trained.models
     predict, levels = model.predict, []
     for level in ANY_LEVELS:
@@ -276,7 +276,7 @@ def refer(group: str, name: str, root: Path) -> Reference:
         loss, given = loss
     forecast, parameter_columns, found = columns[..., 0], None, lambda parameters: parameters
     if loss == "DistributionLoss":
-        # The mean, and the ends and middle of an interval, which are drawn, come first.
+        # The first four columns are the mean and three quantiles, which are drawn.
         parameter_columns = columns[..., 4:]
         forecast = parameter_columns[..., -1 if given["distribution"] == "Poisson" else -2]
         if given["distribution"] == "NegativeBinomial":
@@ -299,7 +299,7 @@ def refer(group: str, name: str, root: Path) -> Reference:
 
 
 def _shares(parameters: Tensor) -> Tensor:
-    """The library calls logits what are shares, and rounds those near 1."""
+    """Probabilities of a negative binomial from logits; the library rounds those near 1."""
     count, logits = parameters.unbind(-1)
     return torch.stack([count, logits.sigmoid()], dim=-1)
 

@@ -72,7 +72,7 @@ ARGUMENTS = {
     "timexer": _TOKENS | _MARKS | {"use_norm": "1"},
     "official": {"seq_len": "24", "revin": "1", "padding_patch": "end", "subtract_last": "0"},
 }
-# Parts of keys that show the form of the others.
+# Parts of keys by which a form is recognised.
 FORMS = {
     "autoformer": (".temporal_embedding.embed.weight",),
     "transformer": (".temporal_embedding.embed.weight",),
@@ -98,7 +98,7 @@ def make(form: str, **changes: Any) -> Forecaster:
 
 
 def keys(form: str, *parts: str) -> KeyMap:
-    """The keys of a form, in which these parts occur."""
+    """Names of the published keys of a form, which is recognised by parts of keys."""
     source, name = ("patchtst", "patchtst") if form == "official" else ("tslib", form)
     state = dict.fromkeys(parts or FORMS[form], torch.ones(1))
     return CODE_BASES[source].architectures[name].keys(state)
@@ -161,7 +161,7 @@ def refer(name: str, _: Path) -> Reference:
 CASES = {
     f"published {name}": Case(
         partial(refer, name),
-        # Without a calendar, for windows of any time.
+        # Models without a calendar can be served for windows of any time.
         name in ("tslib_dlinear", "tslib_itransformer_nomarks", "patchtst_official_revin"),
     )
     for name in golden.FORECASTERS

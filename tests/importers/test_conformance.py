@@ -1,4 +1,4 @@
-"""Libraries train and save; we import, export and serve: all forecast the same."""
+"""Imported, exported and served models forecast the same as the library that trained them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_server_forecasts_like_the_import(
         if not model.head.is_of_counts:
             assert_near(quantiles, known)
         else:
-            # Where rounding of the parameters decides, a count may be the next.
+            # Rounding of the parameters may change a count by 1.
             assert (np.abs(quantiles - known) <= 1e-5 * known + 1).all()
             assert (quantiles == known).mean() > 0.95
 
@@ -84,7 +84,7 @@ def ask(
     covariates: list[dict[str, Any]],
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """The contents of the answer to each window, those that lack values masked."""
+    """Contents of the answers for all windows; missing values are masked."""
     contents: list[dict[str, Any]] = []
     lacks = np.isnan(history).any(axis=(1, 2))
     assert (np.diff(lacks.astype(int)) >= 0).all()

@@ -1,4 +1,4 @@
-"""Number by number against the published code, within the tolerances stored with each case."""
+"""Outputs equal those of the published code, within the tolerances stored with each case."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_lags_of_edge_input(name: str, kind: str) -> None:
 
 
 def test_odd_length_with_and_without_its_last_lag() -> None:
-    """Equal weights, read as in the two code bases."""
+    """Two code bases with equal weights: one of them leaves out the last lag."""
     ours, theirs = golden.case("autoformer_official_odd"), golden.case("tslib_autoformer_odd")
     models = ours.model, theirs.model
     for name, weight in models[0].state_dict().items():

@@ -383,7 +383,7 @@ def manifest_of(client: Client) -> Manifest:
 
 
 def series(context: int, channels: int = 3, count: int = 1, **options: Any) -> dict[str, Any]:
-    """A request for forecasts of windows that move all along."""
+    """A request for forecasts of windows that are nowhere constant."""
     return request(windows(context, channels)[5 : 5 + count].numpy(), **options)
 
 
@@ -422,7 +422,7 @@ def test_windows_with_gaps_are_verified(served: Served, tmp_path: Path) -> None:
     assert manifest.observed_steps == 27
     checks = {check.name: check.windows for check in manifest.verification.checks}
     assert checks["forecast.onnx, gaps windows"] == 16
-    # Graphs of before are verified without.
+    # Bundles of earlier versions lack `observed_steps`.
     bundle = shutil.copytree(client.settings.models / "model" / "1", tmp_path / "1")
     fields = json.loads((bundle / "manifest.json").read_bytes())
     del fields["observed_steps"]

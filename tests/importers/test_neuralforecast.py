@@ -119,7 +119,7 @@ def test_scalers(tmp_path: Path, scaler: str | None) -> None:
 
 
 def implicit(size: int = 4) -> dict[str, Tensor]:
-    """State of a loss that embeds levels in cosines."""
+    """State of a loss with an embedding of quantile levels in cosines."""
     torch.manual_seed(1)
     layers = {
         "quantile_layer.output_layer.0": (size, size),
@@ -434,7 +434,7 @@ def test_pickles_of_earlier_versions_are_refused_with_a_remedy(tmp_path: Path) -
 def test_a_model_is_chosen(tmp_path: Path) -> None:
     folder = write(tmp_path / "saved")
     write(folder, name="other_0", scaler_type="robust")
-    # Neither is a model.
+    # Files of the library that are not models.
     for name in ("configuration", "dataset"):
         save_file({"a": torch.zeros(1)}, folder / f"{name}.safetensors")
     message = refused(folder)

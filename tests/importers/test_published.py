@@ -85,7 +85,7 @@ def calendar(unit: str, encoding: str) -> Calendar:
     return Calendar.for_frequency(Frequency.parse(unit), encoding)  # type: ignore[arg-type]
 
 
-# Form, changes of the model, and the parts of keys that show them.
+# Form, changes of the model, and parts of keys by which they are recognised.
 VARIANTS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     *((form, {}, ()) for form in FORMS),
     *(
@@ -206,7 +206,7 @@ def test_setting_is_the_name_of_the_folder(tmp_path: Path) -> None:
     folder.mkdir()
     imported = import_checkpoint(request(folder, "patchtst", arguments={"activation": "gelu"}))
     assert imported.arguments["seq_len"] == (24, "its folder's name")
-    # The shape of its head has both, given the context, and the code fixes the rest.
+    # The shape of the head gives the stride, and the code base fixes the padding.
     assert imported.arguments["stride"] == (3, "the file's number of patches")
     assert imported.arguments["padding_patch"] == ("end", "fixed in the Time-Series-Library")
 
@@ -217,7 +217,7 @@ def test_setting_names_model_and_source(tmp_path: Path) -> None:
     assert_is(import_checkpoint(unnamed), "autoformer")
     message = "its keys alone do not identify it: use --from tslib or autoformer or tfb --arch "
     assert message in refused(replace(unnamed, setting=None))
-    # Without the task before it, the name is one of the three.
+    # Without the task as prefix all three code bases may have written the name.
     setting = SETTING.format("Autoformer").removeprefix("long_term_forecast_")
     assert message in refused(replace(unnamed, setting=setting))
     official = request(tmp_path, "official", source=None)
@@ -280,9 +280,9 @@ def test_defaults_on_request(tmp_path: Path) -> None:
     import_request = given(request(tmp_path, "autoformer", defaults=True), "activation", "target")
     found = import_checkpoint(import_request).arguments
     assert found["activation"] == ("gelu", "default of the Time-Series-Library")
-    # A flag is never overruled by a default.
+    # A default does not replace a flag.
     assert found["moving_avg"] == (5, "--set")
-    # The frequency of a command line is no reason to doubt the calendar features of a file.
+    # The frequency of the data does not change the calendar features of a file.
     minutes = published.make("transformer", calendar=calendar("min", "scaled"))
     import_request = request(tmp_path, defaults=True)
     published.save(tmp_path, minutes, published.keys("transformer"))
@@ -329,7 +329,7 @@ def test_argument_that_the_code_does_not_pass_on(tmp_path: Path) -> None:
     assert found.arguments["activation"] == ("gelu", "fixed in yuqinie98/PatchTST")
 
 
-# By our own names of code bases and architectures.
+# Names of code bases and architectures in foretell.
 KNOWN = [(source, name) for source, code in CODE_BASES.items() for name in code.architectures]
 
 
@@ -583,7 +583,7 @@ def test_target_is_moved_and_is_the_only_forecast(tmp_path: Path, form: str) -> 
 
 @pytest.mark.parametrize("form", ["autoformer", "transformer"])
 def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
-    """With c_out 1 the published code adds that row to the trends of all channels, or to none."""
+    """With c_out 1 the published code has one row of outputs, and broadcasts its trend."""
     import_request = given(request(tmp_path, form), features="MS", target="wind")
     model: Any = published.make(form)
     state = published.publish(model, published.keys(form))
@@ -593,7 +593,7 @@ def test_one_row_of_outputs(tmp_path: Path, form: str) -> None:
     }
     assert sum(len(each) != len(state[key]) for key, each in single.items()) >= 2
     torch.save(single, import_request.file)
-    # As published: the projections of one output, and broadcasting.
+    # The published model: projections with one output, and broadcasting.
     row = nn.Linear(8, 1)
     row.load_state_dict({name: each[1:2] for name, each in model.projection.state_dict().items()})
     model.projection = row
@@ -624,7 +624,7 @@ def test_target_decides_the_order_of_custom_channels(tmp_path: Path) -> None:
     assert info.channels == ("wind", "OT", "load")
     values = read(tmp_path / "train.csv").tables[0].values[:140, 0]
     assert info.scaler.mean[2] == pytest.approx(values.mean())
-    # TFB leaves it where it is.
+    # TFB does not move the target.
     assert import_checkpoint(given(request(tmp_path, source="tfb"), "label_len")).info.channels == (
         published.CHANNELS
     )

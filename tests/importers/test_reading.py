@@ -134,7 +134,7 @@ def test_state_dict_in_many_dictionaries(tmp_path: Path) -> None:
     path, content = tmp_path / "a.pth", STATE
     for _ in range(2000):
         content = {"run": content}
-    # The pickler needs a frame for each.
+    # The pickler recurses into each level.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     try:

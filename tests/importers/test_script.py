@@ -71,7 +71,7 @@ def test_several_commands(tmp_path: Path) -> None:
         ("for i in 1 2; do\n  n=2\n  run --n_heads $n\ndone", 2),
         ("{\n  m=3\n}\nf() {\n  m=4\n}\nn=2\nrun --n_heads $n", 2),
         ("run --des 'a #1' --n_heads 4", 4),
-        # Values that only a run has.
+        # Values that are known only when the script runs.
         ("run --n_heads $n\nn=2", None),
         ("if [ $1 ]; then\n  n=2\nfi\nrun --n_heads $n", None),
         ("if [ $1 ]\nthen echo\nelse\n  n=2\nfi\nrun --n_heads $n", None),
@@ -152,7 +152,7 @@ def test_yaml_and_json(tmp_path: Path, name: str) -> None:
     script = read_script(write(tmp_path, name, json.dumps(content)))
     assert values(script) == [{"seq_len": 96, "revin": 1}]
     assert script[0].unread == {"n_heads": f"{name} has ${{heads}}"}
-    # Omitted arguments of such a file may have had any value.
+    # A file with unread variables may have set other arguments too.
     assert not script[0].complete
 
 

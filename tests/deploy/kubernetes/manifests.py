@@ -20,7 +20,7 @@ FOLDER = DEPLOY / "kubernetes"
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 # Only one of them sets the number of Pods.
 AUTOSCALERS = {"hpa", "keda"}
-# With the first kustomize that knows all that is used here.
+# The first kubectl whose kustomize has all features that are used here.
 _KUBECTL_MINOR = 27
 
 Resource = dict[str, Any]
@@ -71,10 +71,10 @@ def put_together(
     """An overlay with components, combined as in docs/guides/kubernetes.md.
 
     Args:
-        folder: For the kustomization that names both.
+        folder: Where the kustomization of overlay and components is written.
         overlay: `cpu` or `gpu`.
-        components: Their names.
-        settings: One's own, `NAME=value`.
+        components: Names of the components.
+        settings: The user's own settings, `NAME=value`.
     """
 
     def relative(kind: str, name: str) -> str:

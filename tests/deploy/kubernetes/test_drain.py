@@ -49,7 +49,7 @@ def variables() -> dict[str, str]:
     """Variables of the container: base/settings.env, which the overlay for CPUs does not change."""
     lines = (FOLDER / "base" / "settings.env").read_text().splitlines()
     own = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    # Addresses and paths are the machine's, not the container's.
+    # Addresses and paths of a container do not exist on this machine.
     places = ("FORETELL_HOST", "FORETELL_MODELS", "FORETELL_PORT", "FORETELL_OPERATIONS_PORT")
     return {name: value for name, value in own.items() if name not in places}
 
@@ -85,5 +85,5 @@ def test_deleted_pod_loses_no_request(tmp_path: Path) -> None:
             assert kept.post(f"{url}/forecast", json=BODY).status_code == 200
             assert {*before, *late} == {200}
         assert server.wait() == 0
-        # In a container it would have been refused.
+        # A container would refuse to write.
         assert not [line for line in server.log.splitlines() if "wrote" in line]

@@ -45,7 +45,7 @@ class Deployed:
 
     Attributes:
         overlay: Its name.
-        resources: All there is.
+        resources: All of its resources.
     """
 
     overlay: str
@@ -85,7 +85,7 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """The status that the port of the service, or the one for operators, gives a path."""
+    """Status of a path at the port of the service or at that of operators."""
     folder = tmp_path_factory.mktemp("models")
     write_bundle(folder, Spec())
     with Client(folder) as client:
@@ -124,7 +124,7 @@ def test_termination_grace_covers_drain_and_grace(
         assert own.drain_delay_seconds > 0
         needed = own.drain_delay_seconds + own.grace_seconds + END_SECONDS
         assert pod["terminationGracePeriodSeconds"] >= needed
-        # No Service sets what looks like a setting.
+        # A Service must not set variables with names of settings.
         assert pod["enableServiceLinks"] is False
 
 
@@ -150,7 +150,7 @@ def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
     probes = {name: deployed.container[name] for name in PROBES}
     probe_paths = [probe["httpGet"]["path"] for probe in probes.values()]
     assert {ask("operations", path) for path in probe_paths} == {200}
-    # Without the first two it is killed: a model that is refused is no reason.
+    # Kubernetes restarts a Pod if startup or liveness fails: a refused model must not do that.
     assert probe_paths == ["/healthz", "/healthz", "/readyz"]
     assert {probe["httpGet"]["port"] for probe in probes.values()} == {"operations"}
     startup = probes["startupProbe"]
@@ -162,7 +162,7 @@ def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
         asked_there = {**container[name]["httpGet"], "port": "operations"}
         assert {**container[name], "httpGet": asked_there} == probe
     assert ask("http", RUNTIME["annotations"]["prometheus.kserve.io/path"]) == 200
-    # KServe's first protocol has a model's description at its name, ours at its list.
+    # v1 of KServe describes a model at its name; foretell describes all models in one list.
     paths = {"v1": "/v1/timeseries/models", "v2": "/v2"}
     assert {ask("http", paths[one]) for one in RUNTIME["protocolVersions"]} == {200}
 
@@ -245,7 +245,7 @@ def test_one_replica_remains_and_only_the_autoscaler_sets_the_number(deployed: D
     assert deployed.spec("PodDisruptionBudget")["maxUnavailable"] < least
     rolling = deployment["strategy"]["rollingUpdate"]
     assert rolling["maxUnavailable"] < least
-    # There is no GPU to spare.
+    # No GPU is free for an additional Pod.
     surge = int(deployed.overlay == "cpu")
     assert rolling == {"maxSurge": surge, "maxUnavailable": 1 - surge}
     assert "replicas" not in deployment
@@ -296,6 +296,6 @@ def test_kserve_serves_the_folder_of_its_storage_initializer() -> None:
     assert kserve_variables()["FORETELL_MODELS"] == "/mnt/models"
     [served] = RUNTIME["supportedModelFormats"]
     assert SERVICE["model"]["modelFormat"] == {"name": served["name"], "version": served["version"]}
-    # Without the slash it takes whatever else begins so.
+    # Without the slash, keys that only begin with the name would be copied too.
     assert SERVICE["model"]["storageUri"].endswith("/")
     assert SERVICE["model"]["runtime"] == read("kserve/runtime.yaml")["metadata"]["name"]

@@ -30,7 +30,7 @@ def merged(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def forms(plain, norm=None):
-    """Both forms of self-attention, and how each has its tokens."""
+    """Both forms of self-attention, and the layout of tokens of each."""
     yield TimeFirstAttention(plain, (STEPS, STEPS), norm), time_first
     if not plain.causal:
         yield MergedAttention(plain, STEPS, norm), merged
@@ -163,7 +163,7 @@ def test_no_score_is_larger_than_the_bound(float64):
     nn.init.normal_(origin.bias)
     bound = score_bound(plain, origin)
     for scale in (1e-3, 1, 1e3):
-        # Spikes are as far as a layer norm gets from its mean.
+        # A spike has the largest deviation that a layer norm can return.
         series = torch.cat([torch.randn(2000, 8), torch.eye(8), -torch.eye(8)])
         assert largest_score(plain, *2 * (origin(scale * series),)) <= bound
 

@@ -40,7 +40,7 @@ def check(plain, served, tokens, source, equal):
     equal(found - found.mean(dim=1, keepdim=True), varying)
 
 
-# Queries and keys of the same tokens, of others, and of queries that are cut.
+# Keys of the queries' tokens, keys of other tokens, and a part of the queries.
 @pytest.mark.parametrize("lags", ["all", "even"])
 @pytest.mark.parametrize(
     ("query", "key", "options"),
@@ -150,7 +150,7 @@ def test_chosen_lags_equal_a_plain_topk(keep):
     choice = choose_lags(correlation, keep)
     strongest, lags = correlation.topk(keep)
     assert torch.equal(choice.lags[:, :keep], lags)
-    # By a rounding or two: processors sum seven numbers otherwise than eight.
+    # Equal up to rounding: processors sum seven numbers in another order than eight.
     weights = strongest.softmax(dim=-1)
     torch.testing.assert_close(choice.weights[:, :keep], weights, rtol=1e-6, atol=0)
     assert torch.equal(choice.weights[:, keep:], torch.zeros(20, 1))

@@ -67,6 +67,6 @@ def test_no_module_is_left_that_needs_cudnn(config):
     form = inference_form(randomised(config))
     left = [m for m in form.modules() if isinstance(m, nn.Conv1d | nn.BatchNorm1d | TokenBatchNorm)]
     assert left == []
-    # Whose means over time are no sums.
+    # Means over time that leave out gaps are not rewritten as sums.
     norms = [module for module in form.modules() if type(module) is InstanceNorm]
     assert all(norm.reads_gaps for norm in norms)

@@ -17,7 +17,7 @@ CROSSED = HUGGINGFACE_PATCHTSTS[0].config
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 25, 51])
-# Short ones as one matrix, long ones in blocks, with and without a rest.
+# Short series are one matrix, long ones blocks, with and without a remainder.
 @pytest.mark.parametrize("length", [5, 26, 96, 97, 144, 211, 720])
 def test_equals_the_decomposition(kernel, length, float64, equal):
     series = torch.randn(2, length, 5)

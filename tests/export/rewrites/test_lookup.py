@@ -15,7 +15,7 @@ from tests.models.attention.places import multi_head
 
 
 class Halved(MultiHeadAttention):
-    """A subclass of what has a faster form, that is something else."""
+    """A subclass with another result than its base, which has a faster form."""
 
     def forward(self, *given: object, **options: object) -> Attended:
         attended = super().forward(*given, **options)  # type: ignore[arg-type]

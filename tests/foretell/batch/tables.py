@@ -52,7 +52,7 @@ def here(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
 
 
 def task(path: object, folder: Path, bundle: Path, **options: Any) -> Task:
-    """One that forecasts into `folder/out`."""
+    """A task that forecasts into `folder/out`."""
     return Task(str(path), str(folder / "out"), bundle, device="cpu", **options)
 
 

@@ -63,7 +63,7 @@ def assert_same(found: pa.Table, answer: pa.Table, channel: str = "load") -> Non
 
 
 def messes() -> pa.Table:
-    """Series of every kind, good ones between."""
+    """Series with every fault, and sound ones between them."""
     gap = wave(4, 12)
     gap[[5, 9]] = NAN
     start = wave(5, 12)
@@ -266,7 +266,7 @@ def test_without_times(models: Path, tmp_path: Path) -> None:
 
 
 def test_no_batch_has_a_single_window(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """onnxruntime computes it in another way, so that a forecast would show who came with it."""
+    """onnxruntime rounds a single window otherwise: a forecast would depend on its batch."""
     forecaster = Forecaster(models / "repeat" / "1", ForecastOptions(), "cpu")
     sizes: list[int] = []
     run = CpuSession.run

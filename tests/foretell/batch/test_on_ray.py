@@ -53,7 +53,7 @@ def forecast(
 ) -> Summary:
     def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
         if find is not None:
-            # The command has it somewhere else.
+            # Ray's workers may have another path of the bundle than the command.
             work = replace(work, bundle=Path("/nowhere"))
         return run_parts(work, parts, None, "local", find)
 
@@ -71,7 +71,7 @@ def test_forecasts_equal_those_of_processes(cluster: None, tmp_path: Path) -> No
     run(path, bundle, tmp_path / "other")
     assert forecasts(tmp_path).equals(forecasts(tmp_path / "other"))
     assert rejected(tmp_path) == rejected(tmp_path / "other")
-    # An error there is raised here.
+    # An error of a worker is raised by the command.
     (bundle / "forecast.onnx").write_bytes(b"")
     with pytest.raises(BatchError, match=r"Ray: .*forecast\.onnx"):
         forecast(path, bundle, tmp_path / "again")
@@ -91,7 +91,7 @@ def test_part_that_kills_its_process_repeatedly_ends_the_run(
             return super().run(part)
 
     monkeypatch.setattr(on_ray, "Worker", Crashing)
-    # With what is put into the module here.
+    # Workers get the module with the changes of this test.
     cloudpickle.register_pickle_by_value(on_ray)
     path = tmp_path / "given.parquet"
     parquet.write_table(many(40), path, row_group_size=64)

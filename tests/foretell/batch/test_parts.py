@@ -22,7 +22,7 @@ from foretell.batch.places import place_of
 from foretell.batch.plan import divide
 from foretell.batch.tables import Table, files_of, open_table
 
-# Stretches of rows of one series each, by the number of the series.
+# Runs of rows, each of one series: number of the series and of rows.
 STRETCHES = st.lists(st.tuples(st.integers(-2, 12), st.integers(1, 9)), min_size=1, max_size=12)
 
 
@@ -129,7 +129,7 @@ def test_parts_and_chunks_are_whole_series(
 
 
 def test_last_parts_are_smaller(tmp_path: Path) -> None:
-    """So that none of two workers is long at work when the other has nothing left."""
+    """Two workers end at nearly the same time."""
     write(tmp_path, [f"s{at:02d}" for at in range(96)], 96, 1, text=False)
     parts = divide(table_in(tmp_path), 16, 3, 2)
     assert [part.rows for part in parts] == [16, 16, 16, 12, 9, 6, 5, 4, 4, 4, 4]

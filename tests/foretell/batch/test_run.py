@@ -129,7 +129,7 @@ def test_two_concurrent_runs_write_the_same(models: Path, tmp_path: Path) -> Non
         stopped = iter([True])
 
         def go_on() -> bool:
-            # Another run does all there is while this one is within a part.
+            # Another run forecasts all parts while this one is within a part.
             if next(stopped, None):
                 assert forecast_table(job, here, part_rows=100).counts == (60, 0)
             return True
@@ -159,7 +159,7 @@ def test_runs_that_begin_together(
     parquet.write_table(many(60), path, row_group_size=64)
     job = task(path, tmp_path, models / "repeat" / "1")
     if url:
-        # As in object storage, where the record that is written last stays.
+        # In object storage the record that is written last stays.
         monkeypatch.setattr(Place, "write_first", Place.write)
 
     def divide_late(*given: Any) -> list[Part]:

@@ -71,7 +71,7 @@ def test_quantiles_corrected_by_the_history(client: Client) -> None:
 def test_a_request_has_as_many_origins_as_a_server_makes(
     calibration: Calibration, count: int
 ) -> None:
-    """With more rows it would leave out the earliest."""
+    """With more rows than that the server would leave out the earliest origins."""
     frame = pd.concat(walk(f"{number:03}", number) for number in range(200))
     steps = backtest(frame, 0.0, model="load", id_column="sku", horizon=4, calibration=calibration)
     assert next(steps) == Ask("GET", "models/load")
@@ -96,7 +96,7 @@ def test_many_series_in_polars(client: Client) -> None:
 
 
 def test_a_series_that_is_too_short(client: Client) -> None:
-    """And is not in the first of the parts that are sent."""
+    """The series is not in the first part of the request."""
     names = [f"long {number}" for number in range(40)]
     frame = pd.concat([*(walk(name, 0) for name in names), walk("short", 1, 5)], ignore_index=True)
     with pytest.warns(ForetellWarning, match=r"^sku\[1600\]: .* 8 rows") as warned:

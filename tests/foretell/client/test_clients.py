@@ -29,7 +29,7 @@ HOURS = pd.date_range("2024-03-01", periods=8, freq="h")
 
 
 def long(*names: object, rows: int = 8, **columns: Any) -> pd.DataFrame:
-    """Series that rise by an eighth from 0, 1, … 7, 0, …"""
+    """Series that rise by 1/8 in each row, and begin at 0, 1, …, 7, 0, …"""
     return pd.concat(
         pd.DataFrame(
             {"unique_id": name, "ds": HOURS[:rows], "load": at % 8 + np.arange(rows) / 8, **columns}
@@ -50,7 +50,7 @@ def test_numbers_equal_those_of_json(client: Client, server: Server) -> None:
     frame = pd.DataFrame({"load": history})
     found = client.forecast(frame, model="load", quantiles=np.array([0.1]))
     assert list(found) == ["load", "load_q0.1"]
-    # JSON has the shortest text that is the same float32.
+    # JSON has the shortest text that is read as the same float32.
     np.testing.assert_array_equal(np.float32(content["mean_forecast"]), found["load"])
     np.testing.assert_array_equal(np.float32(content["quantiles"]["0.1"]), found["load_q0.1"])
     np.testing.assert_array_equal(found["load"], np.float32(history[-1]))
@@ -59,7 +59,7 @@ def test_numbers_equal_those_of_json(client: Client, server: Server) -> None:
 def test_more_than_a_thousand_series_in_one_call(client: Client) -> None:
     frame = long(*range(1100))
     found = client.forecast(frame.sort_values("ds", kind="stable"), model="load", horizon=2)
-    # More than a request may hold, here in bytes: it is halved until it may.
+    # The frame exceeds the limit of bytes: the client halves it until every part fits.
     assert found["unique_id"].tolist() == np.repeat(range(1100), 2).tolist()
     assert found["load"].tolist() == np.repeat(7 / 8 + np.arange(1100) % 8, 2).tolist()
     assert found["ds"].tolist() == [*(HOURS[-1] + pd.to_timedelta([1, 2], "h"))] * 1100
@@ -91,7 +91,7 @@ def test_series_that_fail_are_named(client: Client) -> None:
 
 
 def test_errors_have_rows_of_the_callers_frame(client: Client) -> None:
-    """Whatever the parts of it are."""
+    """Places are rows of the frame, not of the parts that the client sends."""
     frame = long(*range(600)).rename(columns={"unique_id": "sku", "ds": "at"})
     frame = frame.sort_values("at", kind="stable", ignore_index=True)
     frame.loc[3500, "load"] = np.nan

@@ -21,7 +21,7 @@ LONG = pd.DataFrame({"sku": ["a", "a", "b"], "date": HOURS, "load": [1.0, 2.0, 3
 
 
 def answered(given: Given[Any]) -> Any:
-    """Two rows as answers have them: the last ones, ids without dictionary, values in float32."""
+    """A server's answer with the last two rows: ids without dictionary, values in float32."""
     table = given.table.slice(1)
     ids = table["unique_id"]
     if pa.types.is_dictionary(ids.type):

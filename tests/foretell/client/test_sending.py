@@ -52,7 +52,7 @@ def test_series_are_parted_in_order_of_appearance(limits: Limits, values: int) -
     pieces = parts(by_series(table_of([*"edcba"])), limits, values)
     assert [piece.ids.to_pylist() for piece in pieces] == [["e", "d"], ["c", "b"], ["a"]]
     assert series(pieces) == [[0, 100], [200, 300], [400]]
-    # The second row of the third of five that take turns.
+    # Rows of five series alternate: row 7 is the second one of the third series.
     assert pieces[1].placed("load[1]") == "load[7]"
     assert pieces[1].placed("options.horizon") == "options.horizon"
     assert pieces[1].placed("other[1]") == "other[1]"

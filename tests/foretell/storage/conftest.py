@@ -33,14 +33,13 @@ def _spoilt(kinds: set[Kind], status: int, content: bytes) -> tuple[int, bytes]:
 
 
 class Proxy(InThread):
-    """Forwards requests, and spoils some of the answers, within `with`.
+    """A proxy that forwards requests, and damages some answers, within `with`.
 
     Attributes:
-        faults: What happens to a request whose method and path have this pattern: it is not
-            answered, or with an error, with half of the bytes or with a wrong one; a listing comes
-            two entries at a time.
+        faults: Kind of fault by a pattern of method and path: no answer, an error, half of the
+            bytes, a wrong byte, or a listing in pages of two entries.
         requests: Methods and paths of requests.
-        before: Is called with each of them before it is passed on, which waits for it.
+        before: Called with each request before it is forwarded.
     """
 
     def __init__(self, target: str) -> None:
@@ -114,7 +113,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture
 def environment(s3: str, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The variables of a user of that server, and no others."""
+    """Sets the variables of a user of that server, and removes others."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)

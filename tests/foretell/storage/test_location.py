@@ -91,7 +91,7 @@ def failure(url: str, ask: Callable[[Location], object] = listing, path: str = "
 
     with pytest.raises(StorageError) as raised:
         request()
-    # A line, without the answer's XML and the client's state.
+    # One line, without the XML of the answer and the state of the client.
     assert "\n" not in str(raised.value)
     assert raised.value.__suppress_context__
     return str(raised.value)

@@ -46,7 +46,7 @@ def location(bucket: str, proxy: Proxy) -> Location:
 
 @pytest.fixture
 def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mirror:
-    """One that holds version 1 of the model."""
+    """A mirror with version 1 of the model."""
     publish(bundle, location)
     mirror = Mirror(location, tmp_path / "cache")
     mirror.refresh()
@@ -56,7 +56,7 @@ def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mi
 
 
 def here(mirror: Mirror) -> list[str]:
-    """Bundles that are whole; nothing else is there but their files."""
+    """Complete bundles of the mirror; fails if there are other files."""
     found, files = [], set()
     for folder in mirror.folder.glob("[!.]*/*"):
         about = manifest.read(folder)
@@ -69,7 +69,7 @@ def here(mirror: Mirror) -> list[str]:
 
 
 def stored(bundle: Path, file: str = layout.WEIGHTS) -> str:
-    """Where a file of a bundle lies in storage."""
+    """Path of a bundle's file in storage."""
     return f"blobs/{manifest.read(bundle).files[file]}"
 
 
@@ -111,7 +111,7 @@ def test_read_at_is_the_time_of_the_last_answer(
         mirror.refresh()
     assert mirror.read_at == 100
     proxy.faults.clear()
-    # A large bundle comes for longer than any listing.
+    # Fetching a large bundle takes longer than a listing.
     publish(other, mirror.location, name="sea")
 
     def later(request: str) -> None:
@@ -133,7 +133,7 @@ def test_versions_come_and_go(mirror: Mirror, bundle: Path) -> None:
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
     assert not (mirror.folder / "sea").exists()
-    # One that was written again.
+    # A version that was written again.
     rewrite(mirror.location, "repeat/2", parameters=77)
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
@@ -305,7 +305,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
         assert not tried()
         clock[0] += 1
         assert tried()
-    # A request for it does not wait, and another manifest is another version.
+    # A request for the version is tried at once, and so is a version with another manifest.
     proxy.requests.clear()
     mirror.refresh("repeat", "2")
     assert proxy.gets().count(stored(other)) == 1
@@ -324,7 +324,7 @@ def test_incomplete_listing_removes_nothing(mirror: Mirror, bundle: Path, proxy:
     proxy.faults |= {"continuation-token": "500"}
     with pytest.raises(StorageError, match="500 Internal"):
         mirror.refresh()
-    # Nor does one of a bucket that is empty all of a sudden.
+    # A bucket that is suddenly empty does not remove versions either.
     proxy.faults.clear()
     for version in ("1", "2"):
         remove(mirror.location, f"repeat/{version}")
@@ -351,7 +351,7 @@ def test_damaged_local_file_is_fetched_again(
 ) -> None:
     file = mirror.folder / "repeat" / "1" / (module._TAG if damage == "no tag" else layout.PROBES)
     if damage == "changed":
-        # In place, so that the file is damaged by all its names.
+        # Written in place, so that all links to the file are damaged.
         file.write_bytes(b"damaged")
     else:
         file.unlink()
@@ -411,7 +411,7 @@ def test_server_waits_while_another_makes_progress(
         patch.setattr(mirror._stopped, "wait", wait)
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "sea/1"]
-    # A fetched file is such a sign.
+    # A fetched file also updates the time.
     assert path.stat().st_mtime > clock[0]
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.0)
     with path.open("a") as lock:
@@ -483,7 +483,7 @@ def test_cache_has_a_folder_for_each_location(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert default_cache() == Path("/home/someone/.cache/foretell")
-    # Names that differ only in characters that folders cannot have.
+    # URLs that differ only in characters that names of folders cannot have.
     folders = {
         Mirror(Location(url, location.store), tmp_path).folder
         for url in ("s3://bucket/a-b", "s3://bucket/a/b", "gs://bucket/a/b")

@@ -117,7 +117,7 @@ def test_each_file_is_stored_once(bundle: Path, location: Location) -> None:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files go in parts, of which storage takes any."""
+    """Small files are uploaded in parts, and the storage accepts small parts."""
     monkeypatch.setattr(repository, "_PART_BYTES", 50)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1)
 
@@ -234,7 +234,7 @@ def test_list_prints_versions(bundle: Path, bucket: str, tmp_path: Path) -> None
     assert cells[1][3:9] == ["1", "of", "3", "8", "4", "15min"]
     assert "UTC" in cells[1]
     assert "broken/1/manifest.json: name: Field required" in done("list", location).stdout
-    # It weighs as much in a folder, where the number of the version is longer.
+    # The size is the same in a folder.
     assert listed(tmp_path / "models")[0][9:11] == cells[1][9:11]
 
 
@@ -250,7 +250,7 @@ def test_missing_repositories_are_refused(
 
 def test_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(folder: Path) -> None:
-        # The administrator may read all there is.
+        # The tests may run as root, which may read every folder.
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(Path, "iterdir", denied)

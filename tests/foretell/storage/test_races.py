@@ -86,7 +86,7 @@ class Storage:
         self.check()
 
     def check(self) -> None:
-        """Every file that a version names can be read, and no other one is gone too early."""
+        """Every file of a version exists, and other files are not removed too early."""
         there = self.paths(BLOBS) | self.paths(TRASH)
         assert there >= self.named()
         self._named_at |= dict.fromkeys(self.named(), self.now)
@@ -94,7 +94,7 @@ class Storage:
             assert own in there or self.now - at >= GRACE
 
     def named(self) -> set[str]:
-        """The files that versions have."""
+        """Files of all versions, by their sums."""
         manifests = [path for path in self.objects if path.endswith(layout.MANIFEST)]
         return {
             own for path in manifests for own in parse(self.objects[path][0], path).files.values()
@@ -107,7 +107,8 @@ class Storage:
 def together(storage: Storage, actions: list[Callable[[], object]], order: Iterator[int]) -> None:
     """Run actions at the same time, one request after another.
 
-    `order` says of which, or at 3 that 13 hours pass: of all but the writing of a manifest.
+    `order` has the number of the action whose request is next. At 3, 13 hours pass for all but an
+    action that writes a manifest.
     """
     own = threading.local()
     turns = [(threading.Semaphore(0), threading.Semaphore(0)) for _ in actions]
@@ -168,14 +169,14 @@ def read(storage: Storage, location: Location) -> None:
             try:
                 deque(read_blob(location, wanted, file), maxlen=0)
             except StorageError as error:
-                # It stays while its version is there.
+                # A file stays as long as its version.
                 if storage.objects.get(path) is found:
                     raise AssertionError(path) from error
 
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two with files in common, and one of its own."""
+    """Three bundles, of which two share files."""
     folder = tmp_path_factory.mktemp("bundles")
     specs = (Spec("a"), Spec("b", horizon=3), Spec("c", channels=("load", "wind")))
     return [write_bundle(folder, spec) for spec in specs]
@@ -220,7 +221,7 @@ def test_no_version_loses_a_file(
     for names, order, hours in phases:
         together(storage, [action(name) for name in names], chain(order, repeat(0)))
         storage.now += timedelta(hours=hours)
-    # In peace, what is named stays and all else goes.
+    # Without other actions files of versions stay, and all others are removed.
     for _ in range(4):
         collect(location, empty=True)
         storage.now += GRACE + timedelta(hours=1)
@@ -306,7 +307,7 @@ def test_file_that_cannot_be_collected_does_not_stop_the_others(
     done = collect(location)
     assert done.moved == len(others) > 0
     assert [bad in failure for failure in done.failures] == [True]
-    # S3 does not copy what is as large: it is read and written.
+    # S3 does not copy files of this size: they are read and written.
     monkeypatch.setattr(repository, "_COPY_BYTES", 0)
     assert collect(location)[1:] == (1, 0, ())
     assert storage.objects[f"{TRASH}/{bad}"][0]

@@ -22,7 +22,7 @@ READ = "foretell_storage_last_sync_timestamp_seconds"
 
 
 def ask(server: Server) -> str:
-    """The version that answers."""
+    """The version that answers a request."""
     body = {"inputs": [{"series": [1.0] * 8}]}
     answer = httpx.post(f"{server.url}/forecast", json=body).raise_for_status()
     return str(answer.json()["model_version"])
@@ -31,7 +31,7 @@ def ask(server: Server) -> str:
 def test_new_version_is_served_after_one_look(
     bucket: str, s3: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Within one interval of the watch, then, and what it takes to fetch and load it."""
+    """That is one interval of the watch, plus the time to fetch and load the version."""
     location = open_location(f"{bucket}/models")
     bundle = write_bundle(tmp_path / "models", Spec())
     publish(bundle, location)
@@ -55,7 +55,7 @@ def test_new_version_is_served_after_one_look(
             finally:
                 served.set()
             assert server.stop() == 0
-        # Another one starts from what the first has fetched.
+        # Another server starts with the files that the first one has fetched.
         proxy.faults["list-type"] = "denied"
         with Server(location.url, tmp_path / "log", **cache) as server:
             assert ask(server) == "2"
