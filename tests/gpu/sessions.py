@@ -76,7 +76,7 @@ def _replay(sessions: list[Session], times: int) -> None:
 
 
 def captures(*graphs: str) -> object:
-    """Warm the GPUs all at once, and meanwhile replay, and open and close, other graphs there."""
+    """Warm all GPUs at once, and meanwhile replay, open and close other graphs on them."""
     runtime = Runtime("cuda")
     first, *others = (runtime.open(Path(graph), max_batch=_BATCH) for graph in graphs)
     errors: list[str] = []

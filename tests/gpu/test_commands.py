@@ -63,7 +63,7 @@ def test_verify_checks_and_times_half_precision(
 def test_verify_fails_if_the_gpu_computes_nothing(
     stand_in: Machine, bundles: dict[str, Path], references: Path
 ) -> None:
-    """The numbers are compared, because no option switches that off."""
+    """Options cannot switch off the comparison of numbers."""
     ran = run(stand_in, "verify", bundles["patchtst"], "--reference", references / "patchtst.npz")
     assert ran.returncode == 1
     assert "differ from the expected ones" in ran.stderr

@@ -45,7 +45,7 @@ Look = Callable[[Size | str], Finding]
 def look_at(
     stand_in: Machine, every_mechanism: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Look:
-    """Checks once the graphs of a size, or of a model with a mechanism."""
+    """Checks the graphs of a model, each model once."""
 
     def verified(name: str, folder: Path) -> Verified:
         info, model = load(every_mechanism / name)
@@ -87,7 +87,7 @@ def test_graph_is_captured_and_its_optimised_form_is_right(
 def test_sample_has_every_architecture_and_operator(look_at: Look) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
     found = set().union(*(look_at(model).operators for model in (*SAMPLE, *MODELS)))
-    # Foretell's models have no Less and no PRelu; mechanisms of users may.
+    # Only mechanisms of users may have Less and PRelu.
     assert found == set(CUDA_KERNELS) - {"Less", "PRelu"}
 
 

@@ -119,9 +119,9 @@ def test_models_come_and_go_under_traffic_without_a_failed_request(
 
 
 REPLACE_ME = 75
-# More calls of each kind than a start makes.
+# More calls than a start makes, by kind.
 STARTED = {"replay": 200, "copy": 3_000, "launch": 6_000}
-# Only attention makes calls that replays do not make.
+# Attention launches kernels without CUDA graphs.
 BODIES = {"replay": FORECAST, "copy": FORECAST, "launch": EXPLAIN}
 
 
@@ -193,7 +193,7 @@ def test_full_gpu_still_answers_what_fits(
         assert error["type"] == "model_failed"
         answers = send(server, 40)
         if what == "launch":
-            # A replay launches nothing.
+            # Replays launch no kernels, so forecasts are answered.
             assert answers == {200: 40}
         assert set(answers) <= {200, 503}
         assert httpx.get(f"{server.url}/healthz").status_code == 200

@@ -24,18 +24,18 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Reference(NamedTuple):
-    """A model that a library has trained and saved, and what it forecasts of windows.
+    """A model that a library has trained and saved, and its forecasts of windows.
 
     Attributes:
-        request: What imports it.
+        request: Request of the import.
         history: `[windows, context, channels]`; NaN where a value is missing.
         forecast: `[windows, horizon, channels]`; NaN where it is not compared.
         distribution: `[windows, horizon, channels, parameters]`, of a model of distributions.
-        calendars: Of history and future, for a model that reads them; from `START` on if it is
-            served.
-        clear: The windows in which rounding does not choose.
-        parameters: What the library calls parameters, of ours.
-        covariates: Their codes, by the name of their input.
+        calendars: Calendars of history and future, for a model that reads them; from `START` on
+            if the model is served.
+        clear: Windows in which rounding does not decide a choice.
+        parameters: Converts foretell's parameters of a distribution into those of the library.
+        covariates: Codes of covariates by the name of their input.
     """
 
     request: Request
@@ -52,8 +52,8 @@ class Case(NamedTuple):
     """A model of a library.
 
     Attributes:
-        refer: Trains and saves it in a folder, and forecasts with the library.
-        served: Whether it is exported and served as well, which takes its time.
+        refer: Trains and saves the model in a folder, and forecasts with the library.
+        served: Whether the model is also exported and served, which takes long.
     """
 
     refer: Callable[[Path], Reference]

@@ -266,7 +266,7 @@ def test_every_file_of_the_folder_is_found() -> None:
     found = Registry[ForecasterConfig](
         "foretell.models.architectures", "architecture", ForecasterConfig
     )
-    # They register themselves when imported.
+    # Modules register their architectures when they are imported.
     assert len(found) == 0
     assert {"autoformer", "patchtst", "transformer"} <= set(ARCHITECTURES)
     assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
@@ -305,7 +305,7 @@ def test_level_and_scale_of_a_window_go_through(
 @pytest.mark.parametrize("name", ["standard", "robust", "invariant", "minmax1+last"])
 def test_scalers_stand_around_a_model_as_well(name: str) -> None:
     model, windows = normed("patchtst", window_norm=name), drawn()
-    # Each adds a millionth to its spread.
+    # Scalers add 1e-6 to the spread.
     found = model(windows * 7 + 100)
     torch.testing.assert_close(found, model(windows) * 7 + 100, atol=1e-2, rtol=0)
     torch.testing.assert_close(model.explain(windows).forecast, model(windows))

@@ -51,7 +51,7 @@ def test_squareplus_by_hand() -> None:
 
 
 def test_small_numbers_keep_their_digits() -> None:
-    """The inverse of one may be what counts."""
+    """Losses may divide by small parameters."""
     raw = (torch.arange(-1200, 1201) / 100).requires_grad_()
     found = HEADS["neuralforecast-poisson"].constrain(raw[:, None])[:, 0]
     exact = raw.detach().double()
@@ -132,7 +132,7 @@ def test_quantiles_are_learned_together() -> None:
     head = Quantiles((0.1, 0.5, 0.9))
     quantiles = torch.tensor([[0.0, 2.0, 5.0]])
     assert head.mean(quantiles).tolist() == [2]
-    # Of 3: 0.1 * 3, 0.5 * 1 and 0.1 * 2.
+    # The losses at 3 are 0.1 * 3, 0.5 * 1 and 0.1 * 2.
     assert head.loss(quantiles, torch.tensor([3.0])).item() == pytest.approx((0.3 + 0.5 + 0.2) / 3)
     scaled = head.scaled(quantiles, torch.tensor([10.0]), torch.tensor([3.0]))
     assert scaled.tolist() == [[10, 16, 25]]
@@ -150,7 +150,7 @@ def test_implicit_quantiles_are_made_of_one_value_by_hand() -> None:
 
 @pytest.mark.parametrize(("norm", "inner"), [("minmax1+last", "last"), ("minmax1", None)])
 def test_implicit_quantiles_are_made_within_the_outer_norm(norm: str, inner: str | None) -> None:
-    """Applied to values in its units, because the function is not linear."""
+    """The function is not linear, so it is applied in the units of the inner norm."""
     whole = make(window_norm=norm, head="implicit-quantiles", levels=(0.2, 0.5))
     factors, bias, slope = (torch.tensor(each) for each in ([-1.0, 2.0], [0.25], [0.5]))
     whole.head.load_state_dict({"factors": factors, "bias": bias, "slope": slope})
@@ -234,7 +234,7 @@ def test_invalid_heads_are_refused(
     "architecture", ["patchtst", "dlinear", "itransformer", "timexer", "transformer", "autoformer"]
 )
 def test_each_parameter_has_a_map_of_its_own(architecture: str) -> None:
-    """The first one of the parameters is what a model of values with that map forecasts."""
+    """A model without a head and with the map of the first parameter forecasts that parameter."""
     sizes = {"architecture": architecture, "window_norm": None}
     sizes |= {name: SIZES[name] for name in ("channels", "context", "horizon")}
     headed = randomised(ARCHITECTURES.read(sizes | {"head": "normal"}))

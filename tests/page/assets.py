@@ -1,4 +1,4 @@
-"""Fetch the libraries of the page as they are published on npm: `make page-assets`.
+"""Fetch the libraries of the page from npm: `make page-assets`.
 
 `service/page/vendor/assets.json` names every file with its package and version. A file must match
 its sum. For another version, change the version and remove the sums of its files.

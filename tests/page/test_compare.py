@@ -58,7 +58,7 @@ def test_table_of_errors_marks_the_best(module: Modules) -> None:
     table = backtests.call("tableOf", [ONE, OTHER], "mae")
     assert table["baselines"] == ["last value", "last 24 steps"]
     assert table["rows"] == [
-        # The season is better than the model, and the other model does not forecast it.
+        # The last season has the smallest error; the other model does not forecast channel a.
         {"channel": "a", "values": [2, None, 4, 1], "best": 3},
         {"channel": "b", "values": [8, 4, 16, 32], "best": 1},
     ]
@@ -71,7 +71,7 @@ def test_best_coverage_is_the_nearest_to_the_level(module: Modules) -> None:
     table = module("backtests.js").call("tableOf", [ONE, result(("b", 7, 1, 1))], "coverage")
     assert table["baselines"] == []
     assert table["rows"][1] == {"channel": "b", "values": [0.8, 0.7], "best": 0}
-    # A single value is not the best.
+    # A single value is not marked as the best.
     assert table["rows"][0] == {"channel": "a", "values": [0.2, None], "best": -1}
 
 

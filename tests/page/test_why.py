@@ -163,7 +163,7 @@ def test_marks_are_rows_of_the_series(module: Modules) -> None:
     found = module("evidence.js").evaluate(MARKS, [matrix, DAYS[:4], 1])
     assert found == [[0, 0, 0.5], [1, 1, 1], [2, 2, 0.5]]
     assert module("evidence.js").evaluate(MARKS, [matrix, DAYS[:4], 0]) == []
-    # Without times: two rows are history, and step 0 is the first forecast step.
+    # Without times columns are numbers of steps: 0 is the first step of the forecast.
     matrix = {"columns": [-2, -1, 0], "values": [0.25, 0.25, 0.5]}
     assert module("evidence.js").evaluate(MARKS, [matrix, [], 0]) == [[0, 1, 0.5], [2, 2, 1]]
     matrix = {"columns": ["a", None], "values": [1, 0]}

@@ -17,7 +17,7 @@ _FLAG = re.compile(r"--([a-z-]+) (?!says)('(?:[^']|'\"'\"')*'|[^\s;:]+)")
 
 
 def flags(message: str) -> dict[str, str]:
-    """The options that a message names with a value, as names and values of a reading."""
+    """Options with values in a message, as fields of `Reading`."""
     return {
         name.replace("-", "_"): shlex.split(value)[0]
         for name, value in reversed(_FLAG.findall(message))
@@ -49,14 +49,14 @@ def written(
     load: Sequence[float] | None = None,
     form: str | None = None,
 ) -> Path:
-    """A file of columns, and of one called `load` that counts the rows in quarters.
+    """Write a file of columns, and of `load`, which rises by 1/4 in each row.
 
     Args:
-        folder: Of the file.
-        header: The names, as a line of the file.
-        columns: Of the file.
-        load: Other values of the last one.
-        form: Of times in the columns.
+        folder: Folder of the file.
+        header: Line with the names of the columns.
+        columns: Columns of the file.
+        load: Other values of `load`.
+        form: Format of times in the columns.
     """
     frame = pd.DataFrame({i: list(column) for i, column in enumerate(columns)})
     frame["load"] = np.arange(len(frame)) / 4 if load is None else load
@@ -67,7 +67,7 @@ def written(
 
 
 def holding(folder: Path, content: str | bytes, name: str = "data.csv") -> Path:
-    """A file of this content."""
+    """Write a file with this content."""
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

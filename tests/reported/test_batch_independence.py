@@ -42,7 +42,7 @@ CONFIGS = {
     "softmax among them": AutoformerConfig(
         **AUTOFORMER, attention=[CORRELATION, "softmax", CORRELATION]
     ),
-    # Channels are alike once each is normalised.
+    # Normalised channels are equal.
     "probsparse": ITransformerConfig(
         **SMALL | {"channels": 9}, attention=FEW, window_norm="standard"
     ),
@@ -57,13 +57,13 @@ def noise(random: np.random.Generator, count: int, channels: int) -> NDArray[np.
 
 
 def histories(channels: int) -> dict[str, Floats]:
-    """Flat ones, those that are flat to their end, and those that hardly vary around a level."""
+    """Flat histories, histories that end flat, and histories that hardly vary around a level."""
     random = np.random.default_rng(0)
     levels = np.array([0, 0.1, 1 / 3, -2.7, 20.1, 1013.25])[:, None, None]
     flat = levels * random.uniform(0.5, 1.5, (len(levels), 1, channels))
     flat = flat + np.zeros((1, CONTEXT, 1))
     stuck = noise(random, 3 * len(levels), channels)
-    # To where no moving average reaches back to what varies.
+    # Flat for longer than a moving average, which must not reach the varying part.
     stuck[:, 12:] = levels.repeat(3, axis=0)
     stuck[1::3] += 25
     stuck[2::3, 12:] = stuck[2::3, 12:13]
@@ -90,7 +90,7 @@ class Served:
         self._graph = Graph(folder / "forecast.onnx")
 
     def differences(self, history: Floats) -> tuple[float, bool]:
-        """How much a forecast depends on its batch, and whether the answer marks it."""
+        """Difference of a forecast alone and in a batch, and whether it is marked."""
         alone = self._graph.run({"history": history[None]})
         among = self.others.copy()
         among[17] = history
@@ -112,7 +112,7 @@ def test_ties_are_broken_alike_and_marked(served: Served) -> None:
         error, is_marked = served.differences(history)
         assert is_marked
         assert error <= 1e-5
-    # Varying histories are not ties.
+    # Varying histories have no ties.
     assert not any(served.differences(history)[1] for history in served.others[:4])
 
 
@@ -155,17 +155,17 @@ def a_hundred(info: CheckpointInfo, seed: int) -> Floats:
             flat + 10 * std * (np.arange(context)[:, None] == cut),
             # Some channels flat.
             np.where(some, flat, moving),
-            # Hardly anything on a level.
+            # Very small noise on a level.
             flat * (1 + 1e-6 * random.normal(size=flat.shape)),
         ]
     return np.stack(found).astype(np.float32)
 
 
 def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0) -> float:
-    """The largest error of a forecast among others that is not marked as `ill_conditioned`.
+    """The largest error of a forecast in a batch that is not marked as `ill_conditioned`.
 
-    An error is the difference to the forecast alone, of the largest value of its channel or of what
-    that deviates by, which is larger.
+    An error is the difference to the forecast alone, relative to the largest value of its channel
+    or to the channel's standard deviation if that is larger.
     """
     known = synthetic(info, AMONG, seed)
     for file, graph in trace_all(inference_form(model), info.scaler).items():
@@ -174,7 +174,7 @@ def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0
     served = Graph(folder / "forecast.onnx")
     assert bound is not None
     history = a_hundred(info, seed)
-    # At times of windows that are known.
+    # Calendar features are those of the synthetic windows.
     windows = WindowSet(
         "flat",
         {n: np.resize(each, (len(history), *each.shape[1:])) for n, each in known.inputs.items()}
@@ -189,7 +189,7 @@ def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0
     )
     errors = np.zeros(len(windows))
     for order in (np.arange(len(windows)), np.random.default_rng(seed).permutation(len(windows))):
-        # As many in every batch: the last one has some of the first again.
+        # All batches have the same size: the last one repeats some of the first windows.
         full = np.resize(order, -(-len(order) // AMONG) * AMONG)
         for part in full.reshape(-1, AMONG):
             among = served.run(windows.take(part).inputs)["forecast"]
@@ -199,9 +199,9 @@ def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0
 
 
 LONG = AUTOFORMER | {"context": 64, "horizon": 32, "label": 32}
-# With the seed of their weights.
+# Configurations and seeds of weights.
 OTHERS: dict[str, tuple[ForecasterConfig, int]] = {
-    # A seasonal part that is rounding alone is divided by what is left of its deviation.
+    # The seasonal part is only rounding errors, which its own deviation scales up.
     "one channel": (
         AutoformerConfig(**LONG | {"channels": 1, "d_model": 8, "moving_average": 25}),
         1,

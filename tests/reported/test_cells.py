@@ -67,7 +67,7 @@ def test_ambiguous_numbers_are_refused_with_both_readings(tmp_path: Path) -> Non
 @pytest.mark.parametrize("texts", ["{},50", "1.00{},50", "0,05{}"])
 def test_decimal_commas_are_found(tmp_path: Path, texts: str) -> None:
     written = [texts.format(i % 10) for i in range(COUNT)]
-    # Numbers of other columns say nothing about the texts, and among texts they have no mark.
+    # The numbers of column z do not decide the decimal mark of column y.
     frame = pd.DataFrame({"ds": DAYS, "y": written, "z": np.arange(COUNT) / 4})
     expected = [float(text.replace(".", "").replace(",", ".")) for text in written]
     for panel in read_all(tmp_path, frame):
@@ -201,10 +201,10 @@ def test_comment_among_the_rows_keeps_the_units(tmp_path: Path) -> None:
 
 
 ODD = [
-    # Dates in a column called as those of hours are.
+    # Dates in a column `hour`.
     "hour,unique_id,y\n"
     + "".join(f"2024-01-{1 + i // 2:02d},{'ab'[i % 2]},{i}\n" for i in range(20)),
-    # One word in each of two columns, of which one has commas and one points.
+    # Each of two columns has one word; one has decimal commas, the other points.
     "ds;a;b\n2024-01-01;0,5;0.25\n2024-01-02;x;0.5\n2024-01-03;0,75;y\n",
     "shop,id,ds,Minute\nB,,,0.25\n00:00,1711929600,,1 000\n",
     "y;year\ntrue;02/27/2024\nFalse;03/01/2024\ntrue;03/01/2024\n",
@@ -216,7 +216,7 @@ ODD = [
     "ds,unique_id,y\n2024-01-01,,1\n2024-01-02,,2\n2024-01-03,,3\n",
     "#\n#,#\n#,#,#\n",
     '"ds,y\n2024-01-01,1\n2024-01-02,2\n',
-    # Years of which nanoseconds are out of bounds, and what goes beyond the last.
+    # Years that nanoseconds cannot represent, and times after the last one.
     "year,second,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5)),
     "year,second,y\n2262,0.5,1\n2262,1e9,2\n2262,1e300,3\n",
     "year,month,day,hour,y\n" + "".join(f"9999,12,31,{i},{i}\n" for i in range(22, 26)),
@@ -254,7 +254,7 @@ SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
             WIDE.replace("2024-01-09", "# here\n2024-01-09").replace("01-12,11", "01-12,x"),
             "line 14, column 'a': 'x'",
         ),
-        # Short rows are missing values of any series.
+        # Rows that are too short lack values, whatever their series.
         *((SHORT.replace("B,", name), "line 36, column 'y': no value") for name in ("B,", "#1,")),
         *(
             (
@@ -263,7 +263,7 @@ SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
             )
             for name in ("B,", "#1,")
         ),
-        # Commas and points beside words are read by cell.
+        # In columns with words commas and points are decided cell by cell.
         (ODD[1], "line 4, column 'b': 'y' is no finite number"),
         *(
             (
@@ -289,7 +289,7 @@ def test_parts_of_a_year_far_from_1970_are_one_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["{date},{hour},{i}", "{hour},{date},{i}"])
 def test_dates_in_a_column_of_minutes_are_used_once(tmp_path: Path, minute: str, form: str) -> None:
     hours = [(f"2024-01-{1 + i // 8:02d}", i % 8, i) for i in range(40)]
-    # The last hour is there twice.
+    # The last hour is repeated.
     rows = [form.format(date=date, hour=hour, i=i) for date, hour, i in [*hours, hours[-1]]]
     names = form.format(date=minute, hour="hour", i="y")
     read_or_refused(holding(tmp_path, "\n".join([names, *rows])), Reading())

@@ -22,7 +22,7 @@ from foretell.service.forecast import pieces
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
 
-# Bytes of bodies that the event loop reads by itself, and of those that threads read.
+# Sizes of bodies in bytes: the event loop reads the small ones, threads read the large ones.
 SMALL, LARGE = 250_000, 1_200_000
 PIECE = 64 * 1024
 SERIES = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -32,13 +32,13 @@ NIXTLA = ("/nixtla/v2/forecast", "/nixtla/v2/cross_validation")
 
 
 class Kind(NamedTuple):
-    """A request that has much of one thing.
+    """A request with many items of one kind.
 
     Attributes:
-        path: Of the route.
-        before: The JSON before it.
-        item: The thing; `#` is its number.
-        after: The JSON after it.
+        path: Path of the route.
+        before: JSON before the items.
+        item: An item; `#` is its number.
+        after: JSON after the items.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
         return f"{self.path} {self.before[-24:]} {self.item}"
 
     def body(self, size: int) -> bytes:
-        """As much as fits."""
+        """A body of this size, filled with items."""
         count = size // (len(self.item.replace("#", "0000000")) + 1)
         items = (self.item.replace("#", f"{number:07}") for number in range(count))
         return f"{self.before}{','.join(items)}{self.after}".encode()
@@ -121,7 +121,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def calls(client: Client, kind: Kind, size: int) -> int:
-    """How many calls the event loop makes to answer a request."""
+    """Number of function calls on the event loop for a request."""
     count, body = 0, kind.body(size)
 
     def called(frame: FrameType, event: str, argument: Any) -> None:

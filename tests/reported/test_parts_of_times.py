@@ -75,7 +75,7 @@ PARTS: dict[str, tuple[pd.DatetimeIndex, list[object]]] = {
         HOURS,
         [HOURS.year, HOURS.month, HOURS.day, HOURS.strftime("%H:%M")],
     ),
-    # Periods of a day are its hours, recognised by their ends.
+    # Periods number the hours of a day by their ends.
     "year,month,day,period": (
         HOURS + HOUR,
         [HOURS.year, HOURS.month, HOURS.day, HOURS.hour + 1],
@@ -93,7 +93,7 @@ def test_parts_are_one_time(tmp_path: Path, header: str) -> None:
     names = header.removeprefix("#").split(",")
     if len(names) == 2 or "period" in names:
         return
-    # If some of them are given, the message suggests the others.
+    # If only some columns are named, the message suggests the others.
     for given in (1, 2):
         panel, options = follow(path, time_column=",".join(names[:given]))
         assert_reads(panel, times)
@@ -294,7 +294,7 @@ def test_values_are_not_series_names(tmp_path: Path, header: str) -> None:
     values: list[object] = [*noise.integers(0, 9, 224) + 9 * (np.arange(224) % 2)]
     load = [*noise.integers(1, 40, 224)]
     if header == "ds,shop":
-        # The only channel is no name.
+        # A column that is the only channel is not suggested as the name of series.
         days = [f"2024-01-{1 + i // 4:02d}" for i in range(100)]
         values, load = ["A", "B"] * 50, [i % 4 for i in range(100)]
     path = written(tmp_path, header, days, values, load=load)

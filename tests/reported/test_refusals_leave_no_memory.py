@@ -55,7 +55,7 @@ class InThread(_Server):
 
 
 class Here:
-    """A server in this process, with all that is between its sockets and its models."""
+    """A server in this process: the application behind the real protocol."""
 
     def __init__(self, models: Path) -> None:
         self.client = Client(models, admin_keys=ADMIN_KEY, max_body_bytes=MOST_BYTES)
@@ -84,7 +84,7 @@ class Here:
 @pytest.fixture(scope="module")
 def here(models: Path) -> Iterator[Here]:
     here = Here(models)
-    # Objects that are made once, such as imported modules.
+    # Warm up: modules are imported, and caches are filled.
     for count in (SMALL, LARGE):
         for each in refusals(count):
             send(here, each)
@@ -94,7 +94,7 @@ def here(models: Path) -> Iterator[Here]:
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """No garbage is collected, and what there is already is not looked at."""
+    """Switch garbage collection off, and leave out objects that exist already."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -168,7 +168,7 @@ def test_refusals_do_not_grow_resident_memory(models: Path, tmp_path: Path, work
     if workers == 1:
         large = [*refusals(LARGE)]
     else:
-        # They run the same code: one kind of each route.
+        # All kinds run the same code, so one kind of each route is enough.
         large = [next(refusals_of(route, LARGE)) for route in ROUTES]
     settings = {"admin_keys": ADMIN_KEY, "max_body_bytes": MOST_BYTES, "workers": workers}
     with Server(models, tmp_path / "log", **settings) as server:

@@ -1,4 +1,4 @@
-"""Servers, as their callers and operators found others to be.
+"""Faults of servers that clients and operators reported.
 
 A process that may open few files (encode/uvicorn#1030).
 
@@ -69,7 +69,7 @@ def test_connections_beyond_the_file_limit_are_answered(tmp_path: Path) -> None:
 
 
 def test_every_process_may_open_what_the_system_allows(tmp_path: Path) -> None:
-    """From the start: models are loaded before the first connection comes."""
+    """The limit is raised before models are loaded."""
     for number in range(_MODELS):
         write_bundle(tmp_path / "models", Spec(name=f"m{number}"))
     limited = ("bash", "-c", f'ulimit -Sn {_FEW}; exec "$@"', "-", sys.executable, "-m", "foretell")
@@ -87,7 +87,7 @@ def test_every_process_may_open_what_the_system_allows(tmp_path: Path) -> None:
 
 
 class _Full:
-    """A listener of a process that has no file left."""
+    """A listener of a process that has reached its limit of open files."""
 
     def __init__(self, listener: socket.socket, error: int) -> None:
         self._listener = listener
@@ -181,7 +181,7 @@ needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv
 
 
 def reached(port: int) -> set[socket.AddressFamily]:
-    """The protocols by which a port of this machine takes connections."""
+    """IP versions of which a port of this machine accepts connections."""
     found = set()
     for family, host in _LOOPBACK.items():
         with socket.socket(family) as caller:

@@ -141,12 +141,12 @@ def test_packed_tables_are_read(tmp_path: Path, name: str) -> None:
             "# of trams\n@relation trams\n@attribute series_name string\n@data\nT1:1,2,3\n",
             "columns unique_id, ds and y",
         ),
-        # A first row with a mistake is no line of names.
+        # A first row with a wrong cell is not a second line of names.
         *(
             (f"date,a,b\n{row}\n{ROWS}", "line 2, column")
             for row in ("x,1,2", "2024-01-01,x,2", "2024-01-01,x,y")
         ),
-        # Nor is data without names one with them.
+        # A file without names of columns is recognised.
         (
             "".join(f"{day},{i * 7},{i * 3}\n" for i, day in enumerate(MONTH, 1)),
             "no names of columns but data",
@@ -168,7 +168,7 @@ def test_file_without_a_table_is_refused(
 def test_missing_marks_do_not_make_numbers_ambiguous(
     tmp_path: Path, mark: str, number: str
 ) -> None:
-    """A fraction of three digits is no thousand, least of all one that begins with 0."""
+    """Three digits after the point are a fraction, such as in 0.123."""
     cells = [mark if i == 4 else number.format(i) for i in range(30)]
     rows = "".join(f"{day},{cell}\n" for day, cell in zip(MONTH, cells, strict=True))
     panel = read(holding(tmp_path, f"date,a\n{rows}"), Reading(missing="ffill"))
@@ -188,7 +188,7 @@ MONTHS = pd.date_range("1990-01-01", periods=240, freq="MS")
 QUARTERS = pd.date_range("1990-01-01", periods=120, freq="QS")
 DAYS = pd.date_range("2023-01-01", "2024-12-31")
 HOUR = pd.Timedelta(1, "h")
-# Times, the names of columns of the first rows, and what columns are called.
+# Times, name and cell of the first column in each row, and names of the columns of times.
 Wide = tuple[pd.DatetimeIndex, list[tuple[str, str]], list[str]]
 
 
@@ -323,7 +323,7 @@ SERIES = {
     "years of a bank": "Data,World\n\n"
     + of([f"{year} [YR{year}]" for year in YEARS], "Country Name,Code", "x,X", "y,Y"),
     "months": of([f"{2020 + i // 12}-{i % 12 + 1:02d}" for i in range(30)], "it's", "x", "y"),
-    # In any file that is read.
+    # Other forms of files.
     "UTF-16 below a title": f"A title\n{of(MONTH, 'shop', 'A', 'B')}".encode("utf-16"),
     "packed": gzip.compress(f'"Two\nlines"\n{of(MONTH, "shop", "A", "B")}'.encode()),
 }

@@ -46,7 +46,7 @@ def test_signal_that_ends_a_server_loses_no_request(
             assert f"stops: {number.name}" in server.log
 
 
-# Sends signals to itself when it comes to import a module, or to every process that it starts.
+# Sends signals to itself when it imports a module, or to every process that it starts.
 _SIGNALLED = """
 import os, signal, sys
 from multiprocessing.context import SpawnProcess

@@ -30,7 +30,7 @@ HOUR = pd.Timedelta(1, "h")
 HOURS = pd.date_range("2024-03-14", periods=72, freq="h")
 
 
-# Intervals of an hour's start, end and number of the end; read by their starts.
+# Formats of intervals with start, end and hour of the end; the time of a row is the start.
 INTERVALS = {
     "slashes": "{:%d/%m/%Y %H:%M:%S} - {:%d/%m/%Y %H:%M:%S}",
     "dots": "{:%d.%m.%Y %H:%M} - {:%d.%m.%Y %H:%M}",
@@ -340,7 +340,7 @@ def test_times_a_few_seconds_off_are_moved_to_their_steps(
 def test_jitter_is_removed_with_the_suggested_frequency(
     tmp_path: Path, frequency: str, late: str, largest: int
 ) -> None:
-    """Ten seconds about whole minutes and hours, or three of one row."""
+    """Times are up to ten seconds off whole minutes or hours, or one row is three seconds off."""
     steps = pd.date_range("2024-01-01", periods=300, freq=frequency)
     seconds = np.random.default_rng(0).integers(-10, 11, 300)
     if late == "one row":

@@ -94,7 +94,7 @@ def test_series_of_next_to_no_error_are_exported(
     [
         (np.full(LONG, 1e6 + 0.1), False),
         (1e6 + NOISE, True),
-        # Its standard deviation is 1, as that of a constant channel is taken to be.
+        # The standard deviation is 1, like the scaler's of a constant channel.
         (1e6 + np.where(TIME % 2, 1, -1), True),
     ],
 )
@@ -122,7 +122,7 @@ Floats = NDArray[np.float64]
 
 
 def walk(channels: int = 2, share: float = 0.3, rows: int = ROWS) -> Floats:
-    """`[rows, channels]` of random walks, NaN where a value is missing; half of those are rows."""
+    """Random walks `[rows, channels]`; half of the missing values (NaN) are whole rows."""
     random = np.random.default_rng(7)
     values = 100 + random.normal(size=(rows, channels)).cumsum(axis=0)
     values[random.random((rows, channels)) < share / 2] = np.nan
@@ -132,7 +132,7 @@ def walk(channels: int = 2, share: float = 0.3, rows: int = ROWS) -> Floats:
 
 
 def write(folder: Path, values: Floats) -> Path:
-    """A file without the rows that know nothing."""
+    """Write a file without rows in which all values are missing."""
     names = [f"c{place}" for place in range(values.shape[1])]
     frame = pd.DataFrame(values, columns=names)
     frame.insert(0, "ds", pd.date_range("2024-01-01", periods=len(values), freq="h"))
@@ -151,7 +151,7 @@ def reading(method: Method) -> Reading:
 
 
 def requested(values: Floats, method: Method, origin: int) -> Floats | None:
-    """History that a model reads in a request with the rows before an origin; None if refused."""
+    """History that a model reads if a request has the rows before an origin; None if refused."""
     names = [*map(str, range(values.shape[1]))]
     try:
         known, _ = fill(values[:origin], method, CONTEXT, names, lambda *_: "")
@@ -161,7 +161,7 @@ def requested(values: Floats, method: Method, origin: int) -> Floats | None:
 
 
 def honest(values: Floats, method: Method, origins: range) -> tuple[Floats, Floats]:
-    """Histories of requests, and what followed; NaN where that is missing."""
+    """Histories of requests, and the values that followed; NaN where they are missing."""
     pairs = [
         (history, values[origin : origin + HORIZON])
         for origin in origins
@@ -202,7 +202,7 @@ def test_windows_that_a_request_would_refuse_do_not_count(tmp_path: Path) -> Non
     origin = 20 + CONTEXT
     assert requested(values, "interpolate", origin) is None
     assert not batch.known[origin - CONTEXT].any()
-    # Nor does such a window read what came after it.
+    # A window that a request would refuse does not read later rows either.
     assert (batch.history[origin - CONTEXT] == np.float32(values[19])).all()
     assert batch.known[origin + 1 - CONTEXT].all()
     with pytest.raises(DataError, match="are missing and were filled in"):
@@ -267,7 +267,7 @@ def test_quantiles_are_of_known_values_only(tmp_path: Path) -> None:
     (found,) = errors(graph, info, panel, split.validation, 1)
     (table,) = panel.tables
     assert table.filled is not None
-    # Whatever was filled in at the steps that are forecast, nothing comes of it.
+    # Filled values at steps of the forecast have no influence.
     changed = replace(table, values=np.where(table.filled, 1e6, table.values))
     _, start, end = split.validation[0]
     (other,) = errors(graph, info, Panel((changed,)), split.validation, 1)
@@ -313,7 +313,7 @@ def test_errors_of_refits_leave_filled_values_out(tmp_path: Path) -> None:
     assert table.filled is not None
     prepared = prepare(settings(), panel)
     found = refit_errors(settings(), panel, prepared, 1, torch.device("cpu")).errors
-    # Refits forecast the rows from half of those of training and validation on.
+    # Refits forecast the second half of the rows of training and validation.
     rows, first = prepared.split.validation[0].end, prepared.split.validation[0].end // 2
     for step in range(HORIZON):
         known = ~table.filled[first + step : rows - HORIZON + 1 + step]

@@ -40,7 +40,7 @@ BODY = {
 
 
 def write_over(file: Path) -> None:
-    """Other content of the same size in the same file, with the time of the old one."""
+    """Write other content of the same size into the file, and keep its time."""
     found, content = file.stat(), file.read_bytes()
     with file.open("r+b") as opened:
         opened.write(bytes(255 - byte for byte in content))
@@ -57,7 +57,7 @@ def append(file: Path) -> None:
 
 
 def replace(file: Path) -> None:
-    """As rsync does, and with the time of the old one."""
+    """Replace the file as rsync does, and keep its time."""
     other, found = file.with_name(f".{file.name}.x"), file.stat()
     other.write_bytes(bytes(255 - byte for byte in file.read_bytes()))
     os.utime(other, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -85,7 +85,7 @@ def server(bundle: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 def answers(server: Client) -> list[Any]:
-    """All that is answered from files of the bundle."""
+    """Answers of all routes that read files of the bundle."""
     found = server.forecast(BODY)
     assert found.status_code == 200, found.text
     example = server.get("/models/repeat/example")
@@ -194,7 +194,7 @@ def test_replaced_folder_is_tested_before_it_answers(tmp_path: Path, way: str) -
 
 
 def test_touched_files_are_not_a_change(server: Client, bundle: Path) -> None:
-    """Such as those that another version is linked to."""
+    """A hard link, for example, changes the time of a file's status."""
     answers(server)
     (model,) = server.repository.models
     for file in bundle.iterdir():
@@ -263,7 +263,7 @@ def test_full_disk_refuses_loads_until_there_is_room(
 
 
 def test_a_server_outlives_weights_that_are_cut_off(bundle: Path, tmp_path: Path) -> None:
-    """As `cp` cuts them off before it writes; what is mapped of a file that short is a SIGBUS."""
+    """`cp` truncates a file before it writes, and reading a truncated map raises SIGBUS."""
     models = bundle.parent.parent
     with Server(models, tmp_path / "log", workers=2, watch_seconds=0.05) as server:
 
@@ -301,7 +301,7 @@ def test_metrics_of_a_removed_version_are_removed(nightly: Path) -> None:
             body = {"model": f"nightly@{version}", "inputs": [{"series": [1.0] * 8}]}
             assert client.forecast(body).status_code == 200
         assert keys(client, "nightly", "1")
-        # One that is loaded again meanwhile is counted on.
+        # The metrics of a version that is loaded again are kept.
         client.repository.unload("nightly", "2")
         client.repository.load("nightly", "2")
         client.repository.unload("nightly", "1")
@@ -314,7 +314,7 @@ def test_metrics_of_a_removed_version_are_removed(nightly: Path) -> None:
 
 
 def test_late_request_of_a_removed_version_adds_no_metrics(nightly: Path) -> None:
-    """Such as an answer that its caller reads slowly, and what an HTTP worker counted of it."""
+    """For example an answer that its client reads slowly, and which an HTTP worker counts."""
     with Client(nightly, timeout_seconds=0.1) as client:
         client.repository.unload("nightly", "1")
         until(lambda: not keys(client, "nightly", "1"))
@@ -326,7 +326,7 @@ def test_late_request_of_a_removed_version_adds_no_metrics(nightly: Path) -> Non
         client.metrics.counts.merge(late.counts.take())
         assert 'model="nightly",version="1"' not in client.get("/metrics").text
         client.metrics.answered("/forecast", 200, 0.1, ("nightly", "1"))
-        # Nor is it kept without requests.
+        # Times of the last request are removed too.
         until(lambda: not keys(client, "nightly", "1"))
         assert not client.metrics.last_run
 

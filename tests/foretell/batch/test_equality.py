@@ -103,7 +103,7 @@ def messes() -> pa.Table:
     return table(series, times=times)
 
 
-# Faults that make a request fail as a whole.
+# Faults of one series that make the whole request fail.
 ALONE = {"huge", "infinite"}
 
 

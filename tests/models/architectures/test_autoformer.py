@@ -45,7 +45,8 @@ def test_all_parameters_but_norm_biases_get_gradients() -> None:
     model = make(dropout=0.0).train()
     model(*batch()).square().sum().backward()
     for name, weight in model.named_parameters():
-        # The mean over time takes the bias of a seasonal norm away; a key's bias shifts all lags.
+        # A seasonal norm subtracts the mean over time, and with it the bias. Biases of queries and
+        # keys shift all lags alike.
         if name.endswith(("_norm.norm.bias", "query.bias", "key.bias")):
             continue
         assert weight.grad is not None, name

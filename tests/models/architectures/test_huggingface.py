@@ -85,10 +85,10 @@ def test_gaps_are_read_as_far_as_a_norm_knows_them(
 @pytest.mark.parametrize("norm", [None, "standard"])
 @pytest.mark.parametrize("head", ["student-t", "quantiles"])
 def test_distributions_follow_a_window(head: str, norm: str | None) -> None:
-    """Also models that are scaled twice, by themselves and by a norm around them."""
+    """Some models scale twice: the model itself, and a norm around it."""
     levels = (0.1, 0.5, 0.9) if head == "quantiles" else None
     model = make("autoformer", scaling="mean", head=head, levels=levels, window_norm=norm)
-    # Features of level and scale would change with them.
+    # Inputs of level and scale would change with the window.
     for layer in (model.encoder_embedding.value, model.decoder_embedding.value, *model.heads):
         nn.init.zeros_(layer.weight[:, 9:15])
     history = torch.randn(2, 27, 3)

@@ -93,7 +93,7 @@ def test_other_dropouts_default_to_dropout(
     (network,) = model.branches
     assert [layer.attention.dropout for layer in network.layers] == [attention] * 2
     assert (network.dropout.p, network.head_dropout.p) == (0.3, head)
-    # A checkpoint holds all three.
+    # A checkpoint has all three rates.
     again = PatchTSTConfig.model_validate(model.config.model_dump() | {"dropout": 0.5})
     assert (again.attention_dropout, again.head_dropout) == (attention, head)
 
@@ -132,7 +132,7 @@ def test_channels_that_attend_to_each_other() -> None:
 
 
 def test_joint_tokens_are_channel_by_channel() -> None:
-    """With attention that lets all be, they are those of each channel by itself."""
+    """If attention returns its input, joint tokens give the forecasts of single channels."""
     alone, joint, windows = make(), make(joint_channels=True), history()
     joint.load_state_dict(alone.state_dict())
     for model in (alone, joint):

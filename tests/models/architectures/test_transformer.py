@@ -137,7 +137,7 @@ def test_a_decoder_layer_may_read_the_encoder_at_its_height() -> None:
     inputs = batch()
     assert not torch.allclose(last(*inputs), same(*inputs))
     for layer in last.encoder_layers[1:]:
-        # The output of a single layer is the input at its own height.
+        # Layers after the first one return their input.
         layer.forward = lambda tokens, **_: Attended(tokens)
     for layer in last.decoder_layers[1:]:
         layer.cross_attention.forward = lambda tokens, *_, **__: Attended(torch.zeros_like(tokens))
@@ -216,7 +216,7 @@ def test_a_chunk_fits_by_itself(context: int, horizon: int, label: int, chunk: i
 
 
 def test_guidance_reaches_groups_of_heads() -> None:
-    """Two groups of one mechanism are guided as much as its heads together would be."""
+    """Guidance of two groups with one mechanism equals that of all heads together."""
     groups = [{"heads": 1, "attention": "softmax"}] * 2
     attention = ["softmax"] * 3 + [{"mechanism": "mixture", "groups": groups}] + ["softmax"] * 2
     model = make(guidance=1.0, attention=attention)

@@ -51,10 +51,10 @@ def assert_map(
     """Assert the output of a layer, with and without its map; returns the map.
 
     Args:
-        module: Its projections are taken, nothing else.
+        module: The layer; only its projections are used for the expected output.
         tokens: `[batch, query, d_model]`.
         source: `[batch, key, d_model]`.
-        weights: From queries and keys of a head, and which that is, to `[query, key]`.
+        weights: Function of queries, keys and number of a head that returns `[query, key]`.
     """
     query, key, value = projected(module, tokens, source)
     maps = np.empty((*query.shape[:3], key.shape[2]))
@@ -75,7 +75,7 @@ def assert_gives(
 
 
 def quotient(products: Array, *, causal: bool) -> Array:
-    """Each row by its sum; nothing of later keys if causal."""
+    """Rows divided by their sums; if causal, later keys are left out."""
     if causal:
         products = np.tril(products)
     normalised: Array = products / products.sum(axis=-1, keepdims=True)

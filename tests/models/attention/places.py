@@ -1,4 +1,4 @@
-"""Where a mechanism may be, in models small enough for every test."""
+"""Sites of mechanisms, in models small enough for every test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OTHERS = {
 
 
 def default(name: str) -> MechanismConfig:
-    """A mechanism with the settings of who gives none."""
+    """A mechanism with default settings."""
     return MECHANISMS.read({"mechanism": name, **OTHERS.get(name, {})})
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def published(name: str) -> ModuleType:
-    """A module of theirs; what they do at import is not ours to mend."""
+    """A module of a published package; warnings at its import are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module(name)

@@ -93,7 +93,7 @@ def test_source_is_cut_or_filled_with_zeros(source: int, length: int) -> None:
 
 
 def test_zeros_are_appended_after_the_projection() -> None:
-    # A bias must not leak into the steps that are filled up.
+    # The padding is zero: a bias must not reach it.
     layer = make()
     tokens, source = torch.randn(1, 12, 6), torch.randn(1, 5, 6)
     key, value = (fit_length(part(source), 12) for part in (layer.key, layer.value))
@@ -109,7 +109,7 @@ def test_zeros_are_appended_after_the_projection() -> None:
 def test_longer_query_is_cut_to_its_first_steps(query: int, key: int, compared: int) -> None:
     layer = make(longer_query="cut")
     tokens, source = torch.randn(1, query, 6), torch.randn(1, key, 6)
-    # Not even a bias stands for the others.
+    # Zeros, not the bias, replace the steps that are cut.
     rows = fit_length(layer.query(tokens)[:, :compared], query)
     expected = layer.correlate(rows, fit_length(layer.key(source), query))
     torch.testing.assert_close(seen(layer, tokens, source).correlation, expected)

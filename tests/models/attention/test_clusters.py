@@ -28,7 +28,7 @@ def unit(vectors: Array) -> Array:
 
 def reformer(chunk: int, rounds: int, buckets: int, *, causal: bool = False) -> Reformer:
     torch.manual_seed(0)
-    # Two buckets too, which the config refuses.
+    # Without validation: the config would refuse two buckets.
     config = ReformerConfig.model_construct(buckets=buckets, rounds=rounds, chunk=chunk)
     return Reformer(site_of(causal=causal), config).double().eval()
 
@@ -68,7 +68,7 @@ def reformer_map(query: Array, rotations: Array, chunk: int, *, causal: bool) ->
 @CAUSAL_OR_NOT
 @pytest.mark.parametrize(
     ("length", "chunk", "rounds", "buckets"),
-    # Chunks that do and do not fit, one that holds all, and one of 1.
+    # Chunks that divide the length or do not, one that is longer, and chunks of 1.
     [(24, 4, 1, 4), (24, 4, 3, 6), (23, 5, 2, 4), (9, 32, 2, 4), (10, 1, 2, 4)],
 )
 def test_reformer_equals_its_formula(
@@ -133,7 +133,7 @@ def test_routing_moves_its_centres_as_published_and_in_training_only() -> None:
     theirs = published("routing_transformer.routing_transformer").Kmeans(2, 4, 6, 0.75).double()
     theirs.means.copy_(module.centres)
     theirs.initted.fill_(True)
-    # Few tokens: some centres are nearest to none of them.
+    # Tokens are few: some centres are nearest to no token.
     tokens, before = random(2, 3, 8), module.centres.clone()
     module(tokens, tokens)
     assert torch.equal(module.centres, before)
@@ -164,7 +164,7 @@ def sinkhorn(length: int, block: int, *, causal: bool = False) -> Sinkhorn:
     settings = {"mechanism": "sinkhorn", "block": block, "iterations": 3, "temperature": 0.5}
     module = made(settings, site_of(length, causal=causal))
     assert isinstance(module, Sinkhorn)
-    # Blocks shall differ more than at the start of a training.
+    # Large weights, so that blocks differ more than at the start of a training.
     nn.init.normal_(module.sort.weight)
     return module
 
@@ -203,7 +203,7 @@ def sorted_blocks(module: Sinkhorn, head: int, parts: Array, block: int) -> tupl
     output, weights = np.zeros((n, features)), np.zeros((n, n))
     for u, own in enumerate(blocks):
         for i in own:
-            # Key, value, how much it counts, and the steps that it is of.
+            # Key, weight, and share of each step in it.
             read = [(key[j], 1.0, {j: 1.0}) for j in own if j <= i or not module.causal]
             for at in range(block if u or not module.causal else 0):
                 of = {v * block + at: moved[u, v] for v in range(count) if v * block + at < n}

@@ -133,7 +133,7 @@ def test_all_parameters_get_gradients(name: str, place: str) -> None:
     assert all(each is not None and each.isfinite().all() for each in gradients.values()), gradients
 
 
-# Mechanisms without weights to drop; a mixture has such a part.
+# Mechanisms whose weights have no dropout; the mixture contains one of them.
 WITHOUT_DROPOUT = {
     *("aft-full", "aft-local", "aft-simple", "autocorrelation", "efficient", "fourier", "linear"),
     *("mixture", "mlp", "performer", "random-features"),
@@ -149,7 +149,7 @@ def test_dropout_in_training_only(name: str) -> None:
     dropped = module.train()(tokens, source, explain=True).output
     torch.testing.assert_close(plain, build(name, "encoder")(tokens, source).output)
     if name == "probsparse":
-        # The mean of all values is left, of queries that do not attend.
+        # Queries that do not attend still return the mean of all values.
         assert not torch.allclose(dropped, plain)
     else:
         outs = [part.out.bias for part in module.modules() if hasattr(part, "out")]
@@ -172,7 +172,7 @@ CAUSAL = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
 
 
 @pytest.mark.parametrize("explain", [False, True])
-# Within a chunk of what is read in chunks, and between two of them.
+# Changes within a chunk, and at the border of two chunks.
 @pytest.mark.parametrize(("length", "changed"), [(14, 9), (97, 31), (97, 40), (97, 96)])
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causal_mechanism_does_not_read_later_steps(
@@ -317,7 +317,7 @@ def chosen(length: int, rows: int, taken: int, of: int) -> tuple[str, list[tuple
                 *((0.1, 1, 1), (0.1, 5, 1), (0.1, 720, 1)),
             )
         ),
-        # A union is dense where some read everything.
+        # A union is dense if some queries read all keys.
         (UNION, 24, ("steps", [(HEADS, 24, 24)] * 2)),
         (
             {"mechanism": "union", "patterns": ["stride", "global"]},

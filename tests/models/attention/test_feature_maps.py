@@ -60,7 +60,7 @@ def features(layer: FeatureAttention, name: str, part: Array, head: int) -> Arra
     [
         ("linear", {}),
         ("performer", {}),
-        # With two directions some sums are too small, or negative.
+        # With two features some sums are too small, or negative.
         ("random-features", {"features": 2}),
         ("random-features", {"features": 500}),
     ],
@@ -87,7 +87,7 @@ def test_feature_maps_equal_their_papers(
 
     maps = assert_map(layer, tokens, source, weights)
     if name == "random-features" and (causal or settings["features"] == 2):
-        # A first step may be unlike itself as a key.
+        # The product of the first query with its own key may be too small.
         assert clipped > 0 or not causal
     else:
         assert clipped == 0

@@ -85,7 +85,7 @@ def test_compressed_reads_another_source() -> None:
 
 
 def test_convolution_equals_torch() -> None:
-    """On what fills blocks, and what does not."""
+    """Rows fill blocks, or leave the last block incomplete."""
     module = compressed(3, 11)
     (rows,) = series(11)
     layer = nn.Conv1d(D_MODEL, D_MODEL, kernel_size=3, stride=3).double()

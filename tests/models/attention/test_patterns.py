@@ -54,7 +54,7 @@ CASES = {
     "global": (24, some(5)),
     "global, all": (5, some(8)),
     "global, added": (24, some(2, 3)),
-    # Child et al. have these two; those of BigBird follow.
+    # The first two patterns are from Child et al., the others from BigBird.
     "local and stride": (70, union(local(4), stride(4))),
     "stride and local": (70, union(stride(6), local(5))),
     "local and global": (70, union(local(3), some(4, 1))),
@@ -107,7 +107,7 @@ def inputs(length: int) -> Tensor:
 def by_formula(
     module: PatternAttention, tokens: Tensor, fields: dict[str, Any], causal: bool
 ) -> tuple[Array, Array]:
-    """The output and the weights of the sequence's positions."""
+    """The output, and the weights `[batch, heads, query, key]`."""
     query, key, value = projected(module, tokens, tokens)
     length = tokens.shape[1]
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
@@ -149,7 +149,7 @@ def test_pattern_is_a_softmax_over_the_allowed_keys(
 
 @BOTH
 def test_evidence_of_few_keys_is_sparse(causal: bool) -> None:
-    """As many keys as the longest query has; absent keys of the others come last."""
+    """The width is the largest number of keys of a query; absent keys come last."""
     tokens = inputs(70)
     module = make(union(local(4), stride(7)), 70, causal)
     evidence = module(tokens, tokens, explain=True).evidence

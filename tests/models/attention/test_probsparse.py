@@ -57,7 +57,7 @@ def test_the_published_causal_choice_would_leak() -> None:
     """The published choice leaks: another future changes which past queries attend."""
     module = build(PLACES["encoder"], 1)
     tokens = torch.randn(1, 24, D_MODEL, dtype=torch.float64)
-    # Keys stay, and with them the scores of the past, but not who is among the first.
+    # Keys and scores of the past are the same, but other queries have the largest scores.
     source, later = torch.randn_like(tokens), tokens.clone()
     later[:, 20:] *= 10
     before, after = (module(each, source, explain=True).evidence for each in (tokens, later))

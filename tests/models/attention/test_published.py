@@ -61,7 +61,7 @@ def of_linformer() -> Pair:
 
 
 def of_local(*, causal: bool) -> Pair:
-    """Its window of 8 reads what is up to 8 away, if it is exact: 9 of ours."""
+    """An exact window of 8 in the package reads distances up to 8, which is `window` 9 here."""
     theirs = published("local_attention").LocalAttention(
         8, causal=causal, exact_windowsize=True, use_rotary_pos_emb=False
     )
@@ -83,9 +83,9 @@ def of_rotary() -> Pair:
 
 
 def of_reformer(rounds: int, chunk: int, *, causal: bool) -> Pair:
-    """The package can also count pairs once and leave other buckets out.
+    """Options of the package that count pairs once and leave other buckets out are off.
 
-    Causal, theirs cuts chunks, which is compared where two of them hold all.
+    If causal, the package cuts chunks; two chunks with all tokens are comparable.
     """
     settings = {"rounds": rounds, "chunk": chunk, "buckets": LENGTH // chunk}
     config = ReformerConfig.model_construct(**settings)

@@ -64,7 +64,7 @@ def placed(features: Array, position: float, **settings: Any) -> Array:
     [
         (LINE, LINE, False, range(-LENGTH, 0), range(-LENGTH, 0)),
         (LINE, LINE, True, range(-LENGTH, 0), range(-LENGTH, 0)),
-        # A decoder and its source have one clock.
+        # Positions of a decoder and of its source have the same origin.
         (DECODER, LINE, False, range(-2, 4), range(-LENGTH, 0)),
         # Patches are counted in strides.
         (PATCHES, PATCHES, False, range(-12, -1), range(-12, -1)),
@@ -91,7 +91,7 @@ def test_scores_are_of_turned_queries_and_keys(
     [
         ({}, -LENGTH, 500, {"base": 100}),
         (NEIGHBOURS, -LENGTH, 500, {"base": 100}),
-        # Rows later in a grid; a step later the end of a row becomes the beginning of the next.
+        # A shift of whole rows of the grid; a shift of one step would move tokens to other rows.
         ({"grid_columns": 4}, 0, 400, {"start": 401}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Layers one after another: what training keeps of them, and what it computes again."""
+"""Encoders in training: activations that are kept, and layers that are computed again."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def learned(
         (1, {"architecture": "transformer", "calendar": None, "attention": "linear"}),
         (1, {"architecture": "autoformer", "calendar": None}),
         (1, {"architecture": "itransformer", "calendar": None}),
-        # Statistics, centres and lags depend on other rows and are computed of all rows, and
-        # hashes and keys are drawn for all.
+        # Statistics, centres and lags depend on all rows of the batch, and hashes and keys are
+        # drawn for all rows at once.
         (4, {"norm": "batch"}),
         (4, {"attention": "routing"}),
         (4, {"attention": "reformer"}),
@@ -141,7 +141,7 @@ def test_activations_of_one_part_exist_at_a_time() -> None:
     history = torch.randn(64, 48, 2)
 
     def most(parts: int) -> int:
-        """Bytes that a step has at most, besides those from before it."""
+        """Peak of the bytes that a step allocates."""
         encoder.parts = parts
         with torch.profiler.profile(profile_memory=True) as profile:
             model(history, None, None).square().mean().backward()

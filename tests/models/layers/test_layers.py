@@ -22,7 +22,7 @@ from foretell.timeaxis.frequency import Frequency
 
 
 def test_the_trends_projection_starts_as_published() -> None:
-    """As torch's own convolution: evenly between ±1 / √(inputs of an output)."""
+    """Torch's default: uniform between ±1 / √(inputs of an output)."""
     torch.manual_seed(0)
     sizes = LayerSizes(d_model=64, d_ff=8, moving_average=5, activation="gelu", dropout=0.0)
     layer = AutoformerDecoderLayer(nn.Identity(), nn.Identity(), sizes, outputs=64)
@@ -31,7 +31,7 @@ def test_the_trends_projection_starts_as_published() -> None:
     assert weight.shape == (64, 64, 3)
     assert float(weight.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)
     assert float(weight.abs().max()) == pytest.approx(bound, rel=0.03)
-    # An embedding, which it is otherwise, starts normally distributed and wider.
+    # The convolution of an embedding starts normally distributed and wider.
     embedding = TokenEmbedding(64, 64).convolution.weight.detach()
     assert float(embedding.std()) == pytest.approx(bound * math.sqrt(2), rel=0.03)
     assert float(embedding.abs().max()) > 2 * bound

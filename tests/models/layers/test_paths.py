@@ -47,14 +47,14 @@ def test_paths_are_shifted_scaled_and_judged_one_by_one() -> None:
     torch.testing.assert_close(head.mean(known), torch.tensor([2.0, -1.0]))
     moved = head.scaled(known, torch.tensor([10.0, 20.0]), torch.tensor([2.0, 3.0]))
     torch.testing.assert_close(moved, torch.tensor([[12.0, 16.0], [14.0, 20.0]]))
-    # Of 2: 0.25 * 1 and 0.25 * 1; of -4: 0.75 * 2 and 0.25 * 4.
+    # Losses are 0.25 * 1 and 0.25 * 1 at 2, and 0.75 * 2 and 0.25 * 4 at -4.
     found = head.loss(known, torch.tensor([2.0, -4.0]))
     torch.testing.assert_close(found, torch.tensor((0.25 + 0.25 + 1.5 + 1) / 4))
     assert head.described.levels == (0.25, 0.75)
 
 
 def test_drawing_can_be_learned_where_the_series_has_no_place() -> None:
-    """With four degrees of freedom every power but the first is 0."""
+    """With four degrees of freedom all coefficients of the series but the first are 0."""
     draw = Draw("student-t", 1, 1, COUNT)
     parameters = torch.tensor([4.0, 1.0, 2.0]).expand(1, COUNT, 1, 3).clone().requires_grad_()
     draw(parameters, 0).sum().backward()

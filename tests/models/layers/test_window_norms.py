@@ -15,7 +15,7 @@ NAMES = [*WINDOW_NORMS, "robust+last", "standard+mean", "invariant+last", "decou
 
 
 def normed(name: str, *values: float) -> tuple[list[float], float, float]:
-    """A window of one channel, and what of it is subtracted and divided by."""
+    """A normalised window of one channel, and its level and spread."""
     history = torch.tensor(values, dtype=torch.float64)[None, :, None]
     found, statistics = build_window_norm(name, 1, affine=False)(history)
     assert isinstance(found, Tensor)
@@ -29,7 +29,7 @@ def test_norm_is_inverted(name: str) -> None:
     if takes_affine(name):
         for each in layer.parameters():
             torch.nn.init.uniform_(each, 0.5, 1.5)
-    # The trained parameters of the one called so are not for the way in.
+    # A decoupled norm applies its trained parameters only to the forecast.
     exact = 1 / (1 + 1e-6) if "decoupled" in name else 1
     history = torch.randn(2, 21, 3, dtype=torch.float64) * 3 + 100
     found, statistics = layer(history)
@@ -58,7 +58,7 @@ def test_norm_of_nan_is_nan(name: str) -> None:
 
 
 def test_local_scalers_add_nothing_to_a_spread() -> None:
-    """The middle of an even number is between two, and quartiles are interpolated."""
+    """Median and quartiles are interpolated."""
     values = (9.0, 1.0, 5.0, 2.0)
     assert normed("local-standard", *values)[1:] == pytest.approx((4.25, np.std(values)))
     assert normed("local-robust", *values)[1:] == (3.5, 2)
@@ -66,7 +66,7 @@ def test_local_scalers_add_nothing_to_a_spread() -> None:
     assert normed("local-minmax", *values) == ([1, 0, 0.5, 0.125], 1, 8)
     for name in ("standard", "robust", "robust-iqr", "minmax"):
         assert normed(f"local-{name}", 3, 3, 3)[1:] == (3, 1)
-        # A number that float32 rounds away next to 1.
+        # float32 rounds 1 + 2e-7 to 1.
         assert normed(f"local-{name}", 0, 0, 2e-7, 2e-7)[2] == pytest.approx(
             {"standard": 1, "robust": 1}.get(name, 2e-7)
         )
@@ -94,15 +94,15 @@ DEVIATION = (8 / 3) ** 0.5 + 1e-6
     ("name", "values", "centre", "spread", "found"),
     [
         ("standard", (1, 3, 5), 3, DEVIATION, [-2 / DEVIATION, 0, 2 / DEVIATION]),
-        # The lower median of both: 2 of 1, 2, 5, 9, and 1 of the distances 1, 0, 3, 7.
+        # Lower medians: 2 of the values 1, 2, 5, 9, and 1 of the distances 0, 1, 3, 7.
         ("robust", (9, 1, 5, 2), 2, 1 + 1e-6, [7, -1, 3, 0]),
-        # Where most values are one, of the mean distance.
+        # If most values are equal, the spread is from the mean distance.
         ("robust", (4, 4, 4, 4, 9), 4, 2 * 0.6744897501960817 + 1e-6, None),
         ("magnitude", (-1, 3, 5), 0, 3, [-1 / 3, 1, 5 / 3]),
         ("magnitude", (0, 0), 0, 1e-10, None),
         ("minmax", (2, 6, 4), 2, 4 + 1e-6, [0, 1, 0.5]),
         ("minmax1", (2, 6, 4), None, None, [-1, 1, 0]),
-        # The inverse hyperbolic sine of robust.
+        # The inverse hyperbolic sine of the result of `robust`.
         ("invariant", (9, 1, 5, 2), None, None, np.arcsinh([7, -1, 3, 0])),
     ],
 )
@@ -137,7 +137,7 @@ def test_decoupled_norm_applies_parameters_only_to_outputs() -> None:
 @pytest.mark.parametrize("name", ["standard", "robust", "minmax", "invariant", "decoupled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_constant_window_has_a_spread_of_one(name: str, dtype: torch.dtype) -> None:
-    """Whose mean no rounding keeps from being its value."""
+    """The mean equals the value in spite of rounding."""
     layer = build_window_norm(name, 1, affine=False)
     history = torch.tensor([0.1, 12345.678, 1e-7, 0.0], dtype=dtype)[:, None, None]
     found, statistics = layer(history.expand(-1, 97, -1))

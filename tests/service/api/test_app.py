@@ -146,7 +146,7 @@ def test_large_answers_are_compressed(
 
 
 def test_answers_that_tritonclient_cannot_decompress_are_plain(tmp_path: Path) -> None:
-    """Its client for asyncio offers gzip, and unfolds answers to inferences alone."""
+    """Its asyncio client accepts gzip, but decompresses only answers of inferences."""
     channels = tuple(f"channel-{number}" for number in range(30))
     stages = tuple(softmax_stage(name=f"encoder.{number}.self") for number in range(30))
     write_bundle(tmp_path, Spec(channels=channels, stages=stages))
@@ -276,7 +276,7 @@ def test_memory_of_echoed_fields_counts_until_the_answer(
 
     def submit(*arguments: Any, **options: Any) -> Any:
         with Share(budget) as others:
-            # Once here, and once in the answer.
+            # The echoed field counts twice: in the request, and in the answer.
             with pytest.raises(BuffersFullError):
                 others.reserve(42 * 10**5)
             others.reserve(41 * 10**5)
@@ -327,7 +327,7 @@ def test_large_bodies_are_read_and_written_off_the_loop(
     for body, off_the_loop in (
         (BODY, []),
         ({**BODY, "metadata": {"large": "x" * 300_000}}, ["parse", "decode", "encode"]),
-        # Not many bytes, but much to do.
+        # Few bytes, but much work.
         ({**BODY, "inputs": [series] * 40}, ["decode"]),
         ({**BODY, "inputs": [series] * 70}, ["decode", "encode"]),
         ({**BODY, "inputs": [timed]}, []),

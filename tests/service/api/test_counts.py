@@ -20,10 +20,10 @@ class Limit(NamedTuple):
     """A limit.
 
     Attributes:
-        path: Of the route.
-        name: What is counted.
-        most: How many there may be.
-        param: Where they are.
+        path: Path of the route.
+        name: Name of the items.
+        most: Largest number of items.
+        param: Place of the items.
         body: A request with this number of items.
     """
 
@@ -147,7 +147,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def refusal(client: Client, limit: Limit, count: int) -> str:
-    """Error of the answer about the number; empty if it is about something else."""
+    """Message about the number of items; empty if the answer has another error, or none."""
     answer = client.request("POST", limit.path, content=json.dumps(limit.body(count)).encode())
     assert answer.status_code in (200, 422), answer.text
     if answer.status_code == 200:

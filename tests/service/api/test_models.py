@@ -56,7 +56,7 @@ def served(repository: Path) -> Iterator[Client]:
         (None, (99, 49), (0.01, 0.99)),
         (Distribution.of("normal"), None, (1e-6, 1 - 1e-6)),
         (Distribution.of_quantiles((0.1, 0.5, 0.8)), None, (0.1, 0.8)),
-        # It counts first.
+        # Calibrated quantiles take precedence.
         (Distribution.of("normal"), (19,), (0.05, 0.95)),
     ],
 )
@@ -73,7 +73,7 @@ def test_quantile_levels_of_a_card(
     intervals = Intervals(manifest, None)
     assert (intervals.extremes(1) if intervals.steps else None) == levels
     if levels is not None:
-        # Levels of the card are answered.
+        # Requests may have the levels that the card lists.
         intervals.check(levels, 4, "options.quantiles")
 
 
@@ -145,7 +145,7 @@ def test_damaged_example_is_refused_and_later_changes_are_not_read(
     before = served.get("/models/one/example").json()
     file = repository / "one" / "1" / layout.EXAMPLE
     data = bytearray(file.read_bytes())
-    # Within what zlib has to unfold.
+    # A byte of the compressed data.
     data[80] ^= 0xFF
     file.write_bytes(data)
     assert served.get("/models/one/example").json() == before

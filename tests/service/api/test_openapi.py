@@ -50,7 +50,7 @@ def test_operations_name_their_errors(document: dict[str, Any]) -> None:
 
 
 def shown(node: Any) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Every schema with an example of it: of a body, of a parameter, or its own."""
+    """Schemas and their examples: of bodies, of parameters, and within schemas."""
     if isinstance(node, dict):
         if "schema" in node:
             yield from ((node["schema"], one["value"]) for one in node.get("examples", {}).values())
@@ -101,7 +101,7 @@ def test_every_route_shows_requests_and_errors(document: dict[str, Any]) -> None
                 case "InferenceError":
                     assert isinstance(found["example"]["error"], str)
                 case kind:
-                    # A server that is not ready answers all the same.
+                    # These bodies have status 503 too, if the server is not ready.
                     assert kind in {"Status", "ServerHealth"}
 
 

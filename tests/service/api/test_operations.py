@@ -115,6 +115,6 @@ def test_metrics_have_existing_models_and_reasons(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "nope" not in answer.text
-    # Rates are of counters that were 0 once.
+    # Rates need counters that begin at 0.
     for error in ServiceError.__subclasses__():
         assert f'foretell_rejected_total{{reason="{error.type}"}}' in answer.text

@@ -24,7 +24,7 @@ NAMES = {2: "cudaErrorMemoryAllocation", 700: "cudaErrorIllegalAddress", 719: "c
 
 
 class FakeLibrary:
-    """See `foretell.service.cuda.device.Library`.
+    """Replaces `foretell.service.cuda.device.Library`.
 
     Attributes:
         calls: Calls in order: the name and its argument.

@@ -63,7 +63,7 @@ def test_other_errors_do_not_mark_the_device_lost(code: int) -> None:
         (_NO_MEMORY, {"allocate": 2}, False),
         (_NO_MEMORY, {}, False),
         (_NO_MEMORY, {"allocate": 901}, False),
-        # The first error of a lost device may be a consequence.
+        # The first error of a lost device may look like another fault.
         ("CUDA failure 1: invalid argument", {"allocate": 700}, True),
         ("CUBLAS failure 14", {"allocate": 700}, True),
     ],
@@ -86,7 +86,7 @@ def test_lost_device_keeps_its_first_reason(caplog: pytest.LogCaptureFixture) ->
     gpu.failure(RuntimeError("CUDA failure 700: illegal ; GPU=0 ; hostname=h ; file=/onnx.cc"))
     for code in (2, 719):
         assert isinstance(gpu.failure(RuntimeError(f"CUDA failure {code}")), DeviceLostError)
-    # The place in onnxruntime is left out.
+    # The message leaves out the place in onnxruntime's source.
     assert gpu.lost == "GPU 0 is lost: CUDA failure 700: illegal"
     assert len(caplog.messages) == 1
 

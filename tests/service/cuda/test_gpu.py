@@ -106,7 +106,7 @@ class Watched(FakeGraph):
         self.seen.append((self._lock._changed._lock.locked(), self._lock._calls))
 
 
-# Whether there is a capture, and how many calls exclude one.
+# Whether a capture runs, and how many calls hold the lock against one.
 CALL, CAPTURE, REPLAY = (False, 1), (True, 0), (False, 0)
 
 
@@ -195,7 +195,7 @@ def test_graph_that_onnxruntime_does_not_capture_is_opened_without_graphs(
     gpu = make(REFUSED, graph)
     gpu.warm()
     gpu.run(history(1))
-    # Its buffers are fixed nevertheless.
+    # It uses fixed buffers all the same.
     assert (gpu.captures, graph.captured, graph.replayed, graph.reserved) == (False, {}, ["-1"], [])
     assert "runs go without CUDA graphs: not all nodes are on CUDA" in caplog.text
 

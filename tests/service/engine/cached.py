@@ -1,4 +1,4 @@
-"""A cache of models that come and go by words alone."""
+"""A cache of fake models, which have no sessions and take no memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE = 30.0
 
 
 class Fake:
-    """A model whose session comes and goes by words alone; its runs may wait for the test."""
+    """A model whose session is only a flag; its runs may wait for the test."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene = scene
@@ -98,7 +98,7 @@ class Counted(Recorder):
 
 
 class Fits(Memory):
-    """Memory by numbers: `room` models fit, and those in `never` do not fit at all."""
+    """A memory limit that counts models: `room` fit, and those in `never` do not fit at all."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(None)
@@ -166,7 +166,7 @@ def scenes() -> Iterator[Callable[..., Scene]]:
         made.append(Scene(**given))
         return made[-1]
 
-    # All that the tests have imported would be looked through for each model that goes.
+    # A collection for each evicted model would take long with all modules of the tests.
     with patch("foretell.service.engine.cache.gc"):
         yield one
         for scene in made:

@@ -141,7 +141,7 @@ def error_of(future: Run) -> ServiceError:
 
 
 class Held:
-    """Keeps threads busy until `release`: all, or those with an index from `first` on."""
+    """Keeps inference threads busy until `release`: all, or those from index `first` on."""
 
     def __init__(self, scheduler: Scheduler, first: int = 0) -> None:
         self._go_on = threading.Event()
@@ -223,7 +223,7 @@ async def ask(worker: EngineClient, name: str = "repeat") -> dict[str, np.ndarra
 def before_reads(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[Sequence[np.ndarray]], object]
 ) -> None:
-    """Call a function with the frames of updates, before they are read."""
+    """Call a function with the frames of every update before the update is read."""
     plain = _EngineConnection._read
 
     def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:

@@ -43,7 +43,7 @@ def test_waiting_runs_share_one_load(make: Make) -> None:
     scene.gate.set()
     for run in runs:
         assert run.result(PATIENCE)["history"].tolist() == [[4.0, 4.0]]
-        # The wait is no part of its time in the queue.
+        # The time of loading is not part of the time in the queue.
         assert run.loading >= 0.01
         assert start + run.loading <= run.submitted <= run.began <= run.ended
     assert scene.began == ["one"]
@@ -73,7 +73,7 @@ def test_busy_model_is_evicted_after_idle_ones(make: Make) -> None:
     scene.bring("three")
     assert scene.present == ["one", "three"]
     assert not run.done()
-    # Where all have some, it is finished first.
+    # If all models have runs, the runs of the oldest one are finished first.
     scene.held.add("four")
     scene.ask("four")
     until(lambda: "four" in scene.present)
@@ -94,7 +94,7 @@ def test_wait_for_a_load_is_bounded_and_the_load_continues(make: Make) -> None:
     assert late.value.param == "model"
     until(lambda: scene.counted.waits == [("expired", 0.05)] * 2)
     assert scene.model("one").queue.usage.windows == 0
-    # Later runs have their own time, and not less.
+    # A later run waits for the whole time.
     began = time.monotonic()
     with pytest.raises(ModelLoadingError, match="one@1"):
         scene.ask("one").result(PATIENCE)
@@ -139,7 +139,7 @@ def test_eviction_right_after_a_load_leaves_no_run_waiting(make: Make) -> None:
     runs: list[Run] = []
 
     class Opening:
-        """After the first load another thread is the first to get the lock."""
+        """A lock that another thread gets first after the first load."""
 
         def __enter__(self) -> None:
             opening.acquire()
@@ -169,7 +169,7 @@ def test_wait_before_an_eviction_counts_against_wait_seconds(make: Make) -> None
     def unfinished(timeout: float) -> None:
         evict(timeout)
         run = scene.ask("one")
-        # It has waited for a load already, and then for its graph of attention.
+        # The run has waited for a load, and then for the attention graph.
         run.loading, run.submitted = 10.0, run.submitted - 50.0
         late.append(run)
 
@@ -187,7 +187,7 @@ def test_retry_after_is_the_time_of_earlier_loads(make: Make) -> None:
     scene.bring("one", "two")
     for name in ("one", "two"):
         scene.cache._evict(scene.entry(name))
-    # Its own last load, or for a model never loaded the mean of others.
+    # The duration of the model's last load, or the mean of others if it was never loaded.
     scene.entry("one").seconds, scene.entry("two").seconds = 2.5, 3.5
     scene.cache._mean = 20.0
     scene.gate.clear()
@@ -210,7 +210,7 @@ def test_refused_model_is_retried_with_doubling_pauses(make: Make) -> None:
         with pytest.raises(NotReadyError) as refused:
             scene.ask("one").result(PATIENCE)
         assert refused.value.headers == {"Retry-After": str(int(pause))}
-        # Nothing is tried before.
+        # No load is tried before that time.
         with pytest.raises(NotReadyError, match="/readyz says why") as again:
             scene.ask("one")
         assert again.value.headers == {"Retry-After": str(int(pause))}
@@ -314,7 +314,7 @@ NAMES = st.sampled_from(["one", "two", "three", "four"])
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Requests for one model after another: the last used ones are in memory."""
+    """Requests for one model after another: the most recently used ones are in memory."""
 
     @initialize(most=st.sampled_from([1, 2, 3, None]))
     def start(self, most: int | None) -> None:
@@ -347,7 +347,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.scene.bring(name)
         else:
             for _ in range(2):
-                # The second time at once.
+                # The second request is refused at once.
                 with pytest.raises(NotReadyError, match=f"^{name}@1 could not be loaded; /readyz"):
                     self.scene.ask(name).result(PATIENCE)
             self.scene.entry(name).retry_at = 0.0

@@ -143,7 +143,7 @@ async def test_client_reads_only_changed_models_of_the_next_engine(
             before = worker.registry.find("zeta")
         assert sorted(read) == ["repeat", "zeta"]
         for name in ("alpha", "beta"):
-            # The handles of the next one are others.
+            # The next engine assigns other handles.
             write_bundle(models, Spec(name=name))
             await until_async(lambda: bool(worker.registry.unavailable))
             async with halves.engine():
@@ -242,7 +242,7 @@ async def test_loads_and_unloads_reach_all_clients(
         await two.unload("repeat", "1")
         for worker in (one, two):
             assert (await worker.updated()).loaded("repeat") == ["2"]
-        # A request that had found it may use it for as long as it takes.
+        # A request that found the version earlier may still use it.
         await outcome(before.submit(windows(), deadline=deadline()))
         with pytest.raises(UnknownModelError):
             await one.load("nope", None)
@@ -270,7 +270,7 @@ async def test_client_requests_unknown_models_from_the_engine(
 
     async with halves.engine() as engine, halves.worker() as worker:
         write_bundle(models, Spec(version="2"))
-        # Not by way of a worker: it would be published later.
+        # Called on the engine: the worker has not got the update yet.
         await engine.load("repeat", "2")
         model = await worker.find(partial(Registry.find, reference="repeat@2"))
         assert model.version == "2"
@@ -313,7 +313,7 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
                 each.transport.abort()
             await until_async(lambda: not worker.status.ready)
             halves.path.unlink()
-        # It has gone.
+        # The engine has ended.
         for run in runs:
             with pytest.raises((EngineLostError, NotReadyError)) as lost:
                 await outcome(run)
@@ -335,7 +335,7 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
             await worker.render()
             count = engine.metrics.counts.count
             await until_async(lambda: count("foretell_rejected_total", "engine_lost") == 1)
-            # Rates are of counters that were 0 once, with every engine.
+            # Rates need counters that begin at 0, with every engine.
             assert b'foretell_rejected_total{reason="queue_full"} 0.0' in await worker.render()
 
 
@@ -345,7 +345,7 @@ async def test_reconnected_client_knows_the_served_models(halves: Halves) -> Non
         connection = worker._connection
         assert connection is not None
         connection.transport.abort()
-        # Nothing has changed meanwhile.
+        # Without changes the worker connects again, and serves the same models.
         await until_async(lambda: worker._connection not in (None, connection))
         assert worker.status.ready
         await ask(worker)
@@ -392,11 +392,11 @@ async def test_metrics_add_up_all_workers(halves: Halves) -> None:
                 worker.metrics.answered("/forecast", 200, 0.01)
         two.metrics.in_flight += 1
         line = 'foretell_requests_total{model="",route="/forecast",status="200",version=""} 3.0'
-        # The own ones at once, those of other workers within a moment.
+        # A worker's own counts appear at once, those of other workers soon.
         await until_awaited(lambda: contains(one, line))
         await until_awaited(lambda: contains(one, "foretell_requests_in_flight 1.0"))
         await two.close()
-        # A worker that is gone answers nothing any more; what it has answered counts.
+        # A closed worker has no requests in flight, but its answers still count.
         await until_awaited(lambda: contains(one, "foretell_requests_in_flight 0.0"))
         assert await contains(one, line)
         one.metrics.answered("/forecast", 200, 0.5, ("repeat", "1"), [("decode", 0.5)])

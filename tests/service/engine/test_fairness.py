@@ -116,7 +116,7 @@ def queue_of(max_batch: int, *sizes: int) -> tuple[GraphQueue, list[Run]]:
 
 
 def taken(queue: GraphQueue, runs: list[Run]) -> list[tuple[int, int, int]]:
-    """A batch, as number, start and stop of each slice; nothing may be late."""
+    """A batch: number of the run, start and stop of each slice; fails if a run is late."""
     slices, late = queue.take(PLENTY, now=0.0)
     assert late == []
     return [(runs.index(one), start, stop) for one, start, stop in slices]
@@ -189,7 +189,7 @@ class Counted:
     st.lists(st.one_of(st.none(), st.integers(1, 3), st.integers(1, 40)), max_size=60),
 )
 def test_run_waits_for_at_most_two_turns(max_batch: int, plan: list[int | None]) -> None:
-    """Small work waits for small work alone, other work for all that was there before."""
+    """Small requests wait for small requests only, others for all requests before them."""
     counted = Counted(max_batch)
     for windows in plan:
         if windows is not None:

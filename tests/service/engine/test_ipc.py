@@ -64,7 +64,7 @@ def test_frames_are_read_from_any_pieces(bodies: list[bytes], cuts: list[int]) -
         small.setattr(ipc, "_READ_BYTES", 144)
         came = read(*(data[begin:end] for begin, end in pairwise(edges)))
     assert [message for message, _ in came] == [Answer(number, "ok") for number in range(len(sent))]
-    # None was overwritten by what came later.
+    # Later messages have not overwritten the arrays.
     for (_, arrays), body in zip(came, bodies, strict=True):
         assert arrays["a"].tobytes() == body
 
@@ -146,7 +146,7 @@ async def test_frames_of_one_turn_of_the_loop_are_written_together() -> None:
     await asyncio.sleep(0)
     connection.send(Cancel(3))
     connection.flush()
-    # Nothing is left for the scheduled turn.
+    # The scheduled flush has nothing to send.
     await asyncio.sleep(0)
     transport.socket.close()
     first, second = ([message for message, _ in read(data)] for data in transport.written)

@@ -45,7 +45,7 @@ def test_bundle_bytes_count_the_weights_of_each_copy(folder: Path) -> None:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes that the process holds, first, and those that it held before."""
+    """Resident bytes of the process: the first item of the list, which tests change."""
     held = [100 * MIB]
     monkeypatch.setattr(limits, "resident_bytes", lambda: held[0])
     monkeypatch.setattr(limits, "return_free_memory", lambda: None)
@@ -61,7 +61,7 @@ def test_bundles_over_the_memory_limit_are_refused(folder: Path, held: list[int]
     ):
         small.check(folder)
     held[0] += MIB
-    # It fits beside what the process held at the start.
+    # It fits beside the memory that the process used at the start.
     exact.check_alone(folder)
     with pytest.raises(LoadFailedError, match="holds 101 MiB of the 110 MiB"):
         exact.check(folder)
@@ -79,7 +79,7 @@ def test_free_memory_is_trimmed_before_a_bundle_is_refused(
 
 
 def test_resident_bytes_follow_allocations() -> None:
-    # Memory that is free already might be used again.
+    # Otherwise the allocation could reuse free memory.
     return_free_memory()
     before = resident_bytes()
     held = np.ones(64 * MIB, np.uint8)
@@ -90,7 +90,7 @@ def test_resident_bytes_follow_allocations() -> None:
     assert resident_bytes() - before < 30 * MIB
 
 
-# In a process of its own: what is set there is set for all of it.
+# Run in a process of its own, because malloc's settings are for a whole process.
 TRIM = """
 import ctypes, json, resource
 import numpy as np
@@ -140,7 +140,7 @@ def test_freed_memory_is_trimmed_after_a_pause() -> None:
         [sys.executable, "-c", TRIM], capture_output=True, text=True, check=True, timeout=60
     )
     before, after, held, first, kept, busy, late, again, idle = json.loads(process.stdout)
-    # Pages of 50 times 30 MB.
+    # 50 allocations of 30 MB fault their pages each time.
     assert before > 100_000
     assert after < 10_000
     # At first, and then half a second after the last time, or ten while requests are answered.

@@ -192,7 +192,7 @@ def test_broken_attention_graph_fails_only_runs_with_attention(
                 explain(model).result(30)
             assert str(error.value.__cause__) == (str(failure) or "MemoryError")
             forecast(model).result(30)
-    # Not every request waits for another attempt.
+    # Requests until the next attempt are refused at once.
     assert opened == [layout.EXPLAIN_GRAPH]
     model._attention.retry_at -= 3600
     assert LAGS in explain(model).result(30)
@@ -338,7 +338,7 @@ def test_lost_device_is_not_a_failure_of_the_model(
     for _ in range(2):
         with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
             forecast(model).result(30)
-    # It was the device of the only worker: nothing runs any more, not even a self-test.
+    # The only worker has lost its device: no runs, and no self-test.
     assert (model.failure, session.runs) == (None, 1)
 
 
@@ -373,7 +373,7 @@ def ends(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[Ends]:
 
 def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_path: Path) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
-    # The attention graph was only tried.
+    # The attention graph was opened once to test it.
     assert [session.closed for session in ends] == [False, True]
     explain(model).result(30)
     assert [session.closed for session in ends] == [False, True, False]

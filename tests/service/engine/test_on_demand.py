@@ -182,7 +182,7 @@ def test_eviction_while_the_attention_graph_is_opened(
 def after_pause(
     model: Model, opening: HeldOpening, patch: pytest.MonkeyPatch, then: Callable[[], object]
 ) -> None:
-    """Call a function, and open the graph, once a model's eviction has begun."""
+    """Call a function once a model's eviction has begun, and then open the graph."""
     pause = model.queue.pause
 
     def paused(graph: str, ask: Callable[[], object]) -> None:
@@ -359,7 +359,7 @@ def test_later_loads_skip_timing_and_attention_tests(
     assert model.max_batch == 5
     other.load()
     tried.clear()
-    # The same bytes, written again, are not a change.
+    # Writing the same bytes again is not a change.
     (folder / layout.WEIGHTS).write_bytes((folder / layout.WEIGHTS).read_bytes())
     model.load()
     assert tried == [*sums, "replay"]

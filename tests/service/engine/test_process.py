@@ -63,7 +63,7 @@ def test_health_monitor_ends_the_engine_after_a_lost_gpu(
     watched = watch(repository)
     assert not watched.is_over(100.0)
     repository.lost, repository.dead = {0: "GPU 0 is lost"}, not others
-    # Load balancers get to see that it is not ready, while others answer.
+    # While other GPUs answer, load balancers have time to see that the server is not ready.
     for now in (101.0, 100.9 + seconds):
         assert watched.is_over(now) == (not others)
     assert watched.is_over(101.0 + seconds)
@@ -93,7 +93,7 @@ def test_missing_models_of_keep_are_logged(
 
 def test_failed_start_leaves_no_threads(tmp_path: Path) -> None:
     before = {*threading.enumerate()}
-    # Neither has bundles: messages for `foretell predict --bundle`, which continues.
+    # Folders without bundles; `foretell predict --bundle` continues after this error.
     for settings in (
         Settings(models=tmp_path, device="cpu"),
         Settings(models=tmp_path / "none", device="cpu", load="on-demand"),
@@ -110,7 +110,7 @@ class GoneError(Exception):
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing waits for no thread, and this process does not end."""
+    """Closing does not wait for threads, and the end of the process raises `GoneError`."""
     for pause in (
         "repository._SCHEDULER_SECONDS",
         "repository._JOIN_SECONDS",
@@ -122,7 +122,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_end(repository: Repository, release: Callable[[], None]) -> None:
-    """A closed repository's process ends at once until what goes on is released, and then not."""
+    """Closing ends the process at once while work is held, and not after it is released."""
     engine = LocalEngine(repository, Metrics())
     try:
         with pytest.raises(GoneError):
@@ -203,7 +203,7 @@ def test_engine_runs_uvloop_if_installed_and_stops_at_a_signal(
 
 
 class Trimmer:
-    """Records of each call whether requests were being answered."""
+    """Records for each call whether requests were being answered."""
 
     def __init__(self) -> None:
         self.busy: list[bool] = []
@@ -245,7 +245,7 @@ KEY = {"X-API-Key": "secret"}
 
 
 def workers() -> set[threading.Thread]:
-    """The threads of all that there are."""
+    """Threads of changes, of all engines."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("change")}
 
 
@@ -285,7 +285,7 @@ def test_stopping_engine_does_not_wait_for_changes(scene: Scene) -> None:
     answers = asyncio.run(ask())
     assert [type(answer) for answer in answers] == [NotReadyError] * 4
     until(lambda: workers() <= before)
-    # One of the four was opened, whichever came first; what waited for its turn never began.
+    # Only the first one of four was opened; the others were still waiting.
     assert len(scene.open.opened) == 2
 
 
@@ -303,7 +303,7 @@ def test_loads_do_not_delay_other_requests(tmp_path: Path, monkeypatch: pytest.M
 
         async def ask() -> tuple[list[httpx.Response], list[httpx.Response]]:
             async with connect(client.app) as http:
-                # As many as asyncio has threads in common, and more.
+                # More loads than asyncio's default executor has threads.
                 loads = [asyncio.create_task(http.post(path, headers=KEY)) for _ in range(40)]
                 others = asyncio.gather(http.get("/metrics"), http.post("/v2/repository/index"))
                 try:

@@ -97,7 +97,7 @@ def test_held_runs_fail_after_their_total_wait(scheduler: Scheduler, clock: Cloc
     old = submit(queue, 1, 2, graph="h")
     for seconds, counted in ((2.0, [old]), (5.0, [])):
         clock.now = made + seconds
-        # A second load adds to its wait, and is not counted again.
+        # A second load makes the wait longer, but the run is counted once.
         assert queue.note_loaded() == counted
         assert (old.loading, old.submitted) == (seconds, clock.now)
         assert queue.held_since == made
@@ -193,7 +193,7 @@ def test_full_queue_sets_retry_after_by_its_measured_pace(
     shared: bool,
     retry_after: tuple[int, int],
 ) -> None:
-    """Workers that are lost, and queues that share them, make the wait longer."""
+    """Lost workers, and other queues of the same workers, make the wait longer."""
 
     def lose(worker: int) -> None:
         if worker >= workers - lost:
@@ -238,7 +238,7 @@ def test_outputs_of_a_split_run_count_as_bytes(scheduler: Scheduler, gate: Gate)
     gate.open.set()
     gate.open = threading.Event()
     assert gate.entered.acquire(timeout=30)
-    # Half of the outputs are there, in an array for all.
+    # Half of the outputs are done, in one array for all rows.
     with pytest.raises(QueueFullError, match="where there are 128 and 40 more"):
         submit(queue, *range(5))
     fitting = submit(queue, *range(4))
@@ -268,10 +268,10 @@ def test_running_run_is_not_reported_as_dropped(scheduler: Scheduler) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
     running = occupy(queue, gate)
-    # Its time was over already.
+    # The deadline has already passed.
     assert submit(queue, 1, deadline=time.monotonic()).cancel()
     assert observed.calls == [("expired",)]
-    # It runs: none of it is dropped.
+    # A running batch is not interrupted.
     assert running.cancel()
     gate.open.set()
     queue.close(30)
@@ -294,7 +294,7 @@ def test_expired_runs_are_dropped_and_later_ones_move_up(
     for future in late:
         assert isinstance(error_of(future), DeadlineExceededError)
     assert gate.entered.acquire(timeout=30)
-    # They were observed before the batch is done.
+    # Expired runs are observed before the batch ends.
     assert observed.calls == [("expired",)] * 2
     gate.open.set()
     assert result(kept) == [20]
@@ -374,7 +374,7 @@ def test_close_waits_only_for_its_own_batches(scheduler: Scheduler) -> None:
     waiting = submit(idle, 1)
     closing = [close_in_thread(queue.close, queue) for queue in (idle, busy)]
     assert waiting.cancel()
-    # Nobody waits for the batch that runs.
+    # The running batch has no waiting caller.
     assert running.cancel()
     closing[0].join(10)
     closing[1].join(0.05)
@@ -382,7 +382,7 @@ def test_close_waits_only_for_its_own_batches(scheduler: Scheduler) -> None:
     gate.open.set()
     closing[1].join(10)
     assert not closing[1].is_alive()
-    # Others go on.
+    # Other queues continue.
     assert result(submit(add(scheduler, gate), 1)) == [10]
     busy.close(30)
 

@@ -45,7 +45,7 @@ def test_offsets_follow_other_errors(spread: float, shift: float) -> None:
     )
     stored = CALIBRATION.at(np.array(WANTED), STEPS)
     off = [abs(held(offsets, coming) - 0.8) for offsets in (stored, few, many)]
-    # The more of them there are, the closer.
+    # With more origins coverage is closer to the level.
     assert off[0] > off[1] > off[2]
     assert off[2] < 0.05
     if shift:

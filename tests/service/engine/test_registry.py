@@ -28,7 +28,7 @@ from tests.service.served import Served, place
 
 
 def registry(pins: dict[str, str] | None = None, **slots: VersionState) -> Registry:
-    """VersionStates, each under `name_version`."""
+    """A registry of states by `name_version`."""
     made = Registry(pins=pins or {})
     for key, slot in slots.items():
         made = made.with_version(*key.split("_"), slot)
@@ -54,7 +54,7 @@ def test_failure_of_an_entry_is_read_once() -> None:
 
         @failure.setter
         def failure(self, _: str | None) -> None:
-            """As it is made."""
+            """Ignored."""
 
     found = registry(one_1=VersionState(Recovering(Path("one/1")), wanted=True))
     assert found.report == {"one@1": "probes differ"}

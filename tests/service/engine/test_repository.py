@@ -86,7 +86,7 @@ def test_model_is_closed_when_no_request_can_use_it(tmp_path: Path, unloaded: bo
     first = State.UNLOADING if unloaded else State.READY
     assert scene.states == {"one@1": first, "one@2": State.READY}
     assert not old.closed.wait(0.05)
-    # Or the server stops.
+    # The replaced version is also closed when the server stops.
     scene.repository.close(5)
     assert old.closed.is_set()
     assert not closers()
@@ -257,7 +257,7 @@ def test_draining_repository_accepts_no_changes(scene: Scene) -> None:
     scene.place("one@4")
     remove(scene.folder, "one", "1")
     scene.repository.poll()
-    # The started load has ended well; the others do not delay the end.
+    # The load that had begun succeeds; waiting loads do not delay the end.
     assert [type(end) for end in ends if end is not None] == [NotReadyError] * 7
     assert scene.has == ["one@1", "one@2", "one@3"]
 
@@ -290,7 +290,7 @@ def test_prune_does_not_list_folders_of_existing_bundles(
     scene.repository.prune()
     assert not listed
     remove(scene.folder, "one", "3")
-    # Not during a change.
+    # Prune does nothing during a change.
     with scene.repository._changing:
         scene.repository.prune()
         assert "one@3" in scene.states
@@ -461,14 +461,14 @@ def test_new_version_is_loaded_before_it_is_the_default(lazy: Scene) -> None:
     assert lazy.find("one").version == "3"
     assert lazy.find("one").loads == 1
     assert lazy.repository.snapshot.report["one@4"] == "late and bad"
-    # No version of this name was served that could be kept.
+    # `two` has no earlier version that could be kept.
     assert lazy.find("two").loads == 0
     for reference in ("one@3", "two@1"):
         lazy.place(reference, "late, later")
     with pytest.raises(LoadFailedError, match="one@3 was refused: late, later"):
         lazy.repository.load("one", "3")
     assert lazy.find("one@3").content == "good"
-    # The loader has counted that.
+    # The loader counts the failure.
     assert not [event for event in lazy.observer.events if "refused" in str(event)]
 
 

@@ -40,7 +40,7 @@ CONTENTS = ("good", "better", "bad weights", "bad news")
 
 @dataclass(frozen=True)
 class Known:
-    """Expected state of a version; `content` is that of its model, if it has one."""
+    """Expected state of a version; `content` is the content of its model, if it has one."""
 
     content: str = ""
     refused: str = ""
@@ -53,7 +53,7 @@ def order(key: Key) -> tuple[str, int]:
 
 
 class RepositoryMachine(RuleBasedStateMachine):
-    """A repository, beside a plain account of what it should have done."""
+    """A repository, and a simple model of its expected states."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class RepositoryMachine(RuleBasedStateMachine):
     def start(self, choice: VersionChoice, pins: dict[str, str], bundles: dict[Key, str]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._patch = pytest.MonkeyPatch()
-        # It looks for itself at no time of its own.
+        # The repository polls only when a rule calls it.
         self._patch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 3600)
         self.latest, self.pins = choice == "latest", pins
         self.scene = Scene(Path(self._folder.name), choice, watch_seconds=3600, **pins)

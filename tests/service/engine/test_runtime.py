@@ -98,7 +98,7 @@ def test_sessions_share_one_arena(runtime: Runtime, tmp_path: Path) -> None:
     held = resident_bytes()
     for session in sessions[1:]:
         session.run(rows)
-    # A run needs 4 MiB for the repeated row alone.
+    # A run needs at least 4 MiB, for the repeated row.
     assert resident_bytes() - held < 3 * 4 * 1024 * 1024
 
 
@@ -138,5 +138,5 @@ def test_shrink_frees_the_memory_of_a_large_run(tmp_path: Path) -> None:
     graph = write_bundle(tmp_path, Spec()) / layout.FORECAST_GRAPH
     command = [sys.executable, "-c", _GIVEN_BACK, str(graph)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    # At the least the forecasts, four steps of float32 for each window.
+    # At least the forecasts: four steps of float32 for each window.
     assert int(ran.stdout) > 0.8 * 2_000_000 * 4 * 4

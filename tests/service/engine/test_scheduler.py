@@ -45,7 +45,7 @@ from tests.support.waiting import until
     ("work", "batches"),
     [
         ([("g", [each]) for each in range(1, 7)], [("g", [1, 2, 3, 4]), ("g", [5, 6])]),
-        # Large work holds up no small work.
+        # A large request does not delay a small one.
         ([("g", [1, 2, 3, 4, 5, 6]), ("g", [7])], [("g", [1, 2, 3, 7]), ("g", [4, 5, 6])]),
         ([("a", [1]), ("b", [2]), ("a", [3])], [("a", [1, 3]), ("b", [2])]),
         ([("small", [1, 2, 3])], [("small", [1, 2]), ("small", [3])]),
@@ -235,7 +235,7 @@ def test_outputs_without_a_row_for_each_window_fail(scheduler: Scheduler, rows: 
 
 
 class Failing(Quiet):
-    """An observer that fails at whatever it is observed."""
+    """An observer whose calls all raise errors."""
 
     def __getattribute__(self, name: str) -> Callable[..., None]:
         def fail(*_: object) -> None:
@@ -400,7 +400,7 @@ def test_closed_scheduler_refuses_queues_and_has_no_threads(
 ) -> None:
     before = threading.active_count()
     scheduler.close(30)
-    # One inference thread, and the one beside them.
+    # One inference thread, and the thread of side calls.
     assert threading.active_count() == before - 2
     for take in (
         lambda: submit(queue, 1),

@@ -1,4 +1,4 @@
-"""Whatever is submitted, paused, cancelled and closed: each run has one outcome, its own."""
+"""Each run has one outcome, in any order of submissions, pauses, cancellations and closing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class World:
         return queue
 
     def _run(self, queue: int, graph: str, feeds: Arrays) -> Arrays:
-        """Rows are the number of the run, of the row, and whether that fails."""
+        """Run a batch; a row has the number of its run, its own number, and whether it fails."""
         rows = feeds["x"]
         if len(rows) > GRAPH_LIMITS.get(graph, MAX_BATCH):
             self.wrong.append(f"a batch of {len(rows)}")
@@ -137,7 +137,7 @@ class World:
                 one.ends = "cancel"
 
     def check(self) -> None:
-        """To be called once everything is over."""
+        """Check all outcomes after all runs have ended."""
         assert self.wrong == []
         assert all(call.done() for call in self.calls)
         for queue in self.queues:
@@ -166,7 +166,7 @@ class World:
         elif isinstance(error, DeadlineExceededError):
             assert one.ends in ("late", "soon")
         elif isinstance(error, ModelFailedError):
-            # Rows that fail take others of their batch along.
+            # A failing row fails all runs of its batch.
             assert failing
         else:
             assert isinstance(error, NotReadyError)

@@ -25,12 +25,12 @@ LAGS = "encoder.1.self.lags"
 
 
 class Repeats:
-    """A session that does what the graph of `SPEC` does.
+    """A session with the outputs of the graph of `SPEC`.
 
     Attributes:
         runs: Worker and number of windows of every run.
-        factor: On its forecasts.
-        steps: Of its forecasts.
+        factor: Multiplies the forecasts.
+        steps: Number of steps of the forecasts.
     """
 
     graph = Path("forecast.onnx")
@@ -160,7 +160,7 @@ def test_timing_counts_cpu_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int, rounds: int
 ) -> None:
     class HeldUp(Repeats):
-        """Runs cost a second of CPU and one a window; the larger ones wait for the CPU.
+        """A run takes a second of CPU, and one for each window; larger runs also wait for the CPU.
 
         Attributes:
             used: CPU seconds.
@@ -205,7 +205,7 @@ def test_sizes_that_fail_are_not_chosen(tmp_path: Path) -> None:
     test = self_test(tmp_path)
     test.time_runs(Small(), seconds, 0)
     assert fastest_batch(seconds, 8) in (2, 4)
-    # Memory that one worker has not got is not there for the next one either, when both run.
+    # If memory is short for one worker, it is also short for the next one.
     test.time_runs(Repeats(), seconds, 1)
     assert fastest_batch(seconds, 8) in (2, 4)
 
@@ -219,11 +219,11 @@ def test_sizes_that_fail_are_not_chosen(tmp_path: Path) -> None:
         ({2: [2.0], 4: [1.5], 8: [1.2], 16: [1.0]}, 16),
         # One that was slow by chance.
         ({2: [2.0], 8: [1.0, 9.0, 1.0], 16: [1.0]}, 8),
-        # Most of the larger ones were held up by others.
+        # Other programs delayed most of the larger runs.
         ({4: [1.2, 1.2, 1.2, 1.2], 8: [1.0, 1.0, 5.0, 6.0]}, 8),
-        # One worker has not got the memory.
+        # The memory of one worker is too small.
         ({2: [1.0], 4: [1.0], 8: [inf], 16: [0.5]}, 4),
-        # There was no time for more.
+        # The time was over before larger batches were tried.
         ({2: [1.0], 4: [1.01]}, 4),
         ({2: [1.0], 4: [1.2]}, 2),
     ],

@@ -53,7 +53,7 @@ async def test_windows_of_all_workers_share_a_batch(models: Path, tmp_path: Path
         ]
         for each in (first, *runs):
             await outcome(each)
-        # They came while the first one ran.
+        # These runs arrived while the first one ran.
         assert [each.batch for each in runs] == 16 * [16]
 
 
@@ -96,7 +96,7 @@ async def test_cancelled_runs_and_lost_workers_leave_the_queue(
         assert first.cancel()
         assert first.done()
         await until_async(lambda: depth() <= 20)
-        # A worker that goes takes its work with it.
+        # The work of a worker that disconnects is cancelled.
         await other.close()
         await until_async(lambda: depth() == 0)
 
@@ -172,7 +172,7 @@ async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
             assert begun.wait(PATIENCE)
             going = worker.registry.find(None).submit(windows(4), deadline=deadline())
             await until_async(lambda: any(each.runs for each in halves.server._workers))
-            # No earlier than the engine's end was requested.
+            # Released after the end of the engine was requested.
             releasing = asyncio.create_task(release())
         await releasing
         assert (await outcome(going))["forecast"].shape == (4, 4, 1)
@@ -223,7 +223,7 @@ async def test_update_that_cannot_be_written_loses_no_worker(
             await until_async(lambda: message in caplog.text)
             late = EngineClient(halves.path, Metrics())
             starting = asyncio.ensure_future(late.start())
-            # Once for what is new, and once for who is new.
+            # Once for the new version, and once for the new worker.
             await until_async(lambda: caplog.text.count(message) == 2)
             await asyncio.sleep(0.5)
             assert caplog.text.count(message) == 2
