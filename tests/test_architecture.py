@@ -1,4 +1,4 @@
-"""The arrows of the design: which package may import and name which."""
+"""Imports between packages, and the names that a package may contain (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# Folders at the top, which `foretell` has links to: they are imported as its packages alone.
+# Folders at the top, to which `foretell` has links: they are imported only as its packages.
 FOLDERS = ("bundle", "models", "export", "service")
 # Packages within `foretell` that others use.
 INNER = ("data", "importers", "storage", "timeaxis", "training")
@@ -124,7 +124,7 @@ def packages(names: set[str]) -> set[str]:
 
 
 def bare(text: str) -> list[str]:
-    """Modules of ours that a text names as if their folder were a package by itself."""
+    """Names of modules in a text that lack the prefix `foretell.`."""
     found = re.finditer(rf"(?<![\w./-])({'|'.join(FOLDERS)})(?:\.(\w+)| import\b)", text)
     return [name[0] for name in found if name[2] is None or is_module(ROOT / name[1] / name[2])]
 
@@ -148,11 +148,11 @@ def test_arrows_between_packages(package: str) -> None:
 
 @pytest.mark.parametrize("folder", [*PACKAGES, "bench", "tests"])
 def test_folders_are_imported_only_as_packages_of_foretell(folder: str) -> None:
-    """Under another name a module would be loaded twice here, and be another's elsewhere."""
+    """Under another name a module would be loaded twice, or be one of another project."""
     for name, path in where(folder):
         source = path.read_text()
         assert not tops(imported_by(source, name)) & set(FOLDERS), name
-        # Programs for another interpreter, places of patches, names of loggers.
+        # Texts may be programs, targets of patches, or names of loggers.
         nodes = ast.walk(ast.parse(source))
         texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
         assert not any(map(bare, texts)), name
@@ -192,7 +192,7 @@ def test_serving_needs_little(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imported_libraries_are_declared(package: str) -> None:
-    """Not by way of other libraries, which may do without it one day."""
+    """Every imported library is a requirement itself, not only one of another library."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = set(project["dependencies"])
     for extra in EXTRAS[package]:
@@ -254,7 +254,7 @@ def ours(path: Path) -> set[str]:
 
 
 def test_request_formats_do_not_hold_models() -> None:
-    """All that it needs of a model is in `engine/registry.py`: the model may be anywhere."""
+    """Formats know a model only by `engine/registry.py`, because it may be in another process."""
     known = {"registry", "intervals", "recalibration", "engine", "limits", "run", "statistics"}
     known = {f"engine.{name}" for name in known}
     for path in modules("service"):
@@ -291,25 +291,25 @@ CLASSES_IN = (
     # Forms of exact types; what has none stays as it is.
     "export/rewrites/",
     "foretell/importers/",
-    # The mechanism of who names none.
+    # The default mechanism.
     "models/attending.py",
 )
-# Where names are written.
+# Files that may contain names of architectures and mechanisms.
 NAMES_IN = (
     "models/architectures/",
     "models/attention/",
     "foretell/importers/",
-    # The demo's models are these three.
+    # The demo has three models.
     "foretell/commands/demo.py",
     "foretell/demo/models.py",
     # A baseline that is trained.
     "foretell/backtesting/backtest.py",
-    # An example too: what the interface's document shows.
+    # Examples of the OpenAPI document.
     "service/forecast/answers.py",
-    # A mechanism has the name of what is between two origins.
+    # `stride` is also the distance of two origins.
     "service/forecast/backtest.py",
     "foretell/client/backtesting.py",
-    # Another one has Ray's word for a cluster of this machine alone.
+    # `local` is also Ray's name for a cluster of one machine.
     "foretell/batch/on_ray.py",
     "foretell/commands/batch.py",
 )

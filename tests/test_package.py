@@ -26,7 +26,7 @@ FOLDERS = ("bundle", "export", "models", "service")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-# Each leaves a line: who imports one of these by mistake is found out.
+# Each module prints a line when it is imported, which shows wrong imports.
 THEIRS = """\
 from pathlib import Path
 WHOSE = "the project's"
@@ -60,13 +60,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment with the wheel, which knows nothing of this repository."""
+    """Scripts of an environment with the wheel, from which this repository cannot be imported."""
     home = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", home, folder=home)
     scripts = home / "bin"
     pip = [sys.executable, "-m", "pip", "--python", scripts / "python"]
     run(*pip, "install", "--no-deps", "--no-index", wheel, folder=home)
-    # The libraries, from where they are: of a folder named like this no other `.pth` is read.
+    # Use the installed libraries by their path, which does not run the `.pth` files in it.
     packages = home / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return scripts
@@ -74,7 +74,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Somebody's folder."""
+    """A folder of a user's project."""
     folder = tmp_path / "project"
     (folder / "export").mkdir(parents=True)
     (folder / "service").mkdir()
@@ -145,7 +145,7 @@ def test_command_server_and_client(installed: Path, project: Path, tmp_path: Pat
     with Server(
         bundle.parent.parent,
         tmp_path / "log",
-        # Unlike the script it has the folder it is started in where Python looks first.
+        # With `-m` Python looks first in the folder in which it is started.
         program=(str(installed / "python"), "-m", "foretell"),
         environment=environment(project),
         folder=project,

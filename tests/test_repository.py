@@ -1,4 +1,4 @@
-"""Repeated facts agree: versions, licences, targets of make, hooks."""
+"""Facts in several files agree: versions, licences, targets of make, hooks."""
 
 from __future__ import annotations
 

@@ -8,6 +8,6 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 
 def trace_cheaply() -> None:
-    """For the rest of this process."""
+    """Make later traces of this process cheaper."""
     # torch reads all of onnxscript's functions anew for each trace; ours adds none to them.
     ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign, assignment]

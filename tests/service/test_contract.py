@@ -23,7 +23,7 @@ HOURS = [START + timedelta(hours=hour) for hour in range(16)]
 
 
 class Ask(NamedTuple):
-    """A forecast of one series, of which something is wrong."""
+    """A request for a forecast of one series, with one mistake."""
 
     values: list[Any] = SIXTEEN
     model: str = "repeat"
@@ -85,7 +85,7 @@ class Codec(NamedTuple):
     """A way to write a request.
 
     Attributes:
-        path: Of the endpoint.
+        path: Path of the endpoint.
         write: Makes path, body and media type.
         places: Place of each part; parts that the format lacks are missing.
     """
@@ -378,7 +378,7 @@ def test_limits_of_the_settings_are_named(
         error = client.error(body)
         ((name, most),) = settings.items()
         assert (error["param"], message in error["message"]) == (param, True)
-    # One more of it is enough.
+    # A slightly higher limit accepts the request.
     more = {"max_answer_values": 24, "max_attention_values": 236}.get(name, most + 1)
     with Client(models, **{name: more}) as client:
         assert client.forecast(body).status_code == 200

@@ -35,7 +35,7 @@ def test_errors_have_types_of_their_own_and_statuses_of_http() -> None:
     kinds = all_errors()
     assert len({kind.type for kind in kinds}) == len(kinds)
     for kind in kinds:
-        # nginx's own is the only one that is not registered.
+        # Only nginx's status 499 is not registered.
         assert kind.status == 499 or HTTPStatus(kind.status) >= 400
 
 
@@ -50,7 +50,7 @@ class OutOfMemoryError(errors.ModelFailedError):
         (errors.BuffersFullError("full"), "503", {"Retry-After": "1"}),
         (errors.NotReadyError("not loaded"), "503", {"Retry-After": "1"}),
         (errors.EngineLostError("gone"), "503", {"Retry-After": "1"}),
-        # As what it is a kind of.
+        # As an error of its base class.
         (OutOfMemoryError("no memory is left"), "503", {"Retry-After": "1"}),
         (errors.UnauthorizedError("no key"), "401", {"WWW-Authenticate": "Bearer"}),
         (errors.ForbiddenError("no"), "403", {}),
@@ -105,7 +105,7 @@ class Body:
 
 
 def raised() -> tuple[ServiceError, list[weakref.ref[Body]]]:
-    """An error that led to another one, and what their frames work on."""
+    """An error with a cause, and the objects that their frames hold."""
     held: list[weakref.ref[Body]] = []
 
     def fail(body: Body) -> None:

@@ -26,7 +26,7 @@ from tests.service.inference.bodies import HEADER, HISTORY, binary, infer, reque
 EIGHT = [float(n) for n in range(8)]
 HOURS = [f"2024-01-01T{hour:02}:00:00Z" for hour in range(8)]
 INFER = "/v2/models/multi/infer"
-# Every field of the interface, in requests that are accepted as they stand.
+# Every field of the interface, in valid requests.
 FORECASTS: list[dict[str, Any]] = [
     {
         "model": "calendar@1",
@@ -95,7 +95,7 @@ STREAM = write_table(
 
 
 class Valid(NamedTuple):
-    """A request that is accepted: JSON, and tensors that follow it."""
+    """A valid request: JSON, and the tensors that follow it."""
 
     path: str
     head: Any
@@ -151,7 +151,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(valid: Any, data: st.DataObject) -> Any:
-    """A JSON value of which one or two values are gone or something else."""
+    """A JSON value with one or two values removed or replaced."""
     found = copy.deepcopy(valid)
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.sampled_from(list(places(found))))
@@ -172,7 +172,7 @@ def has_surrogate(text: str) -> bool:
 
 
 def check(client: Client, path: str, body: bytes, headers: dict[str, str]) -> int:
-    """The status; what else is in the answer has to fit it."""
+    """Check that the answer fits its status; returns the status."""
     answer = client.request("POST", path, content=body, headers=headers)
     assert answer.status_code in (200, 400, 404, 413, 422), (body[:500], headers, answer.text)
     length = int(answer.headers.get(HEADER, len(answer.content)))
@@ -222,7 +222,7 @@ def test_damaged_bytes_get_a_clear_error(
     if HEADER in headers:
         headers[HEADER] = str(int(headers[HEADER]) + shift)
     if compressed:
-        # Half of the time, the damage is done to what was compressed.
+        # Half of the time the compressed bytes are damaged, else the bytes before compression.
         body = gzip.compress(body) if shift % 2 else gzip.compress(whole)[: -1 - at % 40] + put
         headers["Content-Encoding"] = "gzip"
     check(client, valid.path, body, headers)
@@ -284,7 +284,7 @@ def test_any_other_model_name_is_not_found(client: Client, name: str) -> None:
 def test_times_at_the_ends_of_the_calendar_get_a_clear_error(
     client: Client, model: str, zone: str | None, start: str
 ) -> None:
-    """An answer or an error with its place, whatever times its attention and labels reach to."""
+    """Attention and labels may reach times outside the calendar."""
     series = EIGHT if model == "calendar" else [[value, 2.0 - value] for value in EIGHT]
     for moment in (start, f"{start}Z"):
         entry = {"series": series, "time_zone": zone, "start_timestamp": moment}

@@ -84,7 +84,7 @@ class Pipe:
         self._read = b""
 
     def fill(self) -> None:
-        """Leave no room for anything else."""
+        """Fill the pipe, so that a write would block."""
         os.set_blocking(self.file, False)
         with suppress(BlockingIOError):
             while True:
@@ -93,7 +93,7 @@ class Pipe:
 
     @property
     def lines(self) -> list[str]:
-        """All that was ever written."""
+        """All lines that were written."""
         with suppress(BlockingIOError):
             while more := os.read(self._reader, 1 << 16):
                 self._read += more
@@ -103,7 +103,7 @@ class Pipe:
         os.close(self._reader)
 
     def replace(self, other: Pipe) -> None:
-        """Have what is written from now on go to another one."""
+        """Replace this pipe by another one for later lines."""
         os.dup2(other.file, self.file)
 
 
@@ -121,7 +121,7 @@ def writer(pipe: Pipe, max_queued: int = 100) -> tuple[logging.Logger, logging.H
 
 
 def finished(*threads: threading.Thread) -> bool:
-    """Whether they end, in a time that is long for what they do."""
+    """Whether the threads end within ten seconds each."""
     for thread in threads:
         thread.join(10)
     return not any(thread.is_alive() for thread in threads)
@@ -211,7 +211,7 @@ def test_signal_handler_may_log_at_any_line(
         if event == "line":
             passed += 1
             if passed == place:
-                # As a signal's handler does: within the thread, and not interrupted itself.
+                # Like a signal handler: within the same thread, and without interruption.
                 logger.log(level, "signal")
         return interrupt
 
@@ -282,7 +282,7 @@ for number in range(100):
         ("", 0, False),
         ("raise ValueError('unforeseen')", 1, False),
         ("sys.exit(3)", 3, False),
-        # Nobody reads.
+        # The pipe has no reader.
         ("", 0, True),
         ("logging.error('last'); sys.exit(3)", 3, True),
     ],
@@ -298,7 +298,7 @@ def test_ending_process_writes_all_lines(pipe: Pipe, end: str, status: int, is_f
     assert ("unforeseen" in "".join(pipe.lines)) == (status == 1)
 
 
-# Never lets go of it.
+# Holds the lock for ever.
 _HOLDER = """
 import fcntl, sys
 fcntl.lockf(1, fcntl.LOCK_EX)
@@ -309,7 +309,7 @@ sys.stdin.read()
 
 @contextmanager
 def held(file: int) -> Iterator[None]:
-    """Another process has a lock on a file, within."""
+    """Another process holds a lock on a file within `with`."""
     pipe = subprocess.PIPE
     program = [sys.executable, "-c", _HOLDER]
     with subprocess.Popen(program, stdin=pipe, stdout=file, stderr=pipe) as holder:
@@ -328,7 +328,7 @@ def test_lock_of_another_program_does_not_stop_logging(
         until(lambda: "first" in pipe.lines)
         logger.info("second")
         until(lambda: "second" in pipe.lines)
-    # It is waited for, while it lasts.
+    # Lines wait until the lock is released.
     monkeypatch.setattr(logs, "_LOCK_SECONDS", 3600.0)
     with held(pipe.file):
         logger.error("third")

@@ -1,4 +1,4 @@
-"""More models than memory has room for, through what callers and operators see."""
+"""More models than fit in memory, as clients and operators see them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    # All that the tests have imported would be looked through for each model that goes.
+    # A collection for each evicted model would take long with all modules of the tests.
     monkeypatch.setattr("foretell.service.engine.cache.gc", Mock())
 
 
@@ -70,7 +70,7 @@ def test_many_models_are_served_with_few_in_memory(server: Client) -> None:
     assert sorted(names) == sorted(f"m{number}" for number in range(_MODELS))
     assert names["m7"]["horizon"] == 8
     assert server.get("/readyz").json()["models"]["m7@1"] == "ready"
-    # A mistake costs no load.
+    # An invalid request loads no model.
     assert server.error(body(7) | {"inputs": [{"series": []}]})["type"] == "invalid_input"
     assert resident(server) == {"m0"}
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_models_are_limited_by_bytes(many: Path, tmp_path: Path) -> None:
         answer = server.forecast({"model": "huge", "inputs": [{"series": [1.0] * 8}]})
         assert answer.status_code == 503
         assert answer.json()["error"]["type"] == "not_ready"
-        # Nothing went in vain, and nothing else is less ready for it.
+        # The failed load evicted no model, and the others stay ready.
         assert resident(server) == {"one", "two"}
         ready = server.get("/readyz")
         assert ready.status_code == 200
@@ -126,7 +126,7 @@ def test_first_caller_gets_retry_after(server: Client, monkeypatch: pytest.Monke
     error = answer.json()["error"]
     assert error["type"] == "model_loading"
     assert error["message"].startswith("m5@1 is being loaded, for longer than the 0.05 s")
-    # Others are answered meanwhile.
+    # Other models answer meanwhile.
     assert server.forecast(body(0)).is_success
     assert metric(server, 'foretell_load_wait_seconds_count{outcome="expired"}') == 1
     gate.set()
@@ -149,14 +149,14 @@ async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Pat
             assert going.submitted <= going.began < going.ended
             assert going.batch >= 1
         assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
-        # Whoever leaves is not waited for.
+        # The server does not wait for a client that has disconnected.
         gone = worker.registry.find("m5").submit(feeds, deadline=deadline())
         gone.cancel()
         await asyncio.sleep(0)
 
 
 def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> None:
-    """Models in memory are not part of it."""
+    """Loads and evictions do not change the workers' registry."""
     shutil.copytree(many, tmp_path / "models")
     weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS
     content = weights.read_bytes()
@@ -169,7 +169,7 @@ def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> Non
             for number in range(_MODELS):
                 run = registry.find(f"m{number}").submit(feeds, deadline=deadline())
                 await outcome(run)
-            # The answer of a load follows its changes.
+            # A load is answered after its changes.
             await worker.load("m2", "1")
             assert sum(model.resident for model in engine.repository.models) == _ROOM
             assert worker.registry is registry

@@ -178,7 +178,7 @@ def test_prometheus_parser_reads_the_counts() -> None:
     counts.add("calls_total", "good")
     counts.add("calls_total", "good", amount=2)
     counts.add("calls_total", "bad", amount=0)
-    # A value at a bound is within it.
+    # The upper bound of a bucket belongs to it.
     for value in (0.05, 0.1, 0.5, 7.0):
         counts.observe((("seconds", "good"), value))
     assert lines(counts) == [
@@ -207,7 +207,7 @@ def test_labels_are_quoted() -> None:
 
 
 def test_thousands_of_samples_are_written_in_small_pieces() -> None:
-    """Nobody counts, and no request is answered, while one of them is written."""
+    """Writing a piece blocks counting and answers, so pieces are small."""
     counts = Counts(FAMILIES)
     for kind in range(2000):
         counts.observe((("seconds", str(kind)), 0.5), also={("calls_total", str(kind)): 1.0})
@@ -252,7 +252,7 @@ def test_counts_of_http_workers_are_summed() -> None:
         for _ in range(times):
             worker.add("calls_total", "good")
             worker.observe((("seconds", "good"), 0.5))
-        # As they are sent.
+        # Through JSON, as between processes.
         engine.merge(orjson.loads(orjson.dumps(worker.take())))
     one.add("calls_total", "bad")
     engine.merge(one.take())

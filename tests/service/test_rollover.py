@@ -24,7 +24,7 @@ class Load:
     """Clients that send one request after another.
 
     Attributes:
-        answers: How many came, by status and version.
+        answers: Number of answers by status and version.
     """
 
     def __init__(self, server: Server, clients: int = 4) -> None:
@@ -109,7 +109,7 @@ def test_versions_and_models_change_under_load(models: Path, tmp_path: Path) -> 
         answered = load.answers.total()
         until(lambda: load.answers.total() > answered + 10)
         assert server.log.count("refused repeat@4") == 1
-        # Models come and go, too.
+        # Models are added and removed.
         deliver(models, Spec(name="guest"))
         until(lambda: report(server).get("guest@1") == "ready")
         names = httpx.get(f"{server.url}/v1/timeseries/models").json()

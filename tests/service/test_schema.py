@@ -23,7 +23,7 @@ def document(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_every_answer_is_as_documented(document: BaseSchema, mode: GenerationMode) -> None:
     operations = [found.ok() for found in document.get_all_operations()]
     if mode is GenerationMode.NEGATIVE:
-        # The others take nothing that could be wrong.
+        # Other routes have no parameters that could be wrong.
         operations = [each for each in operations if each.body or list(each.iter_parameters())]
     assert operations
     for operation in operations:

@@ -35,7 +35,7 @@ BATCHES = 'foretell_batch_windows_count{model="slow",version="1"}'
 
 
 def ask(server: Server) -> socket.socket:
-    """A caller whose request is on its way."""
+    """Send a request; returns the socket before the answer arrives."""
     url = httpx.URL(server.url)
     caller = socket.create_connection((url.host, url.port or 80), timeout=60)
     body = json.dumps(BODY).encode()
@@ -62,7 +62,7 @@ def server(slow: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 def test_forecasts_and_logs_json_lines(server: Server) -> None:
     answer = httpx.post(f"{server.url}/forecast", json=BODY, headers={"X-Request-Id": "seen"})
     assert answer.json()["outputs"][0]["content"][0]["mean_forecast"] == [1.0] * 4
-    # The line is written once the answer is.
+    # The line is logged after the answer is sent.
     until(lambda: '"seen"' in server.log)
     lines = [json.loads(line) for line in server.log.splitlines()]
     line = next(line for line in lines if line.get("request_id") == "seen")
@@ -132,7 +132,7 @@ def process(client: Client, monitor: HealthMonitor | None = None, **settings: ob
 
 def test_signal_makes_the_server_unready_at_once(slow: Path) -> None:
     with Client(slow) as client:
-        # Before it answers requests, no load balancer has to notice.
+        # Before the start, load balancers need no time to notice.
         server = process(client, drain_delay_seconds=3600)
         server.handle_exit(signal.SIGTERM, None)
         assert client.get("/readyz").status_code == 503
@@ -171,7 +171,7 @@ def test_second_signal_hurries_each_of_several_processes(slow: Path) -> None:
         assert (server.should_exit, server.force_exit) == (True, False)
         server.handle_exit(signal.SIGINT, None)
         assert server.force_exit
-        # Python handles this one of two pending signals first.
+        # Python handles pending signals in the order of their numbers.
         server = _Server(given, client.engine, [], heartbeat=lambda: None)
         for number in (signal.SIGINT, signal.SIGTERM):
             server.handle_exit(number, None)
@@ -217,7 +217,7 @@ def test_endless_load_does_not_delay_the_end(processes: int, slow: Path, tmp_pat
     shutil.copytree(slow, folder)
     settings = {"workers": processes, "admin_keys": "secret", "grace_seconds": 600}
     with Server(folder, tmp_path / "log", **settings) as server, ThreadPoolExecutor(2) as pool:
-        # A file that it takes an hour to sum up.
+        # A file whose checksum takes an hour.
         os.truncate(write_bundle(folder, Spec(name="endless")) / "probes.npz", 2**42)
         url = f"{server.url}/v2/repository/models/endless/load"
         loads = [
@@ -255,7 +255,7 @@ def test_port_for_operators_and_drain_delay(slow: Path, tmp_path: Path) -> None:
         # Load balancers have time to notice: new connections are answered.
         assert httpx.post(url, json=BODY).status_code == 200
         assert server.process.poll() is None
-        # Asked again, and not in the same breath, it waits no longer.
+        # A second signal, which follows after a pause, ends the wait.
         time.sleep(0.6)
         assert server.stop() == 0
 
@@ -286,7 +286,7 @@ def test_lost_gpu_ends_the_process(slow: Path) -> None:
         asyncio.run(server.on_tick(10))
         assert (server.should_exit, server.gave_up) == (False, False)
         watch.over = True
-        # Looked at once a second.
+        # The watch is read once a second.
         asyncio.run(server.on_tick(11))
         assert not server.should_exit
         asyncio.run(server.on_tick(20))
@@ -302,7 +302,7 @@ def test_lost_gpu_ends_the_process(slow: Path) -> None:
     ("limit", "allowed"),
     [
         (9999, 2000),
-        # Other files come first.
+        # Files other than connections are reserved first.
         (2050, 2000),
         (2049, 1999),
         (64, 14),
@@ -341,7 +341,7 @@ def test_memory_of_large_requests_is_freed(tmp_path: Path) -> None:
         held = process.memory_info().rss
 
         def less_is_held() -> bool:
-            # As probes do, more often than what is kept is looked at.
+            # Probes come more often than kept memory is checked.
             httpx.get(f"{server.url}/healthz")
             return process.memory_info().rss < held - 5 * 2**20
 

@@ -61,7 +61,7 @@ def test_error_names_the_wrong_variable(
     monkeypatch.setenv(f"FORETELL_{name}", value)
     with pytest.raises(StartError, match=f"^FORETELL_{name}: ") as caught:
         Settings.read(models="m")
-    # Its words are ours.
+    # The message is not pydantic's.
     assert "Input should" not in str(caught.value)
     assert "Value error" not in str(caught.value)
 
@@ -148,7 +148,7 @@ def test_empty_variable_of_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setenv(name, "")
     with pytest.raises(StartError, match=rf"^{name.upper()}: is empty; set a key"):
         Settings.read(models="m")
-    # It is closed all the same.
+    # Other keys are still required.
     assert Settings.read(models="m", api_keys="one").api_keys
     assert Settings.read(models="m", api_keys_file="keys").api_keys_file
 

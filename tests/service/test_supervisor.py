@@ -64,7 +64,7 @@ class Scene:
     """Runs a function while a supervisor runs, then stops it.
 
     Attributes:
-        processes: What the supervisor writes down.
+        processes: The supervisor's record of processes.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -216,7 +216,7 @@ def test_process_that_does_not_stop_is_killed(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.slow
 def test_stuck_process_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """These processes give one sign of life, and then none."""
+    """These processes send one heartbeat, and then none."""
     scene = Scene(lambda: until(lambda: len(recorded("serving")) >= 4))
     scene.run(workers.for_ever, stop_seconds=0.2, stuck_seconds=10)
     assert "is stuck" in caplog.text

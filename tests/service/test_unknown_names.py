@@ -1,4 +1,4 @@
-"""Names that are not known: those that are nearly right are refused, others are warned of."""
+"""Unknown names: similar ones to a known name are refused, others get a warning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTROLS = (
     "/v2/repository/models/{model}/unload",
 )
 TENSOR = {"name": "history", "shape": [1, 8, 1], "datatype": "FP32", "data": EIGHT}
-# Requests that are answered without a warning; what is put into them is what is wrong.
+# Requests without warnings, to which the tests add wrong names.
 BASES: dict[str, Document] = {
     **{path: {"model": "repeat", "inputs": [{"series": EIGHT}]} for path in FORECASTS},
     "/backtest": {"model": "repeat", "inputs": [{"series": EIGHT * 2}]},
@@ -46,12 +46,12 @@ TABLE = {
 
 
 class Mistake(NamedTuple):
-    """A name where it is not known.
+    """An unknown name in a request.
 
     Attributes:
-        where: The object that it stands in.
+        where: Place of the object that has the name.
         name: The name.
-        certain: Whether it is so near that it must be refused.
+        certain: Whether it is so similar to a known name that it must be refused.
     """
 
     where: Path_
@@ -119,7 +119,7 @@ def ask(client: Client, path: str, body: Document) -> Any:
 
 
 def named(answer: Any) -> list[str | None]:
-    """The places that an answer is not silent about."""
+    """Places of unknown names in the error or in the warnings of an answer."""
     body = answer.json()
     if answer.status_code == 422:
         error = body["error"]
@@ -203,7 +203,7 @@ def test_names_of_the_columns_of_a_table(client: Client, column: str) -> None:
         answer = send_table(client, renamed)
         assert answer.status_code == 422, wrong
         assert wrong in json.dumps(answer.json())
-        # If the meant name is present too, the hint is to leave the other one out.
+        # If the similar name is present too, the hint is to remove the unknown one.
         beside = send_table(client, {**TABLE, wrong: TABLE[column]})
         (found,) = notes(beside)
         assert found["message"] == f"columns that are not read: {wrong}"
@@ -276,7 +276,7 @@ def test_options_in_the_metadata_of_a_table(client: Client) -> None:
     assert error["param"] == "schema.metadata.horizon"
     assert error["message"] == "unknown; 'horizon' belongs in the URL"
     assert notes(send_table(client, table(), metadata={"pandas": "{}", "mine": "x"})) == []
-    # However many there are, no more are compared.
+    # The number of comparisons is limited.
     many = {f"mine{index:03}": "x" for index in range(64)}
     assert notes(send_table(client, table(), metadata={**many, "horizon": "2"})) == []
     (found,) = notes(send_table(client, table(), metadata={"foretell": '{"horizon": 2}'}))

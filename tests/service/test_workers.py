@@ -33,12 +33,12 @@ def everyone(server: Server) -> bool:
 
 
 def workers(server: Server) -> list[int]:
-    """The processes that ever took requests."""
+    """Ids of all processes that have served requests."""
     return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log)]
 
 
 def engine(server: Server) -> int:
-    """The process that runs the models now."""
+    """Id of the current engine."""
     loads = [line for line in server.log.splitlines() if "loaded slow@1" in line]
     return int(json.loads(loads[-1])["process"])
 
@@ -86,7 +86,7 @@ def server(slow: Path, tmp_path: Path) -> Iterator[Server]:
 def test_workers_share_models_keys_and_metrics(
     slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each connection goes to one of them, and all know what there is to know."""
+    """Each connection goes to one worker, and every worker has the same state."""
     models, keys = tmp_path / "models", tmp_path / "keys"
     shutil.copytree(slow, models)
     keys.write_text("one\n")
@@ -113,21 +113,21 @@ def test_workers_share_models_keys_and_metrics(
         answer = httpx.get(f"{server.url}/readyz").json()
         both = {"wanted": 2, "running": 2}
         assert answer == {"ready": True, "workers": both, "models": {"slow@1": "ready"}}
-        # Models come and go for all.
+        # Every worker gets changes of models.
         write_bundle(models, Spec(name="slow", version="2", horizon=6))
         load = f"{server.url}/v2/repository/models/slow/load"
         assert httpx.post(load, headers=admin).status_code == 200
         assert {answer["model_version"] for answer in forecasts()} == {"2"}
         stats = httpx.get(f"{server.url}/v2/models/slow/stats", headers=admin).json()
         assert [each["execution_count"] for each in stats["model_stats"]] == [20, 20]
-        # All follow the file of keys.
+        # Every worker reads the changed file of keys.
         assert (statuses("one"), statuses("two")) == ({200}, {401})
         keys.write_text("two\n")
         until(lambda: (statuses("one"), statuses("two")) == ({401}, {200}))
         keys.unlink()
         until(lambda: server.log.count("the keys stay as they are") == 2)
         assert (statuses("one"), statuses("two")) == ({401}, {200})
-        # All logs call a key the same.
+        # Every worker logs the same id for a key.
         lines = [json.loads(line) for line in server.log.splitlines()]
         named = {(line["process"], line["key"]) for line in lines if line.get("key")}
         assert len({process for process, _ in named}) == 2
@@ -144,7 +144,7 @@ def test_workers_share_models_keys_and_metrics(
 
 @pytest.fixture
 def connections(server: Server) -> Iterator[list[HTTPConnection]]:
-    """Each goes to one of the workers; it is most unlikely that all go to the same."""
+    """Sixteen connections, each to one of two workers: very likely to both."""
     url = httpx.URL(server.url)
     with ExitStack() as stack:
         made = [HTTPConnection(url.host, url.port, timeout=60) for _ in range(16)]
@@ -166,7 +166,7 @@ def test_killed_processes_are_replaced_and_counted(
     def kill(victim: int) -> None:
         noted = server.log.count("another one takes its place")
         os.kill(victim, signal.SIGKILL)
-        # The process itself is gone a moment before it is written down.
+        # The process ends a moment before its end is recorded.
         until(lambda: server.log.count("another one takes its place") > noted)
 
     def restarts(*names: str) -> float:
@@ -222,7 +222,7 @@ def test_killed_processes_are_replaced_and_counted(
 def test_stuck_engine_is_replaced(server: Server) -> None:
     stuck = engine(server)
     os.kill(stuck, signal.SIGSTOP)
-    # It takes a quarter of a minute to be sure.
+    # The parent waits a quarter of a minute for heartbeats.
     until(lambda: engine(server) != stuck)
     until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
     assert httpx.post(f"{server.url}/forecast", json=BODY).status_code == 200
@@ -240,7 +240,7 @@ def test_workers_answer_without_an_engine(slow: Path, tmp_path: Path) -> None:
         until(lambda: len(set(addresses(server))) == 2)
         ours, probes = dict.fromkeys(addresses(server))
         until(lambda: httpx.get(f"{probes}/readyz").json()["workers"]["running"] == 2)
-        # The next one will not find what it should load.
+        # The next engine cannot load the model.
         (models / "slow").rename(tmp_path / "gone")
         os.kill(engine(server), signal.SIGKILL)
         os.kill(workers(server)[0], signal.SIGKILL)

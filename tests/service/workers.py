@@ -1,4 +1,4 @@
-"""Processes of tests; those of a supervisor read their folder from the environment."""
+"""Functions that a supervisor's processes run; their folder is in the environment."""
 
 from __future__ import annotations
 

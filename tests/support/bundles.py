@@ -1,4 +1,4 @@
-"""Small genuine bundles: real graphs whose forecasts are a line of numpy."""
+"""Small bundles with real graphs, whose forecasts one line of numpy computes."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def _graph(spec: Spec, stages: tuple[AttentionStage, ...]) -> onnx.ModelProto:
     repeated = _burn(build, repeated, spec.burn)
     repeated = _weigh(build, repeated, spec)
     if spec.fails:
-        # A table of one row: a last value of 1 or more looks beyond it.
+        # The table has one row, so that a last value of 1 or more fails.
         build.add("Cast", ["last"], "row", to=TensorProto.INT64)
         build.add("Gather", [build.constant("table", np.zeros(1, np.float32)), "row"], "found")
         repeated = build.add("Add", [repeated, "found"], "guarded")
@@ -388,7 +388,7 @@ def _weigh(build: _Builder, value: str, spec: Spec) -> str:
     if not spec.ballast:
         return value
     build.constant("ballast", _ballast(spec))
-    # Depends on the history, or it would be folded into a constant.
+    # It depends on the history; otherwise it would be folded into a constant.
     build.add("ReduceMean", ["history"], "level", keepdims=0)
     build.add("Mul", [build.constant("nothings", np.zeros((1, 1024), np.float32)), "level"], "row")
     build.add("MatMul", ["row", "ballast"], "load")

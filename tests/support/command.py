@@ -11,19 +11,19 @@ from foretell.__main__ import cli
 
 
 def run(*words: object, **variables: str) -> Result:
-    """How a command line ends, such as `run("export", folder)`; more environment by name."""
+    """Run a command line, such as `run("export", folder)`; variables extend the environment."""
     return CliRunner(env=variables).invoke(cli, [str(word) for word in words])
 
 
 def done(*words: object, **variables: str) -> Result:
-    """Result of a command that succeeds."""
+    """Run a command that must succeed."""
     result = run(*words, **variables)
     assert result.exit_code == 0, f"{result.output}{result.exception!r}"
     return result
 
 
 def refused(*words: object, status: int = 2, **variables: str) -> str:
-    """Error of a command that fails, prints nothing and begins with its name."""
+    """Run a command that must fail; returns its error, which begins with the command's name."""
     result = run(*words, **variables)
     assert (result.exit_code, result.stdout) == (status, ""), f"{result.output}{result.exception!r}"
     assert result.stderr.startswith(f"foretell {words[0]}: ")
@@ -31,7 +31,7 @@ def refused(*words: object, status: int = 2, **variables: str) -> str:
 
 
 def imported(*words: object, libraries: set[str]) -> tuple[int, str, set[str]]:
-    """Status and output of a command in a process of its own, and what of the libraries it used."""
+    """Status, output and imported libraries of a command, run in a process of its own."""
     code = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print('imported:', *{libraries} & {{*sys.modules}}))\n"

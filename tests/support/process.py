@@ -33,7 +33,7 @@ class Program:
         command: Starts it.
         log: A file that takes its output.
         address: Pattern in the log once it serves; the first group is its address.
-        options: Of `subprocess.Popen`.
+        options: Options of `subprocess.Popen`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Program:
         return self.process.wait(_PATIENCE)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
+        """Send SIGTERM; returns the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 

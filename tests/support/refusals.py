@@ -13,7 +13,7 @@ from tests.support.bundles import Spec, write_bundle
 
 ADMIN_KEY = "admin"
 MOST_BYTES = 4 * 1024 * 1024
-# Numbers in a body: of far less than the event loop reads by itself, and of more.
+# Numbers in a body that the event loop reads, and in one that a thread reads.
 SMALL, LARGE = 10, 60_000
 
 _ARROW = "application/vnd.apache.arrow.stream"
@@ -36,7 +36,7 @@ class Refusal(NamedTuple):
 
     @property
     def request(self) -> bytes:
-        """As it is sent."""
+        """The bytes of the request."""
         path = self.route.replace("{model}", "repeat").replace("{version}", "1")
         head = [f"POST {path} HTTP/1.1", "Host: server", f"Content-Length: {len(self.body)}"]
         head += [f"{name}: {value}" for name, value in self.headers.items()]
@@ -51,7 +51,7 @@ def write_models(folder: Path) -> Path:
 
 
 def refusals(count: int) -> Iterator[Refusal]:
-    """All kinds, of all routes.
+    """Refused requests of every kind, for all routes.
 
     Args:
         count: Numbers in most of the bodies.
@@ -61,7 +61,7 @@ def refusals(count: int) -> Iterator[Refusal]:
 
 
 def refusals_of(route: str, count: int) -> Iterator[Refusal]:
-    """All kinds that a route has; see `refusals`."""
+    """Refused requests for one route; see `refusals`."""
     numbers = [1.5] * count
     key = {"Authorization": f"Bearer {ADMIN_KEY}"}
     for name, status, body, headers in _of_bodies(numbers):

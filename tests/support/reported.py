@@ -17,7 +17,7 @@ from tests.support.bundles import (
     write_bundle,
 )
 
-# A name that would be a part of the page, if it were not escaped.
+# A name that the page must escape.
 HOSTILE = "<script>alert(1)</script>&"
 SPEC = Spec(
     name="weather",

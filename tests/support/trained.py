@@ -34,7 +34,7 @@ FORMS = {"forms": (4, ["probsparse", "local", "autocorrelation", "fourier", "sof
 
 
 def models() -> dict[str, tuple[int, list[str]]]:
-    """Encoder layers, and the mechanism of each stage: every one is in one stage at least."""
+    """Encoder layers, and a mechanism for each stage, so that every mechanism occurs."""
     left = [name for name in MECHANISMS if allowed(name, PLACES["decoder"])]
     others = [name for name in MECHANISMS if name not in left]
     found = {}
@@ -44,7 +44,7 @@ def models() -> dict[str, tuple[int, list[str]]]:
     decoder: list[str] = []
     while left:
         own = left.pop(0)
-        # Exports take their time: where another can be, it saves a layer.
+        # A mechanism that may be there too saves a layer, and exports are slow.
         cross = next((name for name in left if allowed(name, PLACES["cross"])), "softmax")
         left = [name for name in left if name != cross]
         decoder += [own, cross]
@@ -58,7 +58,7 @@ MODELS = models()
 
 @pytest.fixture(scope="session")
 def in_turn(worker_id: str) -> list[str]:
-    """Names of `CONFIGS`; each process begins with another, and seldom waits for the others."""
+    """Names of `CONFIGS`, in another order for each process, so that they seldom wait."""
     names, first = list(CONFIGS), 0 if worker_id == "master" else int(worker_id[2:]) % len(CONFIGS)
     return names[first:] + names[:first]
 
@@ -133,7 +133,7 @@ def _write_data(folder: Path) -> None:
 
 
 def train_and_export(folder: Path, models: dict[str, tuple[int, list[str]]]) -> None:
-    """By the command line: checkpoints `folder / name`, and a repository `folder / "models"`."""
+    """Train `folder / name` and export to `folder / "models"` by the command line."""
     flags = {}
     for name, (encoder, stages) in models.items():
         settings = {

@@ -37,7 +37,7 @@ class Size:
     """A model with random weights.
 
     Attributes:
-        name: What reports and tests call it.
+        name: Name in reports and tests.
         config: Its configuration.
     """
 
@@ -50,7 +50,7 @@ class Size:
         model = self.config.build().eval()
         decoder = model.covariate_decoder
         if decoder is not None:
-            # It would begin as zero.
+            # Otherwise the decoder would add zero.
             decoder.change.reset_parameters()
         return model
 
@@ -223,7 +223,7 @@ HUGGINGFACE_PATCHTSTS = (
         HuggingFacePatchTSTConfig(**_SMALL, pooling="mean", window_norm=None),
     ),
 )
-# With heads of NeuralForecast's, and the norms within scalers that they bring.
+# Heads of NeuralForecast, with norms of windows within its scalers.
 HEADED = (
     Size(
         "DLinear, normal distributions, windows by range",
@@ -420,7 +420,7 @@ _MECHANISMS = [name for name, config in MECHANISMS.items() if not config.made_of
 
 
 def _medleys() -> Iterator[Size]:
-    """Transformers whose encoders' layers have all mechanisms, some a model."""
+    """Transformers whose encoder layers have all mechanisms, several in each model."""
     for start in range(0, len(_MECHANISMS), 6):
         some = _MECHANISMS[start : start + 6]
         own: dict[str, Any] = {"encoder_layers": len(some), "attention": (*some, "softmax")}
@@ -428,7 +428,7 @@ def _medleys() -> Iterator[Size]:
 
 
 def _causal() -> Iterator[Size]:
-    """Transformers whose decoders' layers have all causal ones, likewise."""
+    """Transformers whose decoder layers have all causal mechanisms, several in each model."""
     names = [name for name in _MECHANISMS if MECHANISMS[name].has_causal]
     names = [name for name in names if not MECHANISMS[name].hands_on]
     for start in range(0, len(names), 4):
@@ -456,7 +456,7 @@ _CHUNKED: dict[str, Any] = {
 SAMPLE = (
     *map(_shallow, AUTOFORMERS[1:3]),
     Size("Transformer, causal linear, performer", TransformerConfig(**_SMALL | _HALF | _CHUNKED)),
-    # Its layers hand on scores.
+    # Each of its layers passes its scores to the next one.
     PATCHTSTS[5],
     DLINEARS[1],
     DLINEARS[3],

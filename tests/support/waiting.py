@@ -9,7 +9,7 @@ _PATIENCE = 60
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask again and again, for a minute at most."""
+    """Call until the result is true, for a minute at most."""
     end = time.monotonic() + _PATIENCE
     while not condition():
         assert time.monotonic() < end

@@ -21,7 +21,7 @@ def moments() -> Timestamps:
     return np.concatenate([turns, turns + last_second, leap, random.astype("M8[s]")])
 
 
-# pandas' value of each, and the first value and the span that published code scales by.
+# The feature in pandas, and the first value and the range by which published code scales.
 KNOWN: dict[Feature, tuple[Callable[[pd.DatetimeIndex], Any], int, int]] = {
     "second": (lambda index: index.second, 0, 59),
     "minute": (lambda index: index.minute, 0, 59),

@@ -47,7 +47,7 @@ def moments(*texts: str) -> Timestamps:
 
 
 def compare(alias: str, multiple: int, start: str, periods: int) -> None:
-    """With pandas, and steps before the first with those after it."""
+    """Compare steps with those of pandas, forwards and backwards."""
     text = f"{multiple}{alias}"
     frequency = Frequency.parse(text)
     # pandas rolls a start with the multiple, so both begin on the first step of the alias.
@@ -80,7 +80,7 @@ def test_steps_equal_those_of_pandas(
 def test_a_frequency_without_an_edge_keeps_the_day(
     start: datetime, at_end: bool, unit: str, multiple: int, first: int
 ) -> None:
-    """As KServe has it, but for the last day of a month, which stays the last."""
+    """As in KServe, except for the last day of a month, which stays the last day."""
     if at_end:
         start = start.replace(day=28) + timedelta(days=4)
         start -= timedelta(days=start.day)

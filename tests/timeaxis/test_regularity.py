@@ -28,7 +28,7 @@ OTHERS = (
 INFERRED = {
     alias: alias
     for alias in (*FIXED, *WEEKLY, *MONTHLY, *SEMI_MONTHLY, *OTHERS.split())
-    # A start in January may be a quarter's or a year's: the edge alone is sure.
+    # A start in January fits quarters and years; only start or end is certain.
 } | {alias: alias.split("-")[0] for alias in ANCHORED}
 
 
@@ -120,7 +120,7 @@ def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
         infer(timestamps)
 
 
-# A few months may keep several rules; a series of business months breaks that of others.
+# A few months may fit several rules; business months only fit their own.
 @pytest.mark.parametrize(
     ("days", "inferred"),
     [
@@ -133,7 +133,7 @@ def test_infer_refuses(timestamps: Timestamps, message: str) -> None:
         ("2023-04-03 2023-07-03 2024-06-03", "Q"),
         ("2023-02-01 2023-02-15 2023-03-01", "2W-WED"),
         ("2023-02-01 2023-03-01 2023-03-15 2023-04-01", "SMS-15"),
-        # A day that strays makes no half months of months.
+        # One irregular day does not turn months into half months.
         ("2024-01-31 2024-02-29 2024-03-31 2024-04-15 2024-04-30 2024-05-31 2024-06-30", "M"),
         (" ".join([*(f"2024-{month:02}-01" for month in range(1, 10)), "2024-09-15"]), "M"),
     ],

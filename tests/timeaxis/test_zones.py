@@ -12,7 +12,7 @@ from foretell.timeaxis.errors import TimestampError
 from foretell.timeaxis.timestamps import Timestamps
 from foretell.timeaxis.zones import find_zone, moments_of, offsets_at, offsets_of
 
-# With a year in which their clocks do something special.
+# Zones, each with a year of unusual changes.
 ZONES = [
     ("Africa/Casablanca", 2026),  # back for Ramadan
     ("Africa/Freetown", 1939),  # four days of something else

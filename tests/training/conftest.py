@@ -9,10 +9,10 @@ from foretell.training.progress import EpochReport, Progress
 
 
 class Recorder(Progress):
-    """Records the progress of a training; can interrupt it within an epoch, as a lost machine does.
+    """Records the progress of a training; can interrupt it within an epoch, like a lost machine.
 
     Args:
-        last: That epoch, if any.
+        last: The epoch to interrupt, if any.
     """
 
     def __init__(self, last: int | None = None) -> None:

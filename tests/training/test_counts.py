@@ -83,7 +83,7 @@ PLAIN = (None, "identity")
 @pytest.mark.parametrize("head", COUNTS)
 @pytest.mark.parametrize("norm", [norm for norm in NORMS if norm not in PLAIN])
 def test_a_norm_of_windows_keeps_the_level_or_is_refused(head: str, norm: str) -> None:
-    """For any weights: an untrained network knows nothing about the window."""
+    """For any weights, also those of an untrained network."""
     given = settings(head, window_norm=norm)
     if head in LEVELLESS and norm not in SCALING:
         with pytest.raises(TrainingError, match="take magnitude, or head neuralforecast-"):

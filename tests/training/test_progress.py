@@ -63,7 +63,7 @@ def test_time_left_is_for_the_whole_training() -> None:
         (task,) = progress.bars.tasks
         for step in range(1, 4):
             progress.stepped(step, 0.3)
-        # A step takes as many ticks as the clock is looked at; the epochs done before took none.
+        # The fake clock ticks once for each reading; epochs of the earlier run took no time.
         assert task.remaining == 27
         assert task.time_remaining is not None
         assert task.time_remaining >= 27

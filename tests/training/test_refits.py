@@ -56,7 +56,7 @@ def test_origins_follow_the_training_rows_of_a_refit(monkeypatch: pytest.MonkeyP
         return fitted(config, panel, spans)
 
     monkeypatch.setattr(refits, "scaler_for", noted)
-    # A refit that forecasts nothing but the mean of what it knows.
+    # Refits forecast the mean of their training rows.
     monkeypatch.setattr(Trainer, "run_epoch", lambda *_: None)
 
     def zeros(_: Any, history: torch.Tensor, *others: Any) -> torch.Tensor:
@@ -135,7 +135,7 @@ def test_refit_does_not_train_on_later_rows_of_another_series(
     prepared, device = prepare(settings, panels[0]), torch.device("cpu")
     one, two = (refit_errors(settings, each, prepared, 2, device).errors for each in panels)
     first = int((np.datetime64(changed) - np.datetime64(origin)).astype(int)) - HORIZON + 1
-    # The first refit's forecasts of the first series, up to what was changed.
+    # Forecasts of the first refit for the first series, before the changed rows.
     np.testing.assert_array_equal(one[:first], two[:first])
 
 
@@ -163,7 +163,7 @@ def test_short_data_end_with_intervals(tmp_path: Path) -> None:
 
 
 def test_intervals_of_short_data_have_about_their_coverage(tmp_path: Path) -> None:
-    """Twenty years to learn from, and the two hundred that follow, in which nothing changes."""
+    """Twenty years of training rows, and two hundred years that follow the same pattern."""
     whole = months(2640)
     first = replace(whole.tables[0], timestamps=whole.tables[0].timestamps[:240])
     panel = Panel((replace(first, values=whole.tables[0].values[:240]),))

@@ -1,4 +1,4 @@
-"""Whole trainings: their checkpoints, how they go on, and what they take."""
+"""Whole trainings: checkpoints, resuming, memory."""
 
 import subprocess
 import sys
@@ -316,5 +316,5 @@ def test_many_series_take_the_memory_of_their_rows() -> None:
     found = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True)
     grown, windows = found.stdout.split()
     assert int(windows) == 300 * 137
-    # The training windows alone would take 81 MiB, the rows are 1.8 MiB as they come.
+    # The training windows would take 81 MiB, and the rows of the file take 1.8 MiB.
     assert float(grown) < 40

@@ -42,7 +42,7 @@ def make(settings: TrainingConfig, panel: Panel) -> Make:
 
 
 def weights_of(trainer: Trainer, but: str = "-") -> torch.Tensor:
-    """All weights and buffers, but those whose name ends so."""
+    """All weights and buffers except those whose names end with `but`."""
     state = trainer.model.state_dict().items()
     return torch.cat([each.flatten() for name, each in state if not name.endswith(but)])
 
@@ -84,7 +84,7 @@ def test_parts_of_a_large_batch_are_computed_again_one_by_one(
     chosen = TrainingConfig.model_validate(fields)
     trainers = [trainer_of(chosen, panel)]
     monkeypatch.setattr(batches, "LIMIT", 2**16)
-    # Below the limit of what is kept there are no parts.
+    # Activations below the limit are kept, so a batch is not divided.
     trainers.append(trainer_of(chosen, panel))
     monkeypatch.setattr(batches, "_KEPT", 0)
     trainers.append(trainer_of(chosen, panel))
@@ -209,7 +209,7 @@ def test_clipping_bounds_the_gradient(make: Make) -> None:
 
 @pytest.mark.parametrize(("decay", "batch_size"), [(0.5, 64), (0.999, 8)])
 def test_mean_of_weights_is_validated_and_kept(make: Make, decay: float, batch_size: int) -> None:
-    """A mean of few steps, next to its decay, is their plain mean."""
+    """With a decay near 1 the mean of few steps is their arithmetic mean."""
     trainer = make(ema_decay=decay, batch_size=batch_size)
     steps: list[torch.Tensor] = []
     after = trainer.scheduler.step

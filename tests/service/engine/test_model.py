@@ -61,7 +61,7 @@ def test_model_run_shares_batches_among_all_threads(runtime: Runtime, tmp_path: 
     for _ in range(3):
         with pytest.raises(DeviceLostError, match="the device is lost"):
             model.run({"history": history})
-    # A thread that has left does not return.
+    # A thread that has lost its device takes no more batches.
     assert len(session.runs) == ran + 2
     model.close(5)
     scheduler.close(5)

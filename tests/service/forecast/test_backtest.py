@@ -1,4 +1,4 @@
-"""`POST /backtest`: the same as forecasts one by one, compared with what followed."""
+"""`POST /backtest` equals single forecasts, compared with the rows that followed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_backtest_equals_single_forecasts(
     entry, options = series(model), {"horizon": horizon}
     sent = entry
     if model == "multi":
-        # In another order of columns, by which the answer is turned, too.
+        # The answer has the order of columns of the request.
         turned = {"channels": ["wind", "load"], "series": [row[::-1] for row in entry["series"]]}
         sent = entry | turned
     found = first(
@@ -121,7 +121,7 @@ def test_backtest_equals_single_forecasts(
         assert errors["steps"]["mae"] == pytest.approx(np.abs(own).mean(axis=0), rel=1e-5)
         assert errors["last_value"]["mae"] == pytest.approx(others, rel=1e-5)
         assert errors["last_value"]["relative_mae"] == pytest.approx(mae / others, rel=1e-5)
-        # A day of hours does not fit a context of 8.
+        # A context of 8 hours is shorter than a day.
         assert errors["seasonal_naive"] is None
 
 
@@ -170,7 +170,7 @@ def test_covered_values_are_counted(client: Client) -> None:
     ]
     expected = sum(share * values for share, values in zip(shares, among, strict=True))
     assert counted(HELD, "0.8") - held == pytest.approx(expected)
-    # It is next to what the stored offsets held of the test split.
+    # The counter of the test split's coverage is another one, and counts stored offsets only.
     was = counted(BACKTESTED, "0.8")
     first(client, {**body, "options": {**body["options"], "calibration": "history"}})
     assert counted(BACKTESTED, "0.8") == was
@@ -229,7 +229,7 @@ def test_quantiles_corrected_by_the_origins_before(
 @pytest.mark.parametrize(
     ("rows", "changes", "origins", "corrected"),
     [
-        # The least that it takes, and no more than others have before them.
+        # The smallest number of rows for one correction, and the largest number of origins.
         (26, {"origins": 5}, 5, 1),
         (400, {"horizon": 1, "origins": 300}, 192, 189),
     ],
@@ -367,7 +367,7 @@ def test_missing_values_are_filled_as_in_forecasts_and_no_error_counts(
 
 @pytest.mark.parametrize(
     ("missing", "origin", "origins"),
-    # The first that has a value before it, and the first whose window begins with one.
+    # The first origin after a value, and the first origin whose window begins with a value.
     [("interpolate", "2024-03-01T21:00:00", 19), ("ffill", "2024-03-02T04:00:00", 12)],
 )
 def test_origins_without_known_history_are_left_out(
@@ -399,7 +399,7 @@ def test_unknown_future_has_no_errors(client: Client) -> None:
         None,
     )
     assert result["steps"] == {"mse": [None], "mae": [None]}
-    # Nor is anything relative to a baseline without errors.
+    # A relative error is null if the baseline has no errors.
     (result,) = first(client, {"model": "repeat", "inputs": [{"series": [2.0] * 20}]})["channels"]
     assert result["last_value"] == {"mse": 0, "mae": 0, "relative_mae": None}
 

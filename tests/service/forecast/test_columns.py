@@ -55,7 +55,7 @@ def test_series_in_order_of_appearance(ids: pa.Array) -> None:
 
 
 def test_mixed_series_keep_the_order_of_their_rows() -> None:
-    """In pieces of which each has a dictionary of its own."""
+    """Rows are read in pieces, each of which has its own dictionary."""
     names = np.random.default_rng(0).integers(0, 300, 600_000)
     for kind in (pa.string(), pa.int64()):
         groups = read_groups(table(unique_id=pa.array(names).cast(kind)), 300)
@@ -77,7 +77,7 @@ def ids_of_many(kind: str, count: int) -> pa.Array:
     return numbers
 
 
-# Errors hold frames, and these what was made with a pool: none may go before them.
+# Errors hold frames with arrays of a pool: a pool must live as long as the errors.
 POOLS: list[pa.MemoryPool] = []
 
 
@@ -127,13 +127,13 @@ def test_rows_of_series_one_after_another_take_little_memory() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
 def test_duplicate_values_of_a_dictionary_are_one_series(kind: pa.DataType) -> None:
-    # A value that is not used, the first of its kind that is not the first, and rows in between.
+    # An unused value, a value that is there twice, and rows that alternate.
     values = pa.array(["a", "unused", "b", "a", "c"]).cast(kind)
     ids = pa.DictionaryArray.from_arrays(pa.array([2, 3, 4, 0, 3, 2], pa.int8()), values)
     groups = read_groups(table(unique_id=ids), 4)
     assert groups.ids.to_pylist() == ["a", "b", "c"]
     assert [groups.of(each).tolist() for each in range(3)] == [[1, 3, 4], [0, 5], [2]]
-    # As many runs of rows as there are values that are used.
+    # The number of runs of rows equals the number of used values.
     groups = read_groups(table(unique_id=ids.take([1, 0, 3])), 4)
     assert [groups.of(each).tolist() for each in range(2)] == [[0, 2], [1]]
 
@@ -200,7 +200,7 @@ def test_steps_are_in_local_time(
 
 
 def test_bad_times() -> None:
-    # pandas would have made another type of them; their storage is numbers of months.
+    # Periods of pandas are stored as numbers of months, and pandas cannot read them here.
     field = pa.field("ds", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
     periods = pa.table([[648]], schema=pa.schema([field]))
     twice = pa.table([days(1), days(1)], names=["ds", "ds"])

@@ -266,7 +266,7 @@ SPEC: dict[str, Any] = {"channels": CHANNELS, "calibrated": 1, "changes": CHANGE
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """One model that forecasts all of three channels and one that forecasts two."""
+    """Serves a model that forecasts all of its three channels, and one that forecasts two."""
     folder = tmp_path_factory.mktemp("models")
     write_bundle(folder, Spec(name="whole", **SPEC))
     write_bundle(folder, Spec(name="some", targets=TARGETS, **SPEC))

@@ -69,7 +69,7 @@ def test_fill_equals_pandas(
     expected = frame.ffill() if method == "ffill" else frame.interpolate(limit_direction="both")
     found, counts = fill(values, method, window, names, lambda row, _: f"s[{row}]")
     np.testing.assert_allclose(found[before:], expected.to_numpy()[before:], atol=1e-9)
-    # Earlier rows help, and are left as they came.
+    # Earlier rows are used for filling, and are not changed.
     np.testing.assert_array_equal(found[:before], given[:before])
     np.testing.assert_array_equal(values, given)
     missing = np.isnan(given[before:]).sum(axis=0)
@@ -219,7 +219,7 @@ def test_tables_are_answered_as_json(client: Client) -> None:
 def long_rows() -> np.ndarray:
     values = np.random.default_rng(4).normal(size=(50, 2)).round(3)
     values[[5, 11, 12, 20, 33, 40]] = NAN
-    # No window that ends in these has a value to be scaled by.
+    # Windows within these rows have no value for the scaling.
     values[25:28, 0] = NAN
     return values
 

@@ -1,4 +1,4 @@
-"""From a request to the job that runs in one pass or more, and from its outputs to the answer."""
+"""Jobs: made from a request, run in one or more passes, and encoded as an answer."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ RANDOM = np.random.default_rng(0)
 
 
 class Model:
-    """Adds up what it reads: every value of its inputs moves every value of its forecast."""
+    """A model of sums: every value of its inputs changes every value of its forecast."""
 
     manifest = ADDING
 
@@ -384,7 +384,7 @@ def test_nonfinite_forecast_is_not_rolled(far: list[int]) -> None:
     for window in others:
         expected = by_hand(rolled, model, window)["forecast"]
         np.testing.assert_array_equal(outputs["forecast"][window], expected)
-    # Where nothing is finite that ends it.
+    # A pass without a finite forecast is the last one.
     assert (len(model.submitted) == 1) == (not others)
 
 

@@ -169,7 +169,7 @@ def test_times_outside_years_1_to_9999_are_refused(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         options = {"quantiles": [0.5], "calibration": "history"}
         assert client.first(body(entry, **options))["calibration"]["origins"] == 25
-        # The first rows are still the year before on this clock.
+        # In New York the first rows are in the previous year.
         entry["time_zone"] = "America/New_York"
         client.first(body(entry, quantiles=[0.5]))
         error = client.error(body(entry, **options))
@@ -202,7 +202,7 @@ async def test_failure_cancels_the_other_run(client: Client) -> None:
 
 def test_the_forecast_waits_in_the_same_queue(tmp_path: Path) -> None:
     write_bundle(tmp_path, Spec(name="calibrated", calibrated=2))
-    # Limits of ten windows with the steps of two passes, or of ten windows.
+    # The queue holds ten windows, by bytes with the steps of two passes or by number.
     for limits in ({"max_queue_bytes": 10 * 4 * 16}, {"max_queue": 10, "max_inputs": 10}):
         with Client(tmp_path, **limits) as client:
             found = client.first(body({"series": drift()}, **HISTORY, model="calibrated"))
@@ -243,7 +243,7 @@ def test_quantiles(client: Client, horizon: int) -> None:
                 ([0.5] * 100, "", "a list of at most 99"),
             )
         ),
-        # They reach as far as they were calibrated.
+        # Quantiles are limited to the calibrated steps.
         ("calibrated", {"quantiles": [0.5], "horizon": 13}, "options.quantiles", "12"),
         (
             "calibrated",

@@ -105,7 +105,7 @@ def test_covariates_become_arrays_where_they_are_numbers(field: str) -> None:
     assert simd.read(twice) is None
 
 
-# Flattened, each has as many numbers as rows of a table would.
+# Each has the number of values of a table, but rows of unequal length.
 @pytest.mark.parametrize(
     "series",
     [
@@ -117,7 +117,7 @@ def test_covariates_become_arrays_where_they_are_numbers(field: str) -> None:
 def test_lists_among_numbers_are_left_to_the_other_parsers(series: object, name: str) -> None:
     assert simd.read(body_of({"name": name, "series": series})) is None
     assert simd.read(body_of({"series": series}, {name: 0, "series": [[1, 2], [3, 4]]})) is None
-    # Nor do rows of one table make up for those of another.
+    # The totals of both tables are right, the lengths of rows are not.
     first, second = [[1, 2], [1, 2, 3], [1]], [[1, 2, 3], [1, 2], [1, 2, 3, 4]]
     assert simd.read(body_of({"series": first}, {"series": second}, x=[1, 2])) is None
     assert simd.read(body_of({"series": second}, {"series": first})) is None
@@ -163,8 +163,7 @@ def test_texts_with_brackets_and_numbers(text: str) -> None:
         b'{"inputs":[{"name":"\xff"}]}',
         b'\xef\xbb\xbf{"inputs":[]}',
         b'{"inputs":[{"a\\u0000b":1}]}',
-        # Read up to the zero, the last key would be the one before, and its list make up for one
-        # that is not seen.
+        # If keys ended at the zero, the last key would equal the one before, and hide a list.
         b'{"inputs":[{"series":[1,[2]],"x":[],"x\\u0000":0}]}',
         b'{"inputs":[%s]}' % b",".join([b"{}"] * 5000),
         b'{"inputs":[{"name":"a\\u005b","series":[1]}]}',
@@ -175,7 +174,7 @@ def test_texts_with_brackets_and_numbers(text: str) -> None:
 def test_unusual_bodies_are_left_to_the_other_parsers(body: bytes) -> None:
     assert simd.read(body) is None
     assert simd.read(bytearray(body)) is None
-    # Nothing of it is in the way of the next one.
+    # The next request is read.
     assert simd.read(b'{"inputs":[]}') == {"inputs": []}
 
 

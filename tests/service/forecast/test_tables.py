@@ -88,7 +88,7 @@ def test_table_forecasts_equal_those_of_json(client: Client) -> None:
 def test_series_with_the_same_times_share_their_calendar_features(client: Client) -> None:
     starts = {"a": 0, "b": 0, "c": 5, "d": 0, "e": 5}
     values = {name: np.random.default_rng(ord(name)).normal(size=8) for name in starts}
-    # No window can be made of `b`, whose times are those of the next ones.
+    # Series `b` has too many gaps for a window; later series have the same times.
     values["b"][4:] = np.nan
     table = pa.table(
         {
@@ -133,7 +133,7 @@ def arrow(frame: Frame) -> pa.Table:
 
 
 def followed(client: Client, frame: Frame, after: str) -> Any:
-    """The frame after the remedy, which follows `after` in the refusal's message."""
+    """The frame changed by the code in the error message, after the text `after`."""
     message = error(client, arrow(frame), "?model=repeat")["message"]
     assert after in message
     remedy, _, in_polars = message.partition(after)[2].partition(", in polars ")
@@ -245,7 +245,7 @@ GAPS = [0.0, 1, 2, 3, None, 5, 6, None]
         (one_series(), "?model=repeat&quantiles=2", "query.quantiles[0]", ""),
         (one_series(), "?model=repeat&levels=80", "query", ""),
         (one_series(GAPS), "?model=repeat", "load[4]", ""),
-        # As in JSON, a longer history is looked at as a whole.
+        # As in JSON, rows before the context are checked too.
         (one_series([None, *range(8)]), "?model=repeat", "load[0]", ""),
         (
             one_series(ds=pa.array([*HOURS[:7], None], pa.timestamp("us"))),

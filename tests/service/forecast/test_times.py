@@ -136,7 +136,7 @@ JANUARY, SPRING, AUTUMN = "2024-01-01", "2024-03-31", "2024-10-27"
             dated(SPRING, "00:00", "01:00", "04:00"),
             *(BERLIN, "[2]", "steps are missing before it"),
         ),
-        # The end of time.
+        # The largest timestamp.
         (
             dated("9999-12-31", "22:00", "23:00", "23:30"),
             *(None, "[2]", "expected 10000-01-01T00:00:00"),
@@ -170,12 +170,12 @@ def test_list_of_wrong_length_or_ambiguous_time_is_refused() -> None:
             ["2024-02-29", "2024-03-30", "2024-04-30"],
             *("M", None, ["2024-05-30T00:00:00", "2024-06-30T00:00:00"]),
         ),
-        # Hours whose offset changes are an hour apart.
+        # Hours are equally spaced in UTC, also when the offset changes.
         (
             dated(AUTUMN, "02:00+02:00", "02:00+01:00", "03:00+01:00"),
             *("h", None, dated(AUTUMN, "04:00:00+01:00", "05:00:00+01:00")),
         ),
-        # Days whose offset changes follow the clock.
+        # Days are equally spaced in local time, also when the offset changes.
         (
             ["2024-03-30T00:00+01:00", "2024-03-31T00:00+01:00", "2024-04-01T00:00+02:00"],
             *("D", None, ["2024-04-02T00:00:00+02:00", "2024-04-03T00:00:00+02:00"]),
@@ -208,7 +208,7 @@ def test_steps_in_a_zone_equal_pandas(start: object, zone: str, frequency: str) 
     walls, _ = timeline.read(-198, 200)
     np.testing.assert_array_equal(walls, local.tz_localize(None).to_numpy("M8[us]"))
     if frequency == "6h":
-        # Some of its local times occur twice, with no time in between.
+        # Local times that occur twice are ambiguous at this step.
         return
     for written in (local.tz_localize(None), local, index):
         listed = [moment.isoformat() for moment in written[:198]]

@@ -1,4 +1,4 @@
-"""Values of requests: what is read of them, and what keeps the interpreter's lock meanwhile."""
+"""Values of requests: how they are read, and how long the GIL is held."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_reading_numbers_takes_little_memory(value: float) -> None:
     st.booleans(),
 )
 def test_only_numbers_are_read(rows: list[Any], gaps: bool) -> None:
-    """Value by value, what the fast way does in bulk."""
+    """The fast path equals a check of each value."""
 
     def number(value: Any) -> float | None:
         if gaps and (value is None or (isinstance(value, float) and np.isnan(value))):
@@ -188,7 +188,7 @@ def test_rows_are_assigned(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_rows_are_joined(dtype: type) -> None:
     rows: NDArray[np.generic] = RANDOM.normal(scale=9, size=(5, 4, 3)).astype(dtype)
-    # The last are not in the order of memory.
+    # The last array is in Fortran order.
     joint = joined([rows[:2], rows[:0], np.asfortranarray(rows)[2:]])
     assert joint.dtype == dtype
     np.testing.assert_array_equal(joint, rows)
@@ -235,7 +235,7 @@ def test_parsing_of_numbers_keeps_the_gil(function: Callable[[], object]) -> Non
     try:
         thread.start()
         awake.release()
-        # Until it waits for nothing but the interpreter's lock.
+        # Long enough for the thread to wait for the GIL.
         until = time.monotonic() + 0.05
         while time.monotonic() < until:
             pass

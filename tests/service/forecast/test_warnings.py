@@ -94,7 +94,7 @@ def test_nonfinite_forecasts_raise_no_numpy_warning(client: Client, value: float
 @pytest.mark.parametrize(
     ("scaler", "history", "forecast", "found"),
     [
-        # A scaler without information; a nonfinite forecast is never sound.
+        # Scalers without a usable deviation; None if all forecasts are finite.
         *(
             ((0.0, std), 1e6, forecast, found)
             for std in (1.0, 0.0, np.nan)
@@ -115,7 +115,7 @@ def test_extreme_scalers(
     manifest = manifest_of(client, ("load",), Scaler(mean=(mean,), std=(std,)))
     assert outside(manifest, history * ONE, forecast * ONE, str) == found
     if mean:
-        # A mean beyond float32's precision is checked again.
+        # A mean of many values is not exact in float32, and is checked again in float64.
         long = np.full((1, 1000, 1), history, np.float32)
         assert outside(manifest, long, forecast * ONE, str) == []
 

@@ -66,7 +66,7 @@ _OFF, _NOT_ADMIN, _NO_KEY = "FORETELL_ADMIN_KEYS", "expected an admin key", "exp
         (Keys(), bearer("boss"), "", _OFF),
         (KEYS, bearer("one"), "", _NOT_ADMIN),
         (KEYS, bearer("boss"), "", ""),
-        # Forecasts are open.
+        # Without API keys forecasts need no key.
         (Keys(admin=["boss"]), {}, "", _NO_KEY),
         (Keys(admin=["boss"]), bearer("boss"), "", ""),
         (Keys(api=["one"]), {}, _NO_KEY, _OFF),
@@ -93,7 +93,7 @@ def test_keys_come_from_settings_and_files(tmp_path: Path) -> None:
 
 
 def rotating(tmp_path: Path, **given: str) -> tuple[Keys, Path, Path]:
-    """Keys of two files: one, two; boss."""
+    """Keys from files: `one` and `two` for the API, `boss` for administrators."""
     api, admin = tmp_path / "api", tmp_path / "admin"
     api.write_text("one\ntwo\n")
     admin.write_text("boss\n")
@@ -170,7 +170,7 @@ def test_changed_keys_apply_while_the_server_runs(
                     await asyncio.sleep(0.001)
 
         asyncio.run(asyncio.wait_for(scene(), 30))
-    # Keys without files need no looking after.
+    # Without files `follow` returns at once.
     asyncio.run(asyncio.wait_for(Keys.read(Settings(models="m", api_keys="one")).follow(), 30))
 
 
@@ -184,7 +184,7 @@ def test_logged_names_of_keys_differ_and_reveal_nothing() -> None:
     assert found == named()
     assert not found & {sha256(key).hexdigest()[:8] for key in (b"one", b"two")}
     secret = process.authkey
-    # Every server has its own.
+    # Every server has its own secret.
     process.authkey = b"another"
     try:
         assert not found & named()
@@ -288,6 +288,6 @@ def test_pages_of_other_origins(guarded: Client, client: Client, models: Path) -
             assert answer.status_code == 200
             assert answer.headers["access-control-allow-origin"] == "*"
             assert "access-control-allow-credentials" not in answer.headers
-    # It is off by default.
+    # CORS is off by default.
     assert preflight(client, PAGE).status_code == 405
     assert not [name for name in forecast(client, PAGE).headers if "access-control" in name]

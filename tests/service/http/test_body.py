@@ -1,4 +1,4 @@
-"""Bodies as they come, the memory that they take, threads for large work, and waiting for runs."""
+"""Reading bodies, their memory, threads for large work, and waiting for runs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_limit_is_of_the_decompressed_body() -> None:
     reserved: list[int] = []
     with pytest.raises(TooLargeError):
         read(request(part(gzip.compress(bytes(2**24))), **GZIP), 2**19, reserve=reserved.append)
-    # With the window of the decompressor.
+    # The limit, and the window of the decompressor.
     assert sum(reserved) <= 2**19 + 2**15
 
 
@@ -164,7 +164,7 @@ def test_body_in_pieces_is_not_held_twice(count: int, size: int) -> None:
     async def scene() -> bool:
         sent = request_by(receive)
         body = await read_body(sent, sent.headers, 2 * size, later(), lambda _: None)
-        # Beside it, what it grew from at last, or the last piece.
+        # The body, and the smaller buffer before its last growth or the last piece.
         assert tracemalloc.get_traced_memory()[1] < (2.2 if count < 64 else 1.5) * size + 2**20
         return body == b"".join(bytes([number]) * rest for number in range(count)) + b"end"
 
@@ -206,7 +206,7 @@ def pending() -> Run:
 
 
 def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Arrays:
-    """The outcome of a run, after which nothing watches its client."""
+    """The outcome of a run; fails if its client is still watched afterwards."""
     client = ClientConnection(lambda: None)
 
     async def wait() -> Arrays:
@@ -243,7 +243,7 @@ def test_result_that_comes_on_the_loop_ends_the_wait() -> None:
     async def wait() -> Arrays:
         loop = asyncio.get_running_loop()
         loop.call_soon(running.succeed, NUMBERS)
-        # To wake the loop from one of its own turns is a system call.
+        # `call_soon_threadsafe` makes a system call, which is not needed on the loop's thread.
         loop.call_soon_threadsafe = None  # type: ignore[assignment, method-assign]
         return await wait_for_result(running, ClientConnection(lambda: None), later())
 
@@ -334,7 +334,7 @@ def test_large_answer_is_sent_in_pieces_and_counts_until_sent(more: int, pieces:
     start, *parts = sent
     assert start["status"] == 200
     assert {(b"a", b"b"), (b"content-length", b"%d" % len(content))} <= {*start["headers"]}
-    # Another server may pass it on to another process.
+    # Other servers may only accept bytes.
     assert {type(part["body"]) for part in parts} == {bytes}
     assert b"".join(part["body"] for part in parts) == content
     assert [part["more_body"] for part in parts] == [True] * (pieces - 1) + [False]
@@ -384,7 +384,7 @@ async def test_offload_drops_waiting_work_at_the_deadline(offload: Offload) -> N
     assert not any(task.done() for task in busy)
     dropped = weakref.ref(body)
     del body
-    # Its place in the queue is still taken.
+    # The call still waits in the queue.
     assert dropped() is None
     go_on.set()
     assert await asyncio.gather(*busy) == [True, True]

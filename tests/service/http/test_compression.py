@@ -43,7 +43,7 @@ def decompress(encoding: str, body: bytes, step: int) -> bytes:
 def test_every_encoding_round_trips(data: st.DataObject, bodies: list[bytes], step: int) -> None:
     encoding = data.draw(st.sampled_from(sorted(FOLD)))
     if encoding == "deflate":
-        # It has no further parts.
+        # Deflate has no concatenated parts.
         bodies = [b"".join(bodies)]
     folded = b"".join(map(FOLD[encoding], bodies or [b""]))
     assert decompress(encoding, folded, step) == b"".join(bodies)
@@ -118,7 +118,7 @@ def test_endless_parts_are_refused(encoding: str) -> None:
         ("gzip;q=0, deflate;q=0.000", None),
         ("gzip", "gzip"),
         ("DEFLATE", "deflate"),
-        # The server's first of equally preferred ones.
+        # Of equally preferred encodings the server takes its first one.
         ("gzip, zstd, deflate, br", "zstd"),
         ("gzip, zstd;q=0.9", "gzip"),
         ("deflate, gzip;q=0.5", "deflate"),

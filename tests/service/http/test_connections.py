@@ -17,7 +17,7 @@ from tests.support.bundles import Spec, write_bundle
 from tests.support.process import Server
 from tests.support.waiting import until
 
-# More than the kernel holds of a connection.
+# Bytes that exceed the kernel's buffers.
 _LARGE = 32 * 1024 * 1024
 _LENGTH = b"Content-Length: %d\r\n" % _LARGE
 _CLOSE = b"Connection: close\r\n"
@@ -55,14 +55,14 @@ def read_to_end(client: socket.socket) -> bytes:
 
 
 def is_answer(received: bytes, status: int) -> bool:
-    """Whether it is one answer with that status, whole."""
+    """Whether these bytes are one complete answer with this status."""
     head, _, body = received.partition(b"\r\n\r\n")
     length = b"content-length: %d" % len(body)
     return head.startswith(b"HTTP/1.1 %d " % status) and length in head
 
 
 def takes(client: socket.socket, data: bytes) -> bool:
-    """Whether the other end still takes something."""
+    """Whether the other end still accepts bytes."""
     try:
         client.sendall(data)
     except OSError:
@@ -110,7 +110,7 @@ def test_garbage_does_not_discard_the_earlier_answer(server: Server) -> None:
 
 
 def test_connections_over_the_limit_are_refused(models: Path, tmp_path: Path) -> None:
-    """Clients have hours; only what they close makes room."""
+    """Time limits are hours: only closed connections make room."""
     hours = {"header_timeout_seconds": "24h", "grace_seconds": "24h"}
     with Server(models, tmp_path / "log", max_connections=1, operations_port=0, **hours) as server:
         until(lambda: server.log.count("http://127.0.0.1:") == 2)
@@ -122,7 +122,7 @@ def test_connections_over_the_limit_are_refused(models: Path, tmp_path: Path) ->
         with connected(server) as first:
             first.sendall(_REQUEST)
             assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
-            # Answered, though it sends.
+            # The client gets the answer while it sends.
             with connected(server) as client:
                 client.sendall(_UNREAD)
                 client.sendall(bytes(_LARGE))
@@ -146,7 +146,7 @@ def test_connections_over_the_limit_are_refused(models: Path, tmp_path: Path) ->
             assert is_answer(read_to_end(client), 422)
             assert httpx.get(server.url).status_code == 503
         until(is_free)
-        # Whoever stops does not wait for clients that were answered.
+        # The end of the server does not wait for clients that have their answer.
         with connected(server) as client:
             client.sendall(_UNREAD)
             assert is_answer(read_to_end(client), 422)
@@ -182,7 +182,7 @@ def test_headers_that_never_come_time_out(impatient: Server, sent: bytes) -> Non
     [
         (b"GET /healthz HTTP/1.1\r\nA: ", None, b"x"),
         (b"", None, b"\r\n"),
-        # Answered, but never ends.
+        # Bodies that never end, whose answer has been sent.
         (b"POST /forecast HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n", 413, b"x"),
         (_UNREAD, 422, b"x"),
     ],

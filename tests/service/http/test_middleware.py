@@ -37,7 +37,7 @@ def test_request_id_is_generated_if_missing(client: Client, given: str | None) -
         made |= {answer.headers["x-request-id"], answer.json()["id"].removeprefix("forecast-")}
     assert len(made) == 20
     assert all(re.fullmatch("[0-9a-f]{32}", one) for one in made)
-    # Errors carry it, too.
+    # Errors have the header too.
     for path in ("/healthz", "/nope", "/forecast"):
         answer = client.request("GET", path, headers={"X-Request-Id": "abc"})
         assert answer.headers["x-request-id"] == "abc"
@@ -100,7 +100,7 @@ def test_error_after_a_started_answer_sends_no_second_one(
     scope = {"type": "http", "method": "GET", "path": "/forecast", "headers": []}
     asking = RequestMiddleware(app, metrics)(scope, receive, send)
     if isinstance(error, asyncio.CancelledError):
-        # The connection gets it.
+        # The connection handles cancellations.
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(asking)
     else:
@@ -172,7 +172,7 @@ def test_forecasts_need_a_key(guarded: Client, path: str, caplog: pytest.LogCapt
 def test_paths_that_need_a_key(guarded: Client, path: str, status: int) -> None:
     answer = guarded.get(path)
     assert answer.status_code == status
-    # The index names no model to strangers.
+    # Without a key the index does not name models.
     assert path != "/" or "repeat" not in answer.text
 
 
@@ -215,7 +215,7 @@ def test_root_path_may_be_removed_or_not(behind: Client, client: Client, prefix:
     assert behind.request("GET", f"{prefix}/", headers=HTML).text.startswith("<!doctype html>")
     for path in ("/docs", "/openapi.json", "/page/app.js"):
         assert behind.get(prefix + path).status_code == 200, path
-    # Paths that need a key need it there, too.
+    # Keys are needed below the prefix too.
     assert behind.get(f"{prefix}/models").status_code == 401
     path, headers = f"{prefix}/forecast", {"X-API-Key": "one"}
     assert behind.request("POST", path, json=BODY).status_code == 401

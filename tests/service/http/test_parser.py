@@ -1,4 +1,4 @@
-"""Bytes that become requests, however they come, and the limits of what is no body."""
+"""Requests from bytes in pieces of any size, and limits of heads and trailers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def get(offer: bytes) -> bytes:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[bytes, list[Request], bool]:
-    """Requests as they are sent, one after another, what they are, and whether one is the last."""
+    """Bytes of requests, the expected requests, and whether the last one closes the connection."""
     sent = b""
     expected: list[Request] = []
     has_ended = False
@@ -166,7 +166,7 @@ OFFER = b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"
     ("begin", "kind"),
     [
         (b"POST /v2/models/repeat/infer?a=b HTTP/1.1\r\nA: ", str),
-        # Nor does the path have to be whole.
+        # The path may be incomplete.
         (b"GET /v2/models/", str),
         (b"GET /healthz HTTP/1.1\r\n\r\nGET /v2 HTTP/1.1\r\nA: ", str),
         (b"GET /v2 HTTP/1.1\r\n\r\nPOST /forecast HTTP/1.1\r\nA: ", dict),
@@ -208,7 +208,7 @@ def test_bytes_outside_the_body_are_limited(
     seen, _ = asyncio.run(exchange(sent(most), metrics))
     assert [request[2] for request in seen] == [body]
     assert metrics.counts.count(*HEADERS) == 0
-    # Measured every few kilobytes.
+    # The size is checked every few kilobytes.
     seen, wire = asyncio.run(exchange(sent(24 * 1024 // len(more) + most), metrics))
     assert not seen
     assert wire.written.startswith(b"HTTP/1.1 431 ")

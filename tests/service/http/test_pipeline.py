@@ -1,4 +1,4 @@
-"""The way from bytes to bytes, with a codec of its own."""
+"""The pipeline with a codec of this test."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ BUDGET = 1000
 
 
 class Model:
-    """Nothing runs it."""
+    """A model that is never run."""
 
     manifest = SimpleNamespace(name="model", version="1")
 
 
 class Decoded:
-    """A request of a word."""
+    """A decoded request, whose body is one word."""
 
     model: Any = Model()
     windows = 3
@@ -67,7 +67,7 @@ def pending() -> Run:
 
 
 class Codec:
-    """Says what it was sent, and notes on which thread each of its functions ran."""
+    """A codec that answers with the request's body, and records the thread of each call."""
 
     media_type: str | None = "text/plain"
     encodings = ("gzip",)
@@ -109,7 +109,7 @@ class Codec:
 
 
 class Registry:
-    """Knows one model."""
+    """A registry with one model."""
 
     @classmethod
     def find(cls, reference: str | None) -> Any:

@@ -72,7 +72,7 @@ def test_body_with_a_length_is_passed_on_uncopied(
         for piece in (head, body[:50_000], body[50_000:150_000], body[150_000:]):
             connection.data_received(piece)
             await settled(connection, 5)
-        # Two pieces of which the application takes nothing in between are one to it.
+        # Pieces that arrive before the application reads are joined.
         connection.data_received(head + body[:10_000])
         connection.data_received(body[10_000:])
         await settled(connection)
@@ -86,7 +86,7 @@ def test_body_with_a_length_is_passed_on_uncopied(
 @pytest.mark.parametrize(
     ("begin", "more_body"),
     [
-        # All of the answer is there, and the request is not; or half of it, and another request.
+        # An answer before the end of its request, and half an answer before another request.
         (CHUNKED + b"0\r\n", False),
         (b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n", True),
     ],
@@ -153,7 +153,7 @@ def test_written_answer_is_sent_before_the_close() -> None:
 
     async def answer_head(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        # The head is held while there comes what cannot be read.
+        # The head is not yet sent when an invalid request arrives.
         assert not wire.written
         connections[0].data_received(b"?")
         await send({"type": "http.response.body", "body": b"x"})
@@ -193,7 +193,7 @@ def test_refusal_does_not_replace_earlier_answers(rest: bytes, reason: str) -> N
         await no_content(scope, receive, send)
 
     first, second = (b"POST /%d HTTP/1.1\r\nContent-Length: 1\r\n\r\n1" % n for n in (1, 2))
-    # Nobody reads what comes after it.
+    # Bytes after an invalid request are not read.
     sent = [first + second + rest, b"\r\n\r\nGET /3 HTTP/1.1\r\n\r\n"]
     wire = asyncio.run(talk(wait, sent, metrics))
     assert seen == ["/1", "/2"]
@@ -212,13 +212,13 @@ async def test_connection_answered_before_the_body_is_complete_is_kept() -> None
         assert connection.timeout_keep_alive_task is None
         await settled(connection)
         wire.sent.clear()
-        # The slow are cut off; after a whole body the connection is idle like others.
+        # Only slow bodies are cut off: after the whole body the connection is idle.
         connection.data_received(b"2")
         assert connection.timeout_keep_alive_task is not None
         for seconds in (0.0, 1000.0):
             connection.check(connection.loop.time() + seconds)
         assert not wire.ended
-    # The clock that was set is not for the next request.
+    # The time limit of one body does not apply to the next request.
     connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
     await settled(connection)
     connection.data_received(b"2" + b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n1")
@@ -242,7 +242,7 @@ async def test_disconnect_is_noticed_after_a_large_body() -> None:
         gone = asyncio.Event()
         client = connection_of(Request(scope, receive))
         client.watch(gone.set)
-        # Without it the end of the connection would not be read either.
+        # Otherwise the end of the connection would not be read.
         seen.append((read, wire.reading))
         await gone.wait()
         seen.append((read, client.disconnected))
@@ -299,7 +299,7 @@ def test_slow_reader_is_kept_and_stuck_reader_is_dropped() -> None:
                 sent = queued()
                 connection.check(now)
                 kept.append(not transport.is_closing())
-            # All that was taken is the kernel's.
+            # Bytes that left the transport are in the kernel's buffer.
             assert transport.get_write_buffer_size() == held
             connection.check(161.0)
             kept.append(not transport.is_closing())
@@ -370,7 +370,7 @@ def test_watchers_are_called_on_disconnect() -> None:
     client.disconnect()
     assert client.disconnected
     assert called == ["first"]
-    # A late one at once.
+    # A callback that is added late is called at once.
     client.watch(second)
     assert called == ["first", "second"]
 
@@ -379,14 +379,14 @@ def test_client_of_foretells_server() -> None:
     client = ClientConnection(lambda: None)
     request = Request({"type": "http", "extensions": {EXTENSION: client}})
     assert connection_of(request) is client
-    # One without a connection never disconnects.
+    # A request without a connection never disconnects.
     other = connection_of(Request({"type": "http"}))
     other.watch(lambda: None)
     assert not other.disconnected
 
 
 def written(*steps: Callable[[Connection], object]) -> Wire:
-    """The wire after the steps and one turn of the loop."""
+    """The transport after the steps and one turn of the event loop."""
     wire = Wire()
 
     async def write() -> None:

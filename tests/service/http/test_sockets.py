@@ -80,7 +80,7 @@ def test_reserved_address_connects_to_listening_sockets(reserved: list[socket.so
     one.shutdown(socket.SHUT_RDWR)
     _connect(one, 16)
     assert _count(other) == 16
-    # Whoever does not listen any more may again.
+    # A socket that stopped listening may listen again.
     one.listen()
     assert port_of(one) == port_of(other)
 
@@ -118,5 +118,5 @@ def test_acceptor_accepts_all_waiting_connections_at_once() -> None:
             await server.wait_closed()
         return turns
 
-    # The loop hears of them in one turn; to connect them takes a few more.
+    # One turn of the loop accepts them all; connecting takes a few more turns.
     assert uvloop.run(asyncio.wait_for(connect(), 30)) < CALLERS / 2

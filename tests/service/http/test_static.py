@@ -114,7 +114,7 @@ def test_cached_file_is_answered_with_304(client: Client) -> None:
         answer = client.request("GET", "/page/app.js", headers={"If-None-Match": given})
         assert (answer.status_code, answer.headers["etag"]) == (status, tag)
         assert answer.content == (b"" if status == 304 else first.content)
-    # Parts of it are not sent either.
+    # Ranges are not supported.
     answer = client.request("GET", "/page/app.js", headers={"Range": "bytes=0-5000"})
     assert (answer.status_code, answer.content) == (200, first.content)
     assert "content-range" not in answer.headers
@@ -139,7 +139,7 @@ def test_file_is_read_and_compressed_once(
         assert not compressed
         first = client.request("GET", "/", headers=BROWSER)
         script = client.get("/page/app.js")
-        # Another release takes the place of this one.
+        # Replace the files with those of another release.
         (folder / "index.html").write_text(first.text.replace("importmap", "importmap ") + "new")
         (folder / "app.js").unlink()
         again = client.request("GET", "/", headers=BROWSER)
@@ -156,7 +156,7 @@ def test_file_is_read_and_compressed_once(
         "/page/",
         "/page/vendor",
         "/page/no.js",
-        # Its addresses of other files would be wrong there.
+        # Relative URLs of the page would be wrong there.
         "/page/index.html",
         "/page/%2e%2e/settings.py",
         "/page//etc/passwd",

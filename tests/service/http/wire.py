@@ -17,11 +17,11 @@ Request = tuple[str, str, bytes]
 
 
 class Wire(asyncio.Transport):
-    """Keeps what is written to it, and what goes out together.
+    """A transport that records writes.
 
     Attributes:
-        sent: What each write was.
-        reading: Whether more would be read.
+        sent: Bytes of each write.
+        reading: Whether reading is not paused.
         ended: Whether `write_eof` or `close` was called.
     """
 
@@ -34,7 +34,7 @@ class Wire(asyncio.Transport):
 
     @property
     def written(self) -> bytes:
-        """All of it."""
+        """All bytes that were written."""
         return b"".join(self.sent)
 
     def write(self, data: Any) -> None:
@@ -86,7 +86,7 @@ def opened(app: Any, wire: Wire, metrics: Metrics | None = None) -> Connection:
 
 
 async def settled(connection: Connection, turns: int = 10_000) -> None:
-    """Let the loop turn until the application is done, or so often."""
+    """Run the event loop until the application is done, for this number of turns at most."""
     while connection.tasks and turns:
         await asyncio.sleep(0)
         turns -= 1
@@ -95,7 +95,7 @@ async def settled(connection: Connection, turns: int = 10_000) -> None:
 async def talk(
     app: Any, pieces: Iterable[bytes], metrics: Metrics | None = None, wire: Wire | None = None
 ) -> Wire:
-    """Send an application pieces, one after another, and lose the connection in the end."""
+    """Send pieces to an application one after another, and then close the connection."""
     wire = wire or Wire()
     connection = opened(app, wire, metrics)
     for piece in pieces:

@@ -55,7 +55,7 @@ def test_every_float32_is_read(data: st.DataObject) -> None:
     content = values.astype(dtype.newbyteorder("<")).tobytes()
     assert len(content) == binary_size(datatype, SHAPE)
     assert datatype_of(values) == datatype
-    # Wherever the JSON before it ends.
+    # At any alignment, which the length of the JSON decides.
     padded = memoryview(b"x" * data.draw(st.integers(0, 8)) + content)[-len(content) :]
     for found in (
         from_binary(padded, datatype, SHAPE, PLACE),
@@ -178,7 +178,7 @@ MOST = 4
 def read_inputs(
     client: Client, *inputs: dict[str, Any], data: bytes = b"", model: str = "multi"
 ) -> Any:
-    """The feeds of a request; without inputs, of a body that has no JSON."""
+    """The feeds of a request with inputs in JSON and binary data."""
     manifest = client.repository.registry.find(model).manifest
     reader = Inputs(manifest, MOST, memoryview(data))
     return reader.read([InputTensor.model_validate(each) for each in inputs])

@@ -175,7 +175,7 @@ def index(client: triton.InferenceServerClient) -> dict[str, str]:
     return {entry["name"]: entry["state"] for entry in entries}
 
 
-# It leaves answers unread that it wants nothing of but the status.
+# The client does not read answers of which it needs only the status.
 @pytest.mark.filterwarnings("ignore:Unclosed:ResourceWarning")
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @on_loop

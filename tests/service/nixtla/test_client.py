@@ -193,7 +193,7 @@ def test_large_bodies_are_compressed(client: Any) -> None:
     values = frame.y.to_numpy(np.float32)
     assert len(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)) > 2**20
     found = client.forecast(frame, h=1, freq="h", model="hourly", add_history=True)
-    # The most origins of a request (max_origins), and the forecast.
+    # The largest number of origins of a request (max_origins), and the forecast.
     assert len(found) == 1024 * 4 + 1
     assert found.ds.iloc[-1] == hours[-1] + pd.Timedelta("1h")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretell.__main__ import main
 from tests.support.stand_in.numbers import ignore
 
-# Processes of a server import it as well.
+# Worker processes of a server import this module too.
 ignore()
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ SIZES = (1, 2, 3, 4, 8, 9, 16, 32, 64, 65, 127, 128)
 
 
 def main() -> None:
-    """Look at every graph."""
+    """Check every graph."""
     runtime = Runtime("cuda")
     for graph in map(Path, sys.argv[1:]):
         sys.stdout.write(json.dumps({"graph": str(graph), **_look(runtime, graph)}) + "\n")

@@ -16,9 +16,9 @@ class Call:
     """One call.
 
     Attributes:
-        device: Which its thread used.
-        name: What it was.
-        about: Which stream, graph or piece of memory it was about.
+        device: Device of the thread.
+        name: Name of the function.
+        about: The stream, graph or memory that it was called with.
     """
 
     device: int

@@ -31,13 +31,13 @@ class Finding:
     """One model in one precision.
 
     Attributes:
-        name: Of the model.
-        precision: Of its products.
-        operators: That its graphs are made of.
-        captured: By kind of graph, whether every size of batch replays.
-        error: Largest of a forecast of the optimised graphs.
-        left_out: Why there are no graphs, if so.
-        faults: What is wrong.
+        name: Name of the model.
+        precision: Precision of its products.
+        operators: Operators of its graphs.
+        captured: Whether every size of batch replays, by kind of graph.
+        error: Largest error of a forecast of the optimised graphs.
+        left_out: Reason if there are no graphs.
+        faults: Messages about faults.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Finding:
 
 
 def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list[Finding]:
-    """Look at the graphs of a model."""
+    """Check the graphs of a model."""
     findings = []
     for precision in precisions:
         found = Finding(size.name, precision)
@@ -60,7 +60,7 @@ def check(machine: Machine, size: Size, precisions: Iterable[Precision]) -> list
             try:
                 graphs = write_graphs(size, precision, folder)
             except ExportError as error:
-                # It has no part that the precision is for.
+                # The precision would not change this model.
                 found.left_out = str(error)
                 continue
             verified = partial(_verified, size, precision)
@@ -86,13 +86,13 @@ def look(
     folder: Path,
     verified: Callable[[Path], Verified],
 ) -> None:
-    """Look at the graphs of one model.
+    """Check the graphs of one model.
 
     Args:
         machine: The stand-in.
-        found: Gets the results.
-        graphs: Of the forecast, and of the attention.
-        folder: Takes what onnxruntime makes of them for CUDA, and the log.
+        found: Where the results are written.
+        graphs: Graphs of the forecast and of the attention.
+        folder: Where onnxruntime's optimised graphs and the log are written.
         verified: Compares the graphs in a folder with the model.
     """
     folder.mkdir(exist_ok=True)

@@ -44,8 +44,8 @@ class Machine:
         """Variables for a process on it.
 
         Args:
-            log: Takes a line for each call of CUDA.
-            settings: Others of the stand-in's variables, such as `fail`, without their prefix.
+            log: File with a line for each call of CUDA.
+            settings: Further variables of the stand-in, such as `fail`, without their prefix.
         """
         given = {"devices": self.devices, **settings} | ({"log": log} if log else {})
         libraries = [str(self.folder / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -82,7 +82,7 @@ class Machine:
 
 
 def build() -> Machine:
-    """The machine, made anew if what it is made of has changed.
+    """Build the machine, again if its sources have changed.
 
     Raises:
         UnavailableError: it cannot be made here.

@@ -1,6 +1,6 @@
 """Comparisons with a device that computes nothing.
 
-A run on the stand-in goes all the way; only what comes out of it is not looked at.
+A run on the stand-in is complete; only its numbers are not compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Outputs = dict[str, NDArray[np.generic]]
 
 
 def ignore() -> None:
-    """Take all comparisons of numbers for equal from here on."""
+    """Let all later comparisons of numbers succeed."""
     for module in (selftest, comparison, device):
         module.relative_error = _no_error  # type: ignore[attr-defined]
     comparison.attention_error = _no_difference

@@ -18,7 +18,7 @@ from foretell.service.session import session_options
 
 
 def main() -> None:
-    """Keep every graph."""
+    """Write every optimised graph."""
     places = sys.argv[1:]
     devices = Gpus(onnxruntime)
     for source, target in zip(places[::2], places[1::2], strict=True):
