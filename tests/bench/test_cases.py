@@ -29,7 +29,7 @@ _SLOW = ("accuracy", "attention", "batch", "counts", "endurance", "gpu", "server
 )
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(600)
-def test_a_case_for_a_moment(case: str, tmp_path: Path) -> None:
+def test_every_case_runs_with_quick(case: str, tmp_path: Path) -> None:
     if "needs wrk" in CASES.get(case, "") and shutil.which("wrk") is None:
         pytest.skip("wrk is not installed")
     if case == "gpu" and not TOOL.exists():

@@ -33,7 +33,7 @@ def sample(windows: int, size: float, seed: int) -> Sample:
     return Sample(history, random.normal(0, size, (windows, 5, 1)))
 
 
-def test_an_interval_that_does_not_follow_the_data_holds_less_and_scores_worse() -> None:
+def test_interval_of_other_data_covers_less_and_scores_worse() -> None:
     known, coming = sample(2000, 1.0, 0), sample(500, 2.0, 1)
     share, width, score = held(known, coming, SCALE, 0.8, signed=True)
     assert share == pytest.approx(0.8, abs=0.03)
@@ -44,7 +44,7 @@ def test_an_interval_that_does_not_follow_the_data_holds_less_and_scores_worse()
     assert plain[2] > score
 
 
-def test_the_score_is_the_width_and_ten_times_what_lies_beyond() -> None:
+def test_score_is_the_width_and_ten_times_the_excess() -> None:
     known = Sample(np.ones((9, 4, 1)), np.arange(-4.0, 5.0)[:, None, None])
     coming = Sample(np.ones((2, 4, 1)), np.array([0.0, 6.0])[:, None, None])
     # The widest interval of nine errors is from the smallest to the largest one.
@@ -75,7 +75,7 @@ def errors_of(known: np.ndarray, coming: np.ndarray) -> Errors:
 
 
 @pytest.mark.parametrize("name", methods(STORED, STEPS))
-def test_errors_as_before_are_held(name: str) -> None:
+def test_errors_like_the_stored_ones_are_covered(name: str) -> None:
     errors = errors_of(drawn(KNOWN, 1), drawn(200, 2))
     share, width, score = np.mean(judge(errors, methods(STORED, STEPS)[name], 0.8), axis=0)
     assert share == pytest.approx(0.8, abs=0.04)
@@ -84,7 +84,7 @@ def test_errors_as_before_are_held(name: str) -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.5])
-def test_other_errors_are_held_by_all_but_the_stored_ones(shift: float) -> None:
+def test_other_errors_are_covered_unless_offsets_are_stored_ones(shift: float) -> None:
     errors = errors_of(drawn(KNOWN, 1, shift, 2.0), drawn(200, 2, shift, 2.0))
     shares = {
         name: np.mean(judge(errors, method, 0.8), axis=0)[0]

@@ -121,7 +121,7 @@ def test_ffill_carries_values_from_before_the_first_whole_row(tmp_path: Path) ->
     assert any(note.startswith("filled in: 4 of 10 values (40.0%)") for note in panel.notes)
 
 
-def test_a_channel_that_misses_much_is_named(tmp_path: Path) -> None:
+def test_channel_with_many_missing_values_is_named(tmp_path: Path) -> None:
     rows = [f"{day},{i},{'' if i % 3 else i}" for i, day in enumerate(DAYS)]
     panel = read_text(tmp_path, text(*rows), missing="interpolate")
     assert panel.notes[0] == "b misses 60% of its values: --channels leaves it out"
@@ -154,7 +154,7 @@ def test_a_wrong_cell_at_the_end_is_an_error(tmp_path: Path, row: int) -> None:
         read_last(tmp_path, rows(**{f"_{row}": "x"}))
 
 
-def test_times_count_and_not_rows(tmp_path: Path) -> None:
+def test_repeated_times_count_once(tmp_path: Path) -> None:
     lines = rows(_5="x")
     panel = read_last(tmp_path, [*lines, lines[-1]])
     assert len(panel) == 4

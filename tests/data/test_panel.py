@@ -28,7 +28,7 @@ def test_panel_has_the_rows_of_its_tables() -> None:
     assert panel.series == {"x": [0, 2], "y": [1]}
 
 
-def test_refuses_nothing_and_series_that_differ() -> None:
+def test_empty_panel_and_series_with_other_channels_are_refused() -> None:
     with pytest.raises(DataError, match="at least one series"):
         Panel(())
     first = table(5, "x")

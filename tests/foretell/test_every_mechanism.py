@@ -19,7 +19,7 @@ def mechanisms(models: dict[str, tuple[int, list[str]]]) -> set[str]:
     return {name for _, names in models.values() for name in names}
 
 
-def test_every_form_and_every_mechanism_is_there() -> None:
+def test_models_have_every_form_and_every_mechanism() -> None:
     forms = {MECHANISMS[name].form for name in mechanisms(FORMS)}
     assert forms == {one.form for one in MECHANISMS.values()}
     alone = {name for name, one in MECHANISMS.items() if not one.made_of_others}
@@ -33,7 +33,7 @@ def test_every_form_and_every_mechanism_is_there() -> None:
         pytest.param("every_mechanism", list(MODELS), marks=pytest.mark.slow),
     ],
 )
-def test_a_server_answers_what_each_looked_at(
+def test_server_answers_attention_of_every_mechanism(
     request: pytest.FixtureRequest, tmp_path: Path, made: str, names: list[str]
 ) -> None:
     repository = request.getfixturevalue(made) / "models"

@@ -77,7 +77,7 @@ def test_steps_are_times_by_the_clock():
     assert found.strongest(found.weights[2], 2) == strongest
 
 
-def test_patches_are_stretches_and_padding_is_nothing():
+def test_patches_are_time_ranges_and_padding_is_left_out():
     (found,) = found_in(PATCHES)
     assert found.keys == ("2024-01-01 02:00 to 03:00", "2024-01-01 04:00 to 05:00")
     # Their mean over the channels.
@@ -116,7 +116,7 @@ def test_labels_of_keys(
     assert found.ahead.tolist() == ahead
 
 
-def test_lags_have_periods_and_are_sorted():
+def test_lags_are_sorted_by_weight_and_have_periods():
     (found,) = found_in(CIRCULANT)
     assert found.lags is not None
     assert found.lags.positions.tolist() == [3, 0]
@@ -144,7 +144,7 @@ def test_periods_of_lags(duration: str | None, words: str):
     assert found.lags.periods == (words, words)
 
 
-def test_line_parts_history_and_forecast_in_a_map_that_has_both():
+def test_line_separates_history_and_forecast_in_a_map():
     figure = figure_of(found_in(DENSE, CHANNELS), "")
     lines = [[line.get_ydata()[0] for line in panel.lines] for panel in figure.axes[:2]]
     assert lines == [[1.5], []]
@@ -180,7 +180,7 @@ def test_prints_every_form(explaining: FakeServer, data: Path):
     assert explaining.requests[1][1]["options"] == {"attention": {"heads": "mean"}}
 
 
-def test_prints_a_line_for_some_of_many_steps(
+def test_prints_only_some_of_many_steps(
     explaining: FakeServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
     _, answer = explaining.answers["/forecast"]

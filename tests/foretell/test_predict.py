@@ -267,7 +267,7 @@ def test_missing_rows_are_filled_from_earlier_rows(server: FakeServer, data: Pat
     assert sent(server)["series"] == [[2.5, 10], [3.5, 30], [4.5, 40], [5.5, 50]]
 
 
-def test_names_are_printed_literally_and_give_way_to_numbers(
+def test_names_are_printed_literally_and_shortened_before_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     names = ("wind [m/s]", "[/x] :warning:", "a name that is far too long for a narrow terminal")

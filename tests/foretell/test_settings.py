@@ -45,7 +45,7 @@ def test_families_data_sets_and_horizons() -> None:
     assert ALL["transformer/etth1-96"].published is None
 
 
-def test_published_scripts_that_leave_the_frequency_at_its_default_read_no_minutes() -> None:
+def test_default_frequency_of_published_scripts_has_no_minutes() -> None:
     def features(name: str) -> tuple[str, ...]:
         settings = training_of(preset(name).settings)
         config = forecaster_config(settings, tuple("abcdefg"), Frequency.parse("15min"))

@@ -75,7 +75,7 @@ def deliver(models: Path, spec: Spec) -> None:
     folder.rename(models / spec.name / spec.version)
 
 
-def test_models_come_and_go_under_traffic_without_a_failed_request(
+def test_models_are_added_and_removed_under_traffic_without_a_failed_request(
     stand_in: Machine, bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     count = 2

@@ -88,7 +88,7 @@ class Arguments(BaseModel):
     kind: Literal["a"]
 
 
-def test_fields_are_named_and_missing_ones_show_nothing_else() -> None:
+def test_error_names_the_missing_field_and_shows_no_values() -> None:
     with pytest.raises(ValidationError) as caught:
         Arguments.model_validate({"kind": "b"})
     assert explained(caught.value) == (

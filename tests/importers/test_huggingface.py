@@ -367,7 +367,7 @@ def test_counts_with_a_scaler_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_folders_and_files_are_of_sources(
+def test_source_requires_a_folder_or_a_file(
     tmp_path: Path, path: str, options: list[str], message: str
 ) -> None:
     (tmp_path / "folder").mkdir()

@@ -186,7 +186,7 @@ def test_levels_are_refused_for_other_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "size"), [("NegativeBinomial", 6), ("Poisson", 3)])
-def test_counts_have_no_other_units(tmp_path: Path, name: str, size: int) -> None:
+def test_counts_refuse_a_scaler(tmp_path: Path, name: str, size: int) -> None:
     loss = {"cls": "DistributionLoss", "args": {"distribution": name}}
     folder = write(tmp_path / "saved", state=weights(size), loss=loss)
     assert "counts are trained without a scaler" in refused(folder, "--mean", "5", "--std", "2")

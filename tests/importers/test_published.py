@@ -323,7 +323,7 @@ def test_label_length_of_a_file_is_not_that_of_tfb(tmp_path: Path) -> None:
     assert found["pred_len"] == (6, "a.json")
 
 
-def test_argument_that_the_code_does_not_pass_on(tmp_path: Path) -> None:
+def test_argument_that_the_published_code_fixes(tmp_path: Path) -> None:
     run = "python run.py --activation relu --seq_len 24 --stride 3 --n_heads 2 --data custom"
     found = import_checkpoint(request(tmp_path, "official", arguments={}, script=run))
     assert found.arguments["activation"] == ("gelu", "fixed in yuqinie98/PatchTST")
@@ -333,7 +333,7 @@ def test_argument_that_the_code_does_not_pass_on(tmp_path: Path) -> None:
 KNOWN = [(source, name) for source, code in CODE_BASES.items() for name in code.architectures]
 
 
-def test_registry_has_what_is_read() -> None:
+def test_registry_matches_code_bases() -> None:
     assert set(SOURCES) == set(CODE_BASES)
     assert {*ARCHITECTURES} == {name for _, name in KNOWN} <= set(forecaster.ARCHITECTURES)
 

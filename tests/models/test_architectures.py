@@ -34,7 +34,7 @@ def test_config_is_found_and_built_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["oracle", None, 3])
-def test_refuses_the_config_of_no_architecture(name: object) -> None:
+def test_config_without_an_architecture_is_refused(name: object) -> None:
     with pytest.raises(ValidationError, match=f"expected one of autoformer, .*, got {name!r}"):
         ADAPTER.validate_python({"architecture": name, **SIZES})
 
@@ -323,7 +323,7 @@ def test_scale_changes_the_forecast_without_a_norm(architecture: str) -> None:
     assert not torch.allclose(model(windows * 7), model(windows) * 7, atol=0.05)
 
 
-def test_the_last_value_is_where_a_window_starts_from() -> None:
+def test_forecast_of_a_zero_network_is_the_subtracted_level() -> None:
     """A network with zero output forecasts the subtracted level."""
     windows = drawn()
     for centre, expected in (("last", windows[:, -1:]), ("mean", windows.mean(1, keepdim=True))):

@@ -82,6 +82,6 @@ def test_axes_of_softmax_stages() -> None:
         ({"mechanism": "softmax", "factor": 2}, "factor"),
     ],
 )
-def test_mechanisms_that_cannot_be(attention: object, message: str) -> None:
+def test_invalid_mechanisms_are_refused(attention: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make(attention=attention)

@@ -80,7 +80,7 @@ def exported(folder: Path, columns: Columns, target: str | None = None) -> manif
         ({"y": 5e37 * (1 + 0.1 * NOISE)}, None),
     ],
 )
-def test_series_of_next_to_no_error_are_exported(
+def test_series_with_tiny_errors_are_exported(
     tmp_path: Path, columns: Columns, target: str | None
 ) -> None:
     found = exported(tmp_path, columns, target)

@@ -237,7 +237,7 @@ def test_models_may_come_from_a_bucket(
     assert len(other.spec("NetworkPolicy")["ingress"]) == 2
 
 
-def test_one_replica_remains_and_only_the_autoscaler_sets_the_number(deployed: Deployed) -> None:
+def test_autoscaler_sets_the_replicas_and_one_stays_available(deployed: Deployed) -> None:
     deployment, scaled = deployed.spec("Deployment"), deployed.spec("ScaledObject")
     hpa = read("components/hpa/autoscaler.yaml")["spec"]
     replicas = read("base/deployment.yaml")["spec"]["replicas"]

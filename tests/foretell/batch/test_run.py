@@ -368,7 +368,7 @@ def test_numeric_names_of_series(models: Path, tmp_path: Path) -> None:
     assert found.to_pylist()[::4] == list(range(9))
 
 
-def test_series_with_which_a_sound_model_fails_is_rejected(tmp_path: Path) -> None:
+def test_series_that_makes_a_sound_model_fail_is_rejected(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path, Spec(fails=True))
     series = {f"s{number:02d}": np.full(8, 0.5) for number in range(20)}
     series["s07"] = np.full(8, 2.0)

@@ -123,7 +123,7 @@ def test_read_at_is_the_time_of_the_last_answer(
     assert mirror.read_at == now[0]
 
 
-def test_versions_come_and_go(mirror: Mirror, bundle: Path) -> None:
+def test_versions_are_added_and_removed(mirror: Mirror, bundle: Path) -> None:
     publish(bundle, mirror.location)
     publish(bundle, mirror.location, name="sea")
     mirror.refresh()

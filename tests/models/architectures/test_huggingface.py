@@ -73,7 +73,7 @@ def test_a_decoder_step_looks_at_no_later_one() -> None:
         ("autoformer", {"window_norm": "mean"}, None),
     ],
 )
-def test_gaps_are_read_as_far_as_a_norm_knows_them(
+def test_gaps_need_a_norm_that_reads_them(
     kind: str, changes: dict[str, Any], steps: int | None
 ) -> None:
     model, history = make(kind, **changes), torch.randn(2, 27, 3)

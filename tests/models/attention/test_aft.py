@@ -91,7 +91,7 @@ def test_large_keys_do_not_overflow(settings, causal, offset) -> None:
 
 
 @EACH
-def test_keys_that_differ_much(settings) -> None:
+def test_keys_of_very_different_size(settings) -> None:
     """Every key is larger than the sum of all earlier keys, or smaller than all later ones."""
     for scale in (3e3, -3e3):
         layer = build(settings, 40, causal=True)

@@ -108,7 +108,7 @@ def test_long_transforms_are_of_short_ones() -> None:
 
 
 @pytest.mark.parametrize("hidden", [None, 5])
-def test_a_net_along_the_tokens(hidden: int | None) -> None:
+def test_network_along_the_tokens(hidden: int | None) -> None:
     """Equation 1 of arXiv:2105.01601 for the feature i: `W2 gelu(W1 X[:, i])`."""
     torch.manual_seed(0)
     module = MECHANISMS.read({"mechanism": "mlp", "hidden": hidden}).build(PLACES["encoder"])

@@ -40,7 +40,7 @@ def test_ranks_of_each_step_and_channel() -> None:
     torch.testing.assert_close(ascending(paths), paths.sort(dim=2).values)
 
 
-def test_paths_are_shifted_scaled_and_judged_one_by_one() -> None:
+def test_paths_are_shifted_scaled_and_scored_one_by_one() -> None:
     head = Paths(2)
     known = torch.tensor([[1.0, 3.0], [-2.0, 0.0]])
     assert torch.equal(head.constrain(known), known)
@@ -53,7 +53,7 @@ def test_paths_are_shifted_scaled_and_judged_one_by_one() -> None:
     assert head.described.levels == (0.25, 0.75)
 
 
-def test_drawing_can_be_learned_where_the_series_has_no_place() -> None:
+def test_drawing_has_gradients_where_the_series_vanishes() -> None:
     """With four degrees of freedom all coefficients of the series but the first are 0."""
     draw = Draw("student-t", 1, 1, COUNT)
     parameters = torch.tensor([4.0, 1.0, 2.0]).expand(1, COUNT, 1, 3).clone().requires_grad_()

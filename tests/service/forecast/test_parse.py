@@ -149,7 +149,7 @@ def test_counted_memory_covers_texts(client: Client, text: str) -> None:
     ("mark", "cost"),
     [(b",", 64), (b"[", 88), (b"{", 64), (b":", 104), (b'"', 24), (b"\xff", 8), (b"]", 0)],
 )
-def test_marks_anywhere_in_a_body_are_counted(mark: bytes, cost: int) -> None:
+def test_delimiters_anywhere_in_a_body_are_counted(mark: bytes, cost: int) -> None:
     blank = b" " * 3_000_000
     assert parsing_bytes(blank) == 5 * len(blank)
     for at in (0, 1_500_000, 2_999_999):
