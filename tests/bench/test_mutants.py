@@ -64,9 +64,9 @@ def test_a_seed_draws_the_same_faults_in_proportion_to_lines() -> None:
 def test_tests_of_a_file_begin_with_its_namesakes() -> None:
     groups = Selection(ROOT).could_see("foretell/timeaxis/zones.py")
     assert groups[0] == ["tests/timeaxis/test_zones.py"]
-    every = [test for group in groups for test in group]
-    assert "tests/data/test_reading.py" in every
-    assert len(every) == len(set(every))
+    tests = [test for group in groups for test in group]
+    assert "tests/data/test_reading.py" in tests
+    assert len(tests) == len(set(tests))
 
 
 @pytest.fixture

@@ -34,11 +34,11 @@ def sample(windows: int, size: float, seed: int) -> Sample:
 
 
 def test_interval_of_other_data_covers_less_and_scores_worse() -> None:
-    known, coming = sample(2000, 1.0, 0), sample(500, 2.0, 1)
-    share, width, score = held(known, coming, SCALE, 0.8, signed=True)
+    known, later = sample(2000, 1.0, 0), sample(500, 2.0, 1)
+    share, width, score = held(known, later, SCALE, 0.8, signed=True)
     assert share == pytest.approx(0.8, abs=0.03)
     assert width == pytest.approx(2 * 2 * 1.2816, rel=0.03)
-    plain = held(known, coming, "none", 0.8, signed=True)
+    plain = held(known, later, "none", 0.8, signed=True)
     assert plain[0] < 0.55
     assert plain[1] == pytest.approx(width / 2, rel=0.05)
     assert plain[2] > score
@@ -46,9 +46,9 @@ def test_interval_of_other_data_covers_less_and_scores_worse() -> None:
 
 def test_score_is_the_width_and_ten_times_the_excess() -> None:
     known = Sample(np.ones((9, 4, 1)), np.arange(-4.0, 5.0)[:, None, None])
-    coming = Sample(np.ones((2, 4, 1)), np.array([0.0, 6.0])[:, None, None])
+    later = Sample(np.ones((2, 4, 1)), np.array([0.0, 6.0])[:, None, None])
     # The widest interval of nine errors is from the smallest to the largest one.
-    share, width, score = held(known, coming, "none", 0.8, signed=True)
+    share, width, score = held(known, later, "none", 0.8, signed=True)
     assert (share, width) == (0.5, 8.0)
     assert score == pytest.approx(8 + 10 * 2 / 2)
 
@@ -66,12 +66,12 @@ def drawn(count: int, seed: int, shift: float = 0.0, size: float = 1.0) -> np.nd
 STORED = Calibration(LEVELS, order_statistics(drawn(499, 0), LEVELS))
 
 
-def errors_of(known: np.ndarray, coming: np.ndarray) -> Errors:
+def errors_of(known: np.ndarray, later: np.ndarray) -> Errors:
     """Errors of forecasts that all have the same past errors."""
-    scaled = np.concatenate([known, coming])
+    scaled = np.concatenate([known, later])
     units = np.ones((len(scaled), 1, CHANNELS))
     at = np.arange(len(known), len(scaled))
-    return Errors(scaled, units, at, [np.arange(len(known))] * len(coming))
+    return Errors(scaled, units, at, [np.arange(len(known))] * len(later))
 
 
 @pytest.mark.parametrize("name", methods(STORED, STEPS))

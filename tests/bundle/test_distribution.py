@@ -60,11 +60,11 @@ def test_search_for_a_count_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     random = np.random.default_rng(3)
     count, mean = np.exp(random.uniform(-1, 11, 400)), np.exp(random.uniform(0, 13.8, 400))
     parameters = np.stack([count, np.log(mean / count)], axis=-1)
-    steps, apart = [], distribution._apart
+    steps, original = [], distribution._apart
 
     def counted(values, least):
         steps.append(len(values))
-        return apart(values, least)
+        return original(values, least)
 
     monkeypatch.setattr(distribution, "_apart", counted)
     for level in (0.5, 0.999):

@@ -59,8 +59,8 @@ def test_days_of_the_month_that_begin_in_a_short_one(tmp_path: Path) -> None:
 
 def with_holes(*holes: range) -> str:
     start = np.datetime64("2020-01-01", "D")
-    left_out = {day for hole in holes for day in hole}
-    rows = [f"{start + day},{day},{day * 2}" for day in range(40) if day not in left_out]
+    missing = {day for hole in holes for day in hole}
+    rows = [f"{start + day},{day},{day * 2}" for day in range(40) if day not in missing]
     return text(*rows)
 
 
@@ -88,8 +88,8 @@ def test_long_holes_split_a_series(tmp_path: Path) -> None:
     )
     assert len(read_text(tmp_path, content, missing="ffill", max_gap=5).tables) == 1
     # Far apart, they cost no memory either.
-    far = content + "9020-01-01,1,1\n9020-01-02,1,1\n"
-    assert len(read_text(tmp_path, far, missing="ffill", max_gap=5).tables) == 2
+    distant = content + "9020-01-01,1,1\n9020-01-02,1,1\n"
+    assert len(read_text(tmp_path, distant, missing="ffill", max_gap=5).tables) == 2
 
 
 def test_a_long_hole_of_one_channel_splits_too(tmp_path: Path) -> None:

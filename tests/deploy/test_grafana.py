@@ -105,11 +105,11 @@ def test_red_threshold_is_that_of_the_alert(title: str, alert: str) -> None:
 
 def test_dashboard_and_alerts_leave_out_the_same_requests() -> None:
     queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
-    left_out = re.findall(
+    filters = re.findall(
         r'route!~"[^"]+"', "".join([*queries, (DEPLOY / "alerts.yml").read_text()])
     )
-    assert len(left_out) > 4
-    assert len(set(left_out)) == 1
+    assert len(filters) > 4
+    assert len(set(filters)) == 1
 
 
 def test_compose_mounts_the_files_of_grafana() -> None:

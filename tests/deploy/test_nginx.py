@@ -151,9 +151,9 @@ def test_service_is_reached_and_its_operations_are_not(tmp_path: Path) -> None:
         large.close()
 
         server.stop()
-        gone = client.post("/forecast", json=BODY)
-        assert (gone.status_code, gone.headers["retry-after"]) == (503, "5")
-        assert gone.json()["error"]["type"] == "unavailable"
+        unavailable = client.post("/forecast", json=BODY)
+        assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "5")
+        assert unavailable.json()["error"]["type"] == "unavailable"
 
 
 @needs_nginx

@@ -67,8 +67,8 @@ def test_variables_of_the_unit_are_settings() -> None:
 
 
 def test_environment_file_lists_every_setting_once_as_a_comment() -> None:
-    every = sorted(f"FORETELL_{name.upper()}" for name in Settings.model_fields)
-    assert sorted(name for name, _ in LINES) == every
+    names = sorted(f"FORETELL_{name.upper()}" for name in Settings.model_fields)
+    assert sorted(name for name, _ in LINES) == names
     assert [line for line in ENVIRONMENT.splitlines() if line and not line.startswith("#")] == []
 
 

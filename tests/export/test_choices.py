@@ -89,9 +89,9 @@ def test_ties_have_no_headroom():
 
 
 def test_choice_of_all_lags_has_infinite_headroom():
-    every = outputs(EXACT, keep=LAGS)
-    assert headroom([STAGE], outputs(EXACT + 0.1, keep=LAGS), every) == np.inf
-    assert margin_error([STAGE], outputs(EXACT + 0.1, keep=LAGS), every) == 0
+    all_lags = outputs(EXACT, keep=LAGS)
+    assert headroom([STAGE], outputs(EXACT + 0.1, keep=LAGS), all_lags) == np.inf
+    assert margin_error([STAGE], outputs(EXACT + 0.1, keep=LAGS), all_lags) == 0
 
 
 @pytest.mark.parametrize("plain", [DENSE, SPARSE, NONE])

@@ -38,8 +38,8 @@ def test_the_graphs_are_right(tmp_path: Path) -> None:
     torch.manual_seed(2)
     history = torch.randn(64, SIZES["context"], SIZES["channels"]).numpy()
     windows = WindowSet("natural", {"history": history})
-    far = adversarial(windows.take(slice(4)), SCALER, seed=0)
-    verified = verify(model, SCALER, tmp_path, windows, far)
+    extreme = adversarial(windows.take(slice(4)), SCALER, seed=0)
+    verified = verify(model, SCALER, tmp_path, windows, extreme)
     checks = {check.name: check for check in verified.verification.checks}
     assert verified.verification.passed, checks
     compared = {part for name in checks for part in name.split(", ")}

@@ -67,8 +67,8 @@ def test_a_plain_model_is_traced_too():
     assert "Conv of FLOAT" in without_kernel(graph)
 
 
-@pytest.mark.parametrize(("before", "meanwhile"), [(700, 50_000), (0, 0), (90_000, 90_000)])
-def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
+@pytest.mark.parametrize(("before", "during"), [(700, 50_000), (0, 0), (90_000, 90_000)])
+def test_garbage_collection_is_rare_during_tracing(before, during):
     """Collection that is off stays off, and a higher threshold is kept."""
     seen, outside = [], gc.get_threshold()
 
@@ -81,7 +81,7 @@ def test_garbage_collection_is_rare_during_tracing(before, meanwhile):
         gc.set_threshold(before, 10, 10)
         with pytest.raises(ExportError, match="torch cannot trace it: seen"):
             trace(Watched(randomised(CONFIGS["patchtst"]), SCALER, "forecast"))
-        assert (seen[0], gc.get_threshold()) == (meanwhile, (before, 10, 10))
+        assert (seen[0], gc.get_threshold()) == (during, (before, 10, 10))
     finally:
         gc.set_threshold(*outside)
 

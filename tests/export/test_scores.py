@@ -70,9 +70,9 @@ def test_quantiles_are_scored_as_served(info, graph, panel, quantiles, monkeypat
     monkeypatch.setattr(measuring, "_WINDOWS", windows)
     stored, report = quantiles
     found = evaluate_graph(graph, info, panel, 5, quantiles)
-    every = windows_of(info, panel)
-    (batch,) = every.batches(10**6)
-    some = slice(None, None, -(-len(every) // windows))
+    all_windows = windows_of(info, panel)
+    (batch,) = all_windows.batches(10**6)
+    some = slice(None, None, -(-len(all_windows) // windows))
     forecast = graph.predict(batch.history, None, None)[some].astype(float)
     floor = report.floor * np.array(info.target_scaler.std)
     spread = calibration.scale(batch.history.numpy()[some], floor)
@@ -97,8 +97,8 @@ def test_values_on_a_bound_are_at_their_quantiles(info, panel, quantiles):
             return np.full((len(history), *shape), -1e9, np.float32)
 
     # Values are float32, in which 0.1 is another number.
-    for came, up_to in ((0.1, 1), (1.0, 0)):
-        tables = (replace(one, values=np.full_like(one.values, came)) for one in panel.tables)
+    for value, up_to in ((0.1, 1), (1.0, 0)):
+        tables = (replace(one, values=np.full_like(one.values, value)) for one in panel.tables)
         found = evaluate_graph(Low(), bounded, Panel(tuple(tables)), 64, quantiles)
         assert not found.below.any()
         assert (found.up_to == up_to).all()

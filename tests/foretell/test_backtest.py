@@ -115,9 +115,9 @@ def test_prints_a_table_and_writes_numbers_and_a_picture(
     numbers = pd.read_csv(tmp_path / "errors.csv")
     assert len(numbers) == 2 * 3 * HORIZON
     assert set(numbers["forecaster"]) == {MODEL, LAST, "DLinear"}
-    mine = numbers["forecaster"] == MODEL
-    assert numbers.loc[mine, "held_80%"].between(0, 1).all()
-    assert numbers.loc[~mine, "held_80%"].isna().all()
+    is_model = numbers["forecaster"] == MODEL
+    assert numbers.loc[is_model, "held_80%"].between(0, 1).all()
+    assert numbers.loc[~is_model, "held_80%"].isna().all()
     assert set(numbers["unit"]) == {2.0}
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
 

@@ -71,10 +71,10 @@ def test_accuracy_is_of_the_targets(made: Path) -> None:
     assert (info.channels, info.targets, info.config.targets) == (CHANNELS, TARGETS, (0, 2))
     assert len(info.scaler.mean) == 3
     assert test is not None
-    every = windows(made, loaded)
-    naive = baselines(every, read(made / "repository" / "model" / "1").step)["last_value"]
+    all_channels = windows(made, loaded)
+    naive = baselines(all_channels, read(made / "repository" / "model" / "1").step)["last_value"]
     errors = []
-    for batch in every.batches(1000):
+    for batch in all_channels.batches(1000):
         for forecast, future in (
             (loaded.model(*batch.inputs), batch.future[..., COLUMNS]),
             (torch.as_tensor(naive(*batch.inputs))[..., COLUMNS], batch.future[..., COLUMNS]),
@@ -82,7 +82,7 @@ def test_accuracy_is_of_the_targets(made: Path) -> None:
             errors.append((forecast - future).square().mean().item())
     assert [test.model.mse, test.last_value.mse] == pytest.approx(errors, rel=1e-5)
     # The error over all channels differs.
-    assert evaluate(naive, every, 100).mse != pytest.approx(test.last_value.mse, rel=1e-3)
+    assert evaluate(naive, all_channels, 100).mse != pytest.approx(test.last_value.mse, rel=1e-3)
 
 
 def test_bundle_names_and_calibrates_the_targets(made: Path) -> None:

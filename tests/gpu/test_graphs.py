@@ -50,8 +50,8 @@ def look_at(
     def verified(name: str, folder: Path) -> Verified:
         info, model = load(every_mechanism / name)
         windows, scaler = synthetic(info, 32, seed=0), info.scaler
-        far = adversarial(windows.take(slice(4)), scaler, 0, info.config.observed_steps)
-        return verify(model, scaler, folder, windows, far)
+        extreme = adversarial(windows.take(slice(4)), scaler, 0, info.config.observed_steps)
+        return verify(model, scaler, folder, windows, extreme)
 
     @cache
     def look_once(model: Size | str) -> Finding:

@@ -55,9 +55,9 @@ def request(folder: Path, form: str = "transformer", **changes: Any) -> Request:
     return replace(new, **changes)
 
 
-def given(original: Request, *left_out: str, **arguments: str) -> Request:
+def given(original: Request, *omitted: str, **arguments: str) -> Request:
     """With further arguments, or without some."""
-    kept = {name: each for name, each in original.arguments.items() if name not in left_out}
+    kept = {name: each for name, each in original.arguments.items() if name not in omitted}
     return replace(original, arguments=kept | arguments)
 
 

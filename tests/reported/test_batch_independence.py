@@ -92,10 +92,10 @@ class Served:
     def differences(self, history: Floats) -> tuple[float, bool]:
         """Difference of a forecast alone and in a batch, and whether it is marked."""
         alone = self._graph.run({"history": history[None]})
-        among = self.others.copy()
-        among[17] = history
+        batch = self.others.copy()
+        batch[17] = history
         found = [
-            self._graph.run({"history": among})["forecast"][17],
+            self._graph.run({"history": batch})["forecast"][17],
             *self._graph.run({"history": np.repeat(history[None], AMONG, 0)})["forecast"],
         ]
         error = np.abs(np.stack(found) - alone["forecast"]).max()
@@ -192,8 +192,8 @@ def measure(info: CheckpointInfo, model: Forecaster, folder: Path, seed: int = 0
         # All batches have the same size: the last one repeats some of the first windows.
         full = np.resize(order, -(-len(order) // AMONG) * AMONG)
         for part in full.reshape(-1, AMONG):
-            among = served.run(windows.take(part).inputs)["forecast"]
-            differences = np.abs(among.astype(np.float64) - forecast[part]).max(axis=1)
+            batched = served.run(windows.take(part).inputs)["forecast"]
+            differences = np.abs(batched.astype(np.float64) - forecast[part]).max(axis=1)
             np.maximum.at(errors, part, (differences / size[part]).max(axis=1))
     return errors[margin >= bound].max(initial=0)
 

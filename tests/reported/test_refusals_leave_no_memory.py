@@ -158,8 +158,8 @@ def test_a_refusal_leaves_no_garbage(here: Here, route: str, count: int) -> None
 
 def resident(server: Server) -> int:
     process = psutil.Process(server.process.pid)
-    every = [process, *process.children(recursive=True)]
-    return sum(each.memory_info().rss for each in every)
+    processes = [process, *process.children(recursive=True)]
+    return sum(each.memory_info().rss for each in processes)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -222,10 +222,10 @@ def test_a_name_of_two_addresses_has_one_port(count: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     with ExitStack() as stack:
         groups = reserve("both.test", 0, count)
-        every = [stack.enter_context(one) for group in groups for one in group]
+        sockets = [stack.enter_context(one) for group in groups for one in group]
         assert [len(group) for group in groups] == [2] * count
-        [port] = {one.getsockname()[1] for one in every}
-        for one in every:
+        [port] = {one.getsockname()[1] for one in sockets}
+        for one in sockets:
             one.listen()
         assert reached(port) == {socket.AF_INET, socket.AF_INET6}
 

@@ -388,8 +388,8 @@ def test_suggested_frequency_fits_all_rows(tmp_path: Path, name: str) -> None:
 
 
 def test_irregular_rows_are_refused(tmp_path: Path) -> None:
-    apart = np.random.default_rng(0).integers(20, 9000, 80).cumsum()
-    path = written(tmp_path, "ds", pd.Timestamp("2024-01-01") + pd.to_timedelta(apart, "s"))
+    seconds = np.random.default_rng(0).integers(20, 9000, 80).cumsum()
+    path = written(tmp_path, "ds", pd.Timestamp("2024-01-01") + pd.to_timedelta(seconds, "s"))
     with pytest.raises(ValueError, match=r"frame\.resample\('h'\)\.mean\(\)"):
         read(path)
     frame = pd.read_csv(path, parse_dates=["ds"], index_col="ds").resample("h").mean()

@@ -212,7 +212,7 @@ def test_evicted_version_is_reloaded_only_unchanged(tmp_path: Path) -> None:
     with Client(tmp_path / "models", load="on-demand", max_loaded=1) as server:
         server.first(one)
         server.first(two)
-        was = (folders[0] / layout.WEIGHTS).read_bytes()
+        content = (folders[0] / layout.WEIGHTS).read_bytes()
         write_over(folders[0] / layout.WEIGHTS)
         refused = server.forecast(one)
         assert refused.status_code == 503
@@ -223,7 +223,7 @@ def test_evicted_version_is_reloaded_only_unchanged(tmp_path: Path) -> None:
             "two": "",
         }
         server.first(two)
-        (folders[0] / layout.WEIGHTS).write_bytes(was)
+        (folders[0] / layout.WEIGHTS).write_bytes(content)
         server.repository.load("one", "1")
         server.first(one)
 

@@ -117,9 +117,9 @@ def test_models_are_limited_by_bytes(many: Path, tmp_path: Path) -> None:
 
 def test_first_caller_gets_retry_after(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    was = Model.open
+    open_model = Model.open
     monkeypatch.setattr(server.repository._cache, "_wait_seconds", 0.05)
-    monkeypatch.setattr(Model, "open", lambda model: gate.wait(_PATIENCE) and was(model))
+    monkeypatch.setattr(Model, "open", lambda model: gate.wait(_PATIENCE) and open_model(model))
     answer = server.forecast(body(5))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
@@ -150,8 +150,8 @@ async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Pat
             assert going.batch >= 1
         assert sum(model.resident for model in engine.repository.models) == _ROOM + 1
         # The server does not wait for a client that has disconnected.
-        gone = worker.registry.find("m5").submit(feeds, deadline=deadline())
-        gone.cancel()
+        cancelled = worker.registry.find("m5").submit(feeds, deadline=deadline())
+        cancelled.cancel()
         await asyncio.sleep(0)
 
 

@@ -91,8 +91,8 @@ def test_versions_and_models_change_under_load(models: Path, tmp_path: Path) -> 
         until(lambda: "3" in load.versions())
         until(lambda: server.log.count("closed a model") == 2)
         assert report(server)["repeat@1"] == "not loaded"
-        gone = httpx.post(f"{server.url}/forecast", json={**BODY, "model": "repeat@1"})
-        assert gone.status_code == 503
+        replaced = httpx.post(f"{server.url}/forecast", json={**BODY, "model": "repeat@1"})
+        assert replaced.status_code == 503
         # One is replaced in place.
         (models / "repeat" / "3").rename(models.parent / "before")
         deliver(models, Spec(version="3", horizon=5))

@@ -81,10 +81,10 @@ def test_full_queue_deadline_and_disconnect(server: Server) -> None:
         accepted = pool.submit(post, large)
         until(lambda: server.metric(DEPTH) > 0)
         assert post(BODY, timeout_ms=50).status_code == 504
-        gone = server.metric(GONE)
+        before = server.metric(GONE)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/forecast", json=BODY, timeout=httpx.Timeout(60, read=0.001))
-        until(lambda: server.metric(GONE) > gone)
+        until(lambda: server.metric(GONE) > before)
         full = post(large)
         assert full.status_code == 429
         assert int(full.headers["retry-after"]) >= 1

@@ -108,10 +108,10 @@ NEW_YEAR = np.datetime64("2024-01-01", "us")
         *(
             # No alias has this number of microseconds or milliseconds.
             (
-                NEW_YEAR + np.arange(9) * np.timedelta64(apart, "us"),
+                NEW_YEAR + np.arange(9) * np.timedelta64(microseconds, "us"),
                 r"\d+[mu]s apart, and .* 999999",
             )
-            for apart in (1_000_500, 1_234_567, 1_000_500_000)
+            for microseconds in (1_000_500, 1_234_567, 1_000_500_000)
         ),
     ],
 )

@@ -100,11 +100,11 @@ def test_windows_cut_covariates_with_the_series() -> None:
 def test_targets_of_all_that_followed(panel: Panel) -> None:
     whole = Windows(panel, span(0, 40), 6, 3, SCALER)
     some = Windows(panel, span(0, 40), 6, 3, SCALER, targets=(1,))
-    (every,), (batch,) = whole.batches(100), some.batches(100)
-    np.testing.assert_array_equal(batch.history, every.history)
-    np.testing.assert_array_equal(batch.future, every.target)
-    np.testing.assert_array_equal(batch.target, every.target[..., 1:])
-    assert every.future.shape[-1] == 2
+    (all_targets,), (batch,) = whole.batches(100), some.batches(100)
+    np.testing.assert_array_equal(batch.history, all_targets.history)
+    np.testing.assert_array_equal(batch.future, all_targets.target)
+    np.testing.assert_array_equal(batch.target, all_targets.target[..., 1:])
+    assert all_targets.future.shape[-1] == 2
 
 
 def test_windows_take_the_memory_of_the_rows() -> None:

@@ -195,8 +195,8 @@ def test_regular_series_are_not_read_one_by_one(
 def test_rows_are_in_order_of_the_series(tmp_path: Path) -> None:
     gap = wave(0, 8)
     gap[4] = NAN
-    far = np.append(np.full(7, -3e38), 3e38)
-    series = {"gap": gap, "far": far, "good": wave(1, 8), "short": wave(2, 3)}
+    overflowing = np.append(np.full(7, -3e38), 3e38)
+    series = {"gap": gap, "far": overflowing, "good": wave(1, 8), "short": wave(2, 3)}
     bundle = write_bundle(tmp_path, Spec(calibrated=1))
     run(table(series), bundle, tmp_path, missing="ffill", quantiles=(0.9,))
     assert forecasts(tmp_path)["unique_id"].to_pylist()[::4] == ["gap", "good"]

@@ -44,11 +44,11 @@ class Storage:
 
     def list(self, _: object) -> Iterator[list[dict[str, Any]]]:
         self.before()
-        every = [
+        entries = [
             {"path": path, "last_modified": at, "size": len(content), "e_tag": None}
             for path, (content, at) in self.objects.items()
         ]
-        yield every
+        yield entries
 
     def get(self, _: object, path: str) -> list[bytes]:
         self.before()

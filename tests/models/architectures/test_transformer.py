@@ -107,11 +107,11 @@ def test_evidence_of_chunks_has_rows_of_all_steps() -> None:
 
 
 def test_scheduled_feeding_moves_from_truth_to_forecasts() -> None:
-    taught, scheduled = make(**CHUNKED), make(**CHUNKED, feeding="scheduled")
+    forced, scheduled = make(**CHUNKED), make(**CHUNKED, feeding="scheduled")
     target = torch.randn(2, 10, 3)
-    by_truth = learn(taught, target)
+    by_truth = learn(forced, target)
     torch.testing.assert_close(learn(scheduled, target, 0.0), by_truth)
-    own = learn(taught, by_truth)
+    own = learn(forced, by_truth)
     torch.testing.assert_close(learn(scheduled, target, 1.0), own)
     half = learn(scheduled, target, 0.5)
     assert not torch.allclose(half, own)
@@ -161,8 +161,8 @@ def test_guidance_is_the_weight_far_from_the_diagonal() -> None:
         weights = model.explain(*batch()).attention[f"decoder.{layer}.cross"].weights
         for i in range(18):
             for j in range(24):
-                far = 1 - math.exp(-((i / 17 - j / 23) ** 2) / (2 * 0.2**2))
-                expected += 2.0 * weights[:, :, i, j].mean().item() * far / 18
+                distance_weight = 1 - math.exp(-((i / 17 - j / 23) ** 2) / (2 * 0.2**2))
+                expected += 2.0 * weights[:, :, i, j].mean().item() * distance_weight / 18
     assert penalty.item() == pytest.approx(expected, rel=1e-5)
     chunked = make(**CHUNKED, guidance=1.0)
     assert 0 < chunked.learn(Inputs(*batch()), target, 0.0)[1].item() < 2

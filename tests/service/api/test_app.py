@@ -260,8 +260,8 @@ def test_small_requests_that_wait_for_a_thread_are_counted_too(
         assert answer.status_code == 413, answer.text
         assert "may hold 1000000 (max_buffered_bytes)" in answer.text
         # Requests that do not wait hold no memory.
-        at_once = json.dumps({**BODY, "unread": [[]] * 20_000}).encode()
-        assert client.send(at_once).status_code == 200
+        immediate = json.dumps({**BODY, "unread": [[]] * 20_000}).encode()
+        assert client.send(immediate).status_code == 200
 
 
 @pytest.mark.parametrize("large", [{"metadata": {"a": "x" * 400_000}}, {"name": "x" * 400_000}])

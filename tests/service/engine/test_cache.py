@@ -250,13 +250,13 @@ def test_explicit_load_waits_for_no_pause(make: Make) -> None:
 def test_model_closed_before_its_load_is_not_loaded(make: Make) -> None:
     scene = make(most=1)
     scene.gate.clear()
-    first, gone = scene.ask("one"), scene.ask("two")
+    first, closed = scene.ask("one"), scene.ask("two")
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(scene.cache.load, scene.entry("two"))
         until(loading.running)
         scene.models["two"].close()
         scene.gate.set()
-        for waiting in (gone, loading):
+        for waiting in (closed, loading):
             with pytest.raises(NotReadyError, match="the model is stopping"):
                 waiting.result(PATIENCE)
     assert first.result(PATIENCE)

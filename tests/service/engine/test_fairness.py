@@ -101,10 +101,10 @@ def test_waiting_children_have_even_shares(
             child.count(1)
     # Earlier excess is balanced first.
     tree.turns(1000, **cost)
-    had = dict.fromkeys(tree.children, 0.0)
+    charged = dict.fromkeys(tree.children, 0.0)
     for name in tree.turns(200, **cost):
-        had[name] += cost[name]
-        assert max(had.values()) - min(had.values()) <= 2 * max(costs)
+        charged[name] += cost[name]
+        assert max(charged.values()) - min(charged.values()) <= 2 * max(costs)
 
 
 def queue_of(max_batch: int, *sizes: int) -> tuple[GraphQueue, list[Run]]:

@@ -62,10 +62,12 @@ def test_frames_are_read_from_any_pieces(bodies: list[bytes], cuts: list[int]) -
         # Some are larger than what is read at once, and get a buffer of their own.
         small.setattr(ipc, "_COPIED_BYTES", 96)
         small.setattr(ipc, "_READ_BYTES", 144)
-        came = read(*(data[begin:end] for begin, end in pairwise(edges)))
-    assert [message for message, _ in came] == [Answer(number, "ok") for number in range(len(sent))]
+        messages = read(*(data[begin:end] for begin, end in pairwise(edges)))
+    assert [message for message, _ in messages] == [
+        Answer(number, "ok") for number in range(len(sent))
+    ]
     # Later messages have not overwritten the arrays.
-    for (_, arrays), body in zip(came, bodies, strict=True):
+    for (_, arrays), body in zip(messages, bodies, strict=True):
         assert arrays["a"].tobytes() == body
 
 

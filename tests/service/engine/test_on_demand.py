@@ -180,7 +180,7 @@ def test_eviction_while_the_attention_graph_is_opened(
 
 
 def after_pause(
-    model: Model, opening: HeldOpening, patch: pytest.MonkeyPatch, then: Callable[[], object]
+    model: Model, opening: HeldOpening, patch: pytest.MonkeyPatch, change: Callable[[], object]
 ) -> None:
     """Call a function once a model's eviction has begun, and then open the graph."""
     pause = model.queue.pause
@@ -188,7 +188,7 @@ def after_pause(
     def paused(graph: str, ask: Callable[[], object]) -> None:
         pause(graph, ask)
         if not opening.go_on.is_set():
-            then()
+            change()
             opening.go_on.set()
 
     patch.setattr(model.queue, "pause", paused)
@@ -335,11 +335,11 @@ def test_later_loads_skip_timing_and_attention_tests(
     tried: list[str] = []
 
     def note(owner: object, name: str) -> None:
-        was = getattr(owner, name)
+        original = getattr(owner, name)
 
         def noting(*args: object) -> object:
             tried.append(name)
-            return was(*args)
+            return original(*args)
 
         monkeypatch.setattr(owner, name, noting)
 

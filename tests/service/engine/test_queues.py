@@ -252,10 +252,10 @@ def test_cancelled_run_frees_its_place_and_is_not_run(scheduler: Scheduler) -> N
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
     occupy(queue, gate)
-    gone, kept = submit(queue, *range(MAX_WINDOWS - 1)), submit(queue, 3)
-    assert gone.cancel()
-    assert gone.cancel()
-    assert gone.done()
+    cancelled, kept = submit(queue, *range(MAX_WINDOWS - 1)), submit(queue, 3)
+    assert cancelled.cancel()
+    assert cancelled.cancel()
+    assert cancelled.done()
     assert queue.waiting == 1
     assert observed.calls.count(("cancelled",)) == 1
     gate.open.set()

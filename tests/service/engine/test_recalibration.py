@@ -39,12 +39,12 @@ def test_errors_like_the_stored_ones_hardly_change_offsets() -> None:
 
 @pytest.mark.parametrize(("spread", "shift"), [(3.0, 0.0), (1.0, 2.0), (0.4, 0.0)])
 def test_offsets_follow_other_errors(spread: float, shift: float) -> None:
-    coming = drawn(2000, 2, spread, shift)
+    later = drawn(2000, 2, spread, shift)
     few, many = (
         STORED.offsets(drawn(count, 1, spread, shift), STRIDE, WANTED) for count in (40, 1500)
     )
     stored = CALIBRATION.at(np.array(WANTED), STEPS)
-    off = [abs(held(offsets, coming) - 0.8) for offsets in (stored, few, many)]
+    off = [abs(held(offsets, later) - 0.8) for offsets in (stored, few, many)]
     # With more origins coverage is closer to the level.
     assert off[0] > off[1] > off[2]
     assert off[2] < 0.05
@@ -85,9 +85,9 @@ def test_channels_are_recalibrated_separately() -> None:
 
 def test_unknown_errors_do_not_count() -> None:
     errors = drawn(80, 1)
-    gone = np.full((80, STEPS, CHANNELS), np.nan)
-    gone[:, :, 0] = errors[:, :, 0]
-    offsets = STORED.offsets(gone, STRIDE, WANTED)
+    unknown = np.full((80, STEPS, CHANNELS), np.nan)
+    unknown[:, :, 0] = errors[:, :, 0]
+    offsets = STORED.offsets(unknown, STRIDE, WANTED)
     np.testing.assert_allclose(offsets[..., 0], STORED.offsets(errors, STRIDE, WANTED)[..., 0])
     # The stored offsets, for all steps together.
     stored = CALIBRATION.at(np.array(WANTED), STEPS)

@@ -419,10 +419,10 @@ class OnDemand(Served):
 def lazy(tmp_path: Path) -> Scene:
     """Versions 1 and 2 of a model that is loaded on demand."""
     scene = Scene(tmp_path)
-    was = scene.repository.versions._open_model
+    open_plain = scene.repository.versions._open_model
 
     def open_one(folder: Path) -> OnDemand:
-        return OnDemand(folder, was(folder).content)
+        return OnDemand(folder, open_plain(folder).content)
 
     scene.repository.versions._open_model = open_one
     for reference in ("one@1", "one@2"):

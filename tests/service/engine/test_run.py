@@ -40,13 +40,13 @@ def test_first_outcome_wins() -> None:
 def test_raised_error_leaves_no_reference_cycle() -> None:
     failing = make()
     failing.fail(NotReadyError("not now"))
-    gone = weakref.ref(failing)
+    reference = weakref.ref(failing)
     gc.disable()
     try:
         with suppress(NotReadyError):
             failing.result()
         del failing
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()
 

@@ -158,22 +158,22 @@ def test_covered_values_are_counted(client: Client) -> None:
     before = {level: counted(BACKTESTED, level) for level in ("0.8", "0.95", "0.4")}
     held = counted(HELD, "0.8")
     answer = [output["content"][0] for output in post(client, body).json()["outputs"]]
-    among = [4 * content["origins"] for content in answer]
-    among[1] -= 3
-    for level, was in before.items():
-        assert counted(BACKTESTED, level) - was == (sum(among) if level != "0.4" else 0)
+    counts = [4 * content["origins"] for content in answer]
+    counts[1] -= 3
+    for level, earlier in before.items():
+        assert counted(BACKTESTED, level) - earlier == (sum(counts) if level != "0.4" else 0)
     shares = [
         interval["coverage"]
         for content in answer
         for interval in content["channels"][0]["intervals"]
         if interval["level"] == 0.8
     ]
-    expected = sum(share * values for share, values in zip(shares, among, strict=True))
+    expected = sum(share * values for share, values in zip(shares, counts, strict=True))
     assert counted(HELD, "0.8") - held == pytest.approx(expected)
     # The counter of the test split's coverage is another one, and counts stored offsets only.
-    was = counted(BACKTESTED, "0.8")
+    earlier = counted(BACKTESTED, "0.8")
     first(client, {**body, "options": {**body["options"], "calibration": "history"}})
-    assert counted(BACKTESTED, "0.8") == was
+    assert counted(BACKTESTED, "0.8") == earlier
 
 
 def test_coverage_is_of_targets(tmp_path: Path) -> None:
@@ -389,10 +389,10 @@ def test_unknown_future_has_no_errors(client: Client) -> None:
     entry = {"series": [*values()[:8, 0].tolist(), None]}
     body = {"model": "calibrated", "inputs": [entry]}
     body["options"] = {"horizon": 1, "missing": "ffill", "quantiles": [0.1, 0.9]}
-    was = client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8")
+    earlier = client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8")
     (result,) = first(client, body)["channels"]
     assert result["intervals"][0]["coverage"] is None
-    assert client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8") == was
+    assert client.metrics.counts.count(BACKTESTED, "calibrated", "1", "0.8") == earlier
     assert (result["mse"], result["mae"], result["last_value"]["relative_mae"]) == (
         None,
         None,
@@ -406,10 +406,10 @@ def test_unknown_future_has_no_errors(client: Client) -> None:
 
 def test_invalid_input_has_its_own_error(client: Client) -> None:
     # The second channel's forecast is twice its value, and so is not finite.
-    far = {"series": [[0.0, 0.0]] * 10 + [[0.0, 3e38]] * 10}
+    overflowing = {"series": [[0.0, 0.0]] * 10 + [[0.0, 3e38]] * 10}
     for model, wrong, message in (
         ("repeat", {"series": [0.0] * 11}, "expected at least 12 rows (8 to read and 4 that foll"),
-        ("multi", far, "is not finite"),
+        ("multi", overflowing, "is not finite"),
     ):
         right = {"series": series(model)["series"]}
         answer = post(client, {"model": model, "inputs": [right, wrong]}).json()
@@ -452,8 +452,8 @@ def test_a_table(client: Client) -> None:
 
 def test_warnings_of_distant_histories_and_filled_values(client: Client) -> None:
     rows = [1.0] * 20
-    far = [*rows, *[3000.0] * 20]
-    body = {"model": "repeat", "inputs": [{"series": rows}, {"series": far}]}
+    distant = [*rows, *[3000.0] * 20]
+    body = {"model": "repeat", "inputs": [{"series": rows}, {"series": distant}]}
     answer = post(client, body).json()
     kinds = [(each["type"], each["param"]) for each in answer["warnings"]]
     place = "inputs[1].series"
@@ -461,7 +461,7 @@ def test_warnings_of_distant_histories_and_filled_values(client: Client) -> None
         ("outside_training_range", place),
         ("forecast_outside_training_range", place),
     ]
-    columns = {"unique_id": ["a"] * 40, "load": far}
+    columns = {"unique_id": ["a"] * 40, "load": distant}
     table = client.send_table(pa.table(columns), "/backtest?model=repeat")
     assert {each["param"] for each in table.json()["warnings"]} == {"unique_id=a"}
     # The first row, which no window reads, and what comes after the last origin are not filled.

@@ -344,12 +344,12 @@ def test_backtest(both: Client, calibration: str) -> None:
 @pytest.mark.parametrize("channel", range(3))
 def test_warnings(both: Client, channel: int) -> None:
     """Warnings about each input channel, and about the forecasts."""
-    far = values()
-    far[:, channel] += 40
+    distant = values()
+    distant[:, channel] += 40
     found = {}
     for model in ("some", "whole"):
         body = body_for(model)
-        body["inputs"][0]["series"] = far.tolist()
+        body["inputs"][0]["series"] = distant.tolist()
         _, found[model] = first(both, "/forecast", body)
     expected = found["whole"]
     if channel not in COLUMNS:

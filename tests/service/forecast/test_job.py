@@ -372,15 +372,15 @@ def test_only_the_first_pass_has_attention_and_waits_for_admission() -> None:
     ]
 
 
-@pytest.mark.parametrize("far", [[1], [0, 1, 2, 3]])
-def test_nonfinite_forecast_is_not_rolled(far: list[int]) -> None:
+@pytest.mark.parametrize("overflowing", [[1], [0, 1, 2, 3]])
+def test_nonfinite_forecast_is_not_rolled(overflowing: list[int]) -> None:
     model = Model()
     rolled = job_of(model, 7)
-    rolled.history[far] = 3e38
+    rolled.history[overflowing] = 3e38
     with np.errstate(over="ignore"):
         outputs = outputs_of(rolled)
-    assert not np.isfinite(outputs["forecast"][far]).any()
-    others = [window for window in range(4) if window not in far]
+    assert not np.isfinite(outputs["forecast"][overflowing]).any()
+    others = [window for window in range(4) if window not in overflowing]
     for window in others:
         expected = by_hand(rolled, model, window)["forecast"]
         np.testing.assert_array_equal(outputs["forecast"][window], expected)

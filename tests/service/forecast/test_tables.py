@@ -253,10 +253,10 @@ GAPS = [0.0, 1, 2, 3, None, 5, 6, None]
         ),
         *(
             (
-                one_series(ds=pa.array([far] * 8).cast(pa.timestamp(unit, "Europe/Berlin"))),
+                one_series(ds=pa.array([late] * 8).cast(pa.timestamp(unit, "Europe/Berlin"))),
                 *("?model=repeat", ANY, ""),
             )
-            for unit, far in (("us", 10**18), ("s", 10**12))
+            for unit, late in (("us", 10**18), ("s", 10**12))
         ),
         (
             one_series(ds=times("2262-04-11T16", "ns")),

@@ -43,9 +43,9 @@ def test_warnings_of_rolled_steps_and_filled_values(client: Client) -> None:
 
 
 def test_warning_of_a_history_in_another_unit(client: Client) -> None:
-    far = [[value, 1000.0] for value in EIGHT]
+    distant = [[value, 1000.0] for value in EIGHT]
     near = [[value, 1.0] for value in EIGHT]
-    found = warned(client, request_body({"series": near}, {"series": far}, model="multi"))
+    found = warned(client, request_body({"series": near}, {"series": distant}, model="multi"))
     assert [(notice["type"], notice["param"]) for notice in found] == [
         ("outside_training_range", "inputs[1].series"),
         ("forecast_outside_training_range", "inputs[1].series"),
@@ -53,7 +53,7 @@ def test_warning_of_a_history_in_another_unit(client: Client) -> None:
     for notice, average in zip(found, ("1000", "2000"), strict=True):
         assert notice["message"] is not None
         assert notice["message"].startswith(f"'wind' is {average} on average over ")
-    histories = np.array([near, far], np.float32)
+    histories = np.array([near, distant], np.float32)
     answer = infer(client, request(tensor(histories)))
     inferred = json.loads(answer.json()["parameters"]["warnings"])
     assert [notice["param"] for notice in inferred] == ["history[1]"] * 2

@@ -56,11 +56,11 @@ def later() -> float:
 
 def request(*messages: dict[str, Any], **headers: str) -> Request:
     """A request whose client sends the messages and then nothing more."""
-    coming = list(messages)
+    waiting = list(messages)
 
     async def receive() -> dict[str, Any]:
-        if coming:
-            return coming.pop(0)
+        if waiting:
+            return waiting.pop(0)
         await asyncio.Event().wait()
         raise AssertionError("nothing more comes")
 
@@ -155,10 +155,10 @@ def test_limit_is_of_the_decompressed_body() -> None:
 @pytest.mark.parametrize("size", [10, 8 * 2**20])
 def test_body_in_pieces_is_not_held_twice(count: int, size: int) -> None:
     rest = size // count
-    coming = iter(range(count))
+    numbers = iter(range(count))
 
     async def receive() -> dict[str, Any]:
-        number = next(coming, None)
+        number = next(numbers, None)
         return part(b"end") if number is None else part(bytes([number]) * rest, more=True)
 
     async def scene() -> bool:
@@ -205,12 +205,12 @@ def pending() -> Run:
     return Run(lambda run: run.fail(CancelledError()))
 
 
-def waited(future: Run, *, deadline: float = math.inf, gone: bool = False) -> Arrays:
+def waited(future: Run, *, deadline: float = math.inf, disconnected: bool = False) -> Arrays:
     """The outcome of a run; fails if its client is still watched afterwards."""
     client = ClientConnection(lambda: None)
 
     async def wait() -> Arrays:
-        if gone:
+        if disconnected:
             asyncio.get_running_loop().call_soon(client.disconnect)
         return await wait_for_result(future, client, min(deadline, later()))
 
@@ -229,11 +229,11 @@ def test_result_of_a_run_ends_the_wait() -> None:
         waited(failed)
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_deadline_or_disconnect_cancels_a_queued_run(gone: bool) -> None:
+@pytest.mark.parametrize("disconnected", [False, True])
+def test_deadline_or_disconnect_cancels_a_queued_run(disconnected: bool) -> None:
     queued = pending()
-    with pytest.raises(ClientDisconnectedError if gone else DeadlineExceededError):
-        waited(queued, deadline=math.inf if gone else soon(), gone=gone)
+    with pytest.raises(ClientDisconnectedError if disconnected else DeadlineExceededError):
+        waited(queued, deadline=math.inf if disconnected else soon(), disconnected=disconnected)
     assert isinstance(queued.error, CancelledError)
 
 

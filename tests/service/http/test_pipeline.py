@@ -137,12 +137,12 @@ class Server:
 
         counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
         engine: Any = SimpleNamespace(find=look_up, metrics=counted)
-        coming = [{"type": "http.request", "body": body}]
+        waiting = [{"type": "http.request", "body": body}]
 
         async def receive() -> Any:
-            if not coming:
+            if not waiting:
                 await asyncio.Event().wait()
-            return coming.pop()
+            return waiting.pop()
 
         async def scene() -> Any:
             state = {"context": self.context}
@@ -154,7 +154,7 @@ class Server:
                 return await serve(shared, *codecs)(Request(scope, receive))
             finally:
                 offload.close()
-                self.unread = bool(coming)
+                self.unread = bool(waiting)
                 assert self.budget.reserved == before
 
         return asyncio.run(scene())

@@ -239,12 +239,12 @@ async def test_disconnect_is_noticed_after_a_large_body() -> None:
             read += len(message["body"])
             if not message["more_body"]:
                 break
-        gone = asyncio.Event()
+        disconnected = asyncio.Event()
         client = connection_of(Request(scope, receive))
-        client.watch(gone.set)
+        client.watch(disconnected.set)
         # Otherwise the end of the connection would not be read.
         seen.append((read, wire.reading))
-        await gone.wait()
+        await disconnected.wait()
         seen.append((read, client.disconnected))
 
     connection = opened(wait, wire)
@@ -424,8 +424,8 @@ def test_buffered_piece_is_sent_before_the_close() -> None:
 
 
 @pytest.mark.parametrize(
-    "then", [lambda writing: None, Connection.close, Connection.flush, piece(b"body")]
+    "step", [lambda writing: None, Connection.close, Connection.flush, piece(b"body")]
 )
-def test_nothing_is_written_after_a_disconnect(then: Callable[[Connection], object]) -> None:
-    wire = written(piece(b"head"), lambda writing: writing.transport.close(), then)
+def test_nothing_is_written_after_a_disconnect(step: Callable[[Connection], object]) -> None:
+    wire = written(piece(b"head"), lambda writing: writing.transport.close(), step)
     assert wire.sent == []

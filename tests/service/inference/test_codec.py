@@ -247,10 +247,10 @@ def test_content_types_are_ignored(client: Client, media: str) -> None:
 
 
 def test_errors_are_plain_texts(client: Client) -> None:
-    far = np.full((1, 8, 2), 3e38, np.float32)
+    overflowing = np.full((1, 8, 2), 3e38, np.float32)
     for body, headers, status, message in (
         (request(tensor(shape=[8, 2])), {}, 422, "inputs[0].shape: expected [batch, 8, 2], got"),
-        (request(tensor(far)), {}, 422, "inputs: forecast of window 0 is not finite"),
+        (request(tensor(overflowing)), {}, 422, "inputs: forecast of window 0 is not finite"),
         (request(), {"X-Timeout-Ms": "x"}, 422, "X-Timeout-Ms: expected a whole number of"),
         (b"{", {}, 400, ""),
         (b"", {"Content-Encoding": "br"}, 415, ""),
