@@ -140,7 +140,7 @@ def error_of(future: Run) -> ServiceError:
     return raised.value
 
 
-class Held:
+class BusyThreads:
     """Keeps inference threads busy until `release`: all, or those from index `first` on."""
 
     def __init__(self, scheduler: Scheduler, first: int = 0) -> None:

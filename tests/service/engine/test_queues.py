@@ -23,10 +23,10 @@ from tests.service.engine.conftest import (
     LATER,
     MAX_BATCH,
     MAX_WINDOWS,
+    BusyThreads,
     Clock,
     Costly,
     Gate,
-    Held,
     Observed,
     add,
     error_of,
@@ -204,11 +204,11 @@ def test_full_queue_sets_retry_after_by_its_measured_pace(
     for call in scheduler.on_threads(lose):
         call.exception(30)
     until(lambda: len(scheduler.on_threads(lambda _: None)) == workers - lost)
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     first = submit(queue, 1, 2, 3, 4)
-    held.release()
+    busy.release()
     first.result(30)
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     submit(queue, *range(40))
     if shared:
         submit(add(scheduler, Costly(clock)), 1)
@@ -216,7 +216,7 @@ def test_full_queue_sets_retry_after_by_its_measured_pace(
         with pytest.raises(QueueFullError) as full:
             submit(queue, *range(windows))
         assert full.value.retry_after == expected
-    held.release()
+    busy.release()
 
 
 def test_queue_bounds_bytes(scheduler: Scheduler, gate: Gate) -> None:
@@ -285,12 +285,12 @@ def test_expired_runs_are_dropped_and_later_ones_move_up(
 ) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     late = [submit(queue, 1, 1, deadline=clock.now + seconds) for seconds in (1, 2)]
     kept = submit(queue, 2, deadline=clock.now + 3)
     clock.now += 2
     assert not any(future.done() for future in late)
-    held.release()
+    busy.release()
     for future in late:
         assert isinstance(error_of(future), DeadlineExceededError)
     assert gate.entered.acquire(timeout=30)
@@ -304,7 +304,7 @@ def test_expired_runs_are_dropped_and_later_ones_move_up(
 def test_full_queue_drops_expired_runs_first(scheduler: Scheduler, clock: Clock) -> None:
     gate, observed = Gate(), Observed()
     queue = add(scheduler, gate, observer=observed)
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     late = submit(queue, *range(5), deadline=clock.now + 1)
     kept = submit(queue, *range(8), deadline=clock.now + 2)
     clock.now += 1
@@ -319,7 +319,7 @@ def test_full_queue_drops_expired_runs_first(scheduler: Scheduler, clock: Clock)
     assert kept.done()
     assert queue.waiting == 9
     gate.open.set()
-    held.release()
+    busy.release()
 
 
 @pytest.mark.parametrize("end", ["cancel", "expire"])

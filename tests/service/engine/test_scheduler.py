@@ -27,10 +27,10 @@ from tests.service.conftest import Quiet
 from tests.service.engine.conftest import (
     LATER,
     MAX_WINDOWS,
+    BusyThreads,
     Clock,
     Costly,
     Gate,
-    Held,
     Observed,
     add,
     error_of,
@@ -121,12 +121,12 @@ def test_threads_give_even_shares_of_their_time(
 ) -> None:
     run = Costly(clock, slow=4.0)
     made = [add(scheduler, run, windows=100) for _ in range(queues)]
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     futures = [
         submit(queue, *range(40), graph=graph)
         for queue, graph in ((made[0], "g"), (made[-1], "slow"))
     ]
-    held.release()
+    busy.release()
     for future in futures:
         future.result(30)
     assert run.order[:10] == ["g", "slow", *["g"] * 3, "slow", *["g"] * 4]
@@ -139,9 +139,9 @@ def test_running_batches_are_charged_their_expected_time(
     run = Costly(clock, slow=8.0)
     queue = add(scheduler, run, windows=100)
     for graph in ("g", "slow"):
-        held = Held(scheduler)
+        busy = BusyThreads(scheduler)
         future = submit(queue, 1, 2, 3, 4, graph=graph)
-        held.release()
+        busy.release()
         future.result(30)
     run.order.clear()
     entered, go_on = threading.Semaphore(0), threading.Event()
@@ -151,9 +151,9 @@ def test_running_batches_are_charged_their_expected_time(
         assert go_on.wait(30)
 
     run.then = wait
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     futures = [submit(queue, *range(40), graph=graph) for graph in ("g", "slow")]
-    held.release()
+    busy.release()
     for _ in range(8):
         assert entered.acquire(timeout=30)
     # None of these batches is done.
@@ -180,10 +180,10 @@ def test_split_run_keeps_only_the_requested_attention(scheduler: Scheduler) -> N
 
 def test_run_records_when_its_batches_ran(scheduler: Scheduler, clock: Clock) -> None:
     queue = add(scheduler, Costly(clock))
-    held = Held(scheduler)
+    busy = BusyThreads(scheduler)
     work = submit(queue, *range(6))
     clock.now += 1
-    held.release()
+    busy.release()
     work.result(30)
     assert (work.submitted, work.began, work.ended) == (1000.0, 1001.0, 1003.0)
     assert work.batch == 4
@@ -363,12 +363,12 @@ def test_thread_with_a_lost_device_leaves_its_runs_to_others(
         return {"y": feeds["x"] * 10}
 
     queue = add(scheduler, run)
-    held = Held(scheduler, first=1)
+    busy = BusyThreads(scheduler, first=1)
     with pytest.raises(DeviceLostError, match="GPU 0 is lost"):
         submit(queue, 1).result(30)
     until(lambda: len(scheduler.on_threads(lambda _: None)) == 1)
     waiting = submit(queue, 2)
-    held.release()
+    busy.release()
     assert result(waiting) == [20]
     for value in range(20):
         assert result(submit(queue, value)) == [10 * value]
