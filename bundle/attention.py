@@ -61,7 +61,7 @@ class Axis(Part):
             raise ValueError(f"padding: expected less than the length, {self.length}")
         if self.places is not None:
             if self.of != "channels" or len(self.places) != self.length - self.padding:
-                raise ValueError("places: expected one of each channel of an axis of channels")
+                raise ValueError("places: expected one for each channel of the axis")
             _check_places(self.places)
         if self.in_time:
             if self.of == "steps" and self.width != 1:

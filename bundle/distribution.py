@@ -145,7 +145,7 @@ def check_levels(levels: tuple[float, ...] | None) -> None:
         return
     # NaN fails this comparison.
     if not levels or not all(low < high for low, high in pairwise((0.0, *levels, 1.0))):
-        raise ValueError(f"levels: expected some between 0 and 1, ascending, got {levels}")
+        raise ValueError(f"levels: expected numbers between 0 and 1, ascending, got {levels}")
 
 
 def _names(levels: tuple[float, ...]) -> tuple[str, ...]:

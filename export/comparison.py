@@ -294,7 +294,7 @@ class Comparison:
             checks.append(_check(what, error, counted[size], allowed))
         alone, among = sizes[0], sizes[-1]
         error = self._error(forecasts[among], Reference(forecasts[alone]))
-        what = f"{FORECAST_GRAPH}, alone against among {among}, {name}"
+        what = f"{FORECAST_GRAPH}, batch {alone} against {among}, {name}"
         return [*checks, _check(what, error, counted[alone] & counted[among], allowed)]
 
     def _adversarial(self, kind: str, cases: Iterable[Case]) -> list[Check]:

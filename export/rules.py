@@ -1,7 +1,7 @@
 """Limits of the differences between a graph and torch in float64, and the reasons.
 
-Forecasts are compared on natural windows, alone, in batches, and alone against among others; the
-attention of every stage; and forecasts on adversarial windows, which lie far outside of the data.
+The comparison covers forecasts of natural windows, alone, in batches, and one against the other;
+the attention of every stage; and forecasts of adversarial windows, which lie far outside the data.
 Errors are relative (`foretell.bundle.measure`). For attention they are errors of a weight, relative
 to the largest weight of the query if that is more than 1. The largest batch has 64 windows, or as
 many as fit where attention is large (`foretell.models.batches`).

@@ -38,7 +38,7 @@ class Registry(Mapping[str, type[C]]):
         """
         name = config.model_fields[self._field].default
         if name in self._classes:
-            raise ValueError(f"{self._field}: there are two of the name {name!r}")
+            raise ValueError(f"{self._field}: the name {name!r} is registered twice")
         self._classes[name] = cast("type[C]", config)
         return config
 

@@ -126,7 +126,7 @@ class ServedAutoCorrelation(nn.Module):
         represent = self.correlator.represent
         if self.centre and not self.level_free:
             # The mean of a constant is rounded, and the remainder would choose lags. Constant
-            # tokens less the first of them are exactly zero.
+            # tokens minus the first of them are exactly zero.
             first = tokens[:, :1]
             tokens = tokens - first
             rest = tokens.mean(dim=1, keepdim=True)

@@ -112,8 +112,8 @@ def _recorded(work: Work, now: Record, part_rows: int, workers: int) -> Record:
         mine, other = (getattr(each, name) for each in (now, record))
         if mine != other:
             raise BatchError(
-                f"{target}: is of {_differs(name, mine, other)}; write to another place, or "
-                "remove this one"
+                f"{target}: holds a run of {_differs(name, mine, other)}; write to another place, "
+                "or remove this one"
             )
     return record
 

@@ -116,7 +116,7 @@ def _run(work: Work, parts: list[Part], count: int, gpus: list[str]) -> Iterator
         try:
             futures = [pool.submit(_part, part) for part in parts]
         except (EOFError, OSError) as error:
-            raise BrokenProcessPool("no process begins") from error
+            raise BrokenProcessPool("no worker process starts") from error
         for future in as_completed(futures):
             yield future.result()
     finally:

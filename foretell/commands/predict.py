@@ -212,7 +212,7 @@ def _warn(answers: Answers) -> None:
     if unsure:
         names = f" (series {', '.join(unsure)})" if unsure[0] else ""
         click.echo(
-            f"warning: rounding may have decided what the model looked at{names}: another machine "
-            "may forecast otherwise",
+            f"warning: rounding may have decided which steps the model reads{names}: another "
+            "machine may forecast otherwise",
             err=True,
         )

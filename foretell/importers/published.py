@@ -205,7 +205,7 @@ def _check_task(arguments: Arguments, name: str, code: CodeBase) -> None:
     """Refuse models that forecast neither all channels nor the last; set `features` MS for one."""
     if not _is_of(arguments, name):
         model = arguments["model"]
-        raise ImporterError(f"{model.provenance} is of a {model.value}, --arch is {name}")
+        raise ImporterError(f"{model.provenance} names a {model.value}, --arch is {name}")
     channels, forecast = arguments.get("enc_in"), arguments.get("c_out")
     if channels and forecast and channels.value != forecast.value:
         features = arguments.get("features")

@@ -172,7 +172,7 @@ class TrainingConfig(BaseModel):
     def _check_schedule(cls, value: float, info: ValidationInfo) -> float:
         schedule = info.data.get("schedule")
         if value != cls.model_fields["warm_up"].default and schedule in WITHOUT_WARM_UP:
-            raise ValueError(f"schedule {schedule} has none")
+            raise ValueError(f"schedule {schedule} has no warm-up; leave it out")
         return value
 
     @field_validator("calendar", mode="wrap")

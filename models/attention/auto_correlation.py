@@ -53,8 +53,8 @@ class AutoCorrelationConfig(MechanismConfig):
     )
     longer_query: Literal["whole", "cut"] = Field(
         default="whole",
-        description="A query longer than its keys is compared as a whole, or only as many of its "
-        "first steps as it is longer by.",
+        description="For a query that is longer than its keys: compare all of it, or only its "
+        "first steps, as many as it has more.",
     )
 
     form: ClassVar[Form] = "circulant"

@@ -150,9 +150,9 @@ class Global(PatternConfig):
 
     mechanism: Literal["global"] = "global"
     global_tokens: int = Field(
-        default=4, ge=1, description="Positions that read all and that all read, evenly spread."
+        default=4, ge=1, description="Positions that read and are read by all, evenly spread."
     )
-    added_tokens: int = Field(default=0, ge=0, description="Learned tokens that all read besides.")
+    added_tokens: int = Field(default=0, ge=0, description="Further learned tokens that all read.")
 
     @property
     @override

@@ -66,8 +66,8 @@ class ProbSparseAttention(HeadedAttention):
     def mix(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Attended:
         count, features = key.shape[2:]
         turned = key.transpose(-1, -2) * features**-0.5
-        # A part that all keys share changes no weight. Less the first key, the scores of equal keys
-        # are exactly 0, so their peaks are free of rounding.
+        # Subtracting the first key changes no weight, and makes the scores of equal keys exactly 0,
+        # so that their peaks have no rounding errors.
         turned = turned - turned[..., :1]
         scores = query @ turned
         # The choice has no gradient.

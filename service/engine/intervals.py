@@ -96,9 +96,9 @@ class Intervals:
                 )
             windows = report.windows[(horizon - 1) // self._manifest.horizon]
             raise InvalidInputError(
-                f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: the "
-                f"errors of {windows} validation windows, on which {name} was calibrated for this "
-                f"horizon, tell of nothing rarer than one in {windows + 1}",
+                f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: "
+                f"{name} was calibrated on {windows} validation windows for this horizon, which show no "
+                f"events rarer than one in {windows + 1}",
                 param=f"{place}[{index}]",
             )
 

@@ -326,7 +326,7 @@ class Model(Named):
         exported = self.manifest.libraries.get("onnxruntime", self._runtime.library)
         if exported != self._runtime.library:
             _logger.info(
-                "%s: exported with onnxruntime %s; its probes come out right under %s",
+                "%s: exported with onnxruntime %s; its probes pass under %s",
                 self.folder,
                 exported,
                 self._runtime.library,

@@ -115,5 +115,7 @@ class HealthMonitor:
             self._lost_at = now
             # While other GPUs go on answering, load balancers have time to look at `/readyz`.
             seconds = 0 if self._repository.dead else self._grace_seconds
-            _logger.error("ends in %d s with status %d, to be replaced", seconds, REPLACE_ME)
+            _logger.error(
+                "the process ends in %d s with status %d, and must be replaced", seconds, REPLACE_ME
+            )
         return self._repository.dead or now - self._lost_at >= self._grace_seconds

@@ -207,7 +207,7 @@ class Repository:
         with self._changing:
             found = self._store.fingerprints()
             if self._seen and not found:
-                raise BundleError(f"{self._store.folder}: is empty; what is loaded stays")
+                raise BundleError(f"{self._store.folder}: is empty; loaded models stay")
             behind: Fingerprints = {}
             for name in sorted(self._seen.keys() | found.keys()):
                 if self.draining:
@@ -300,7 +300,7 @@ class Repository:
         try:
             self._mirror.refresh(name, version)
         except (StorageError, OSError) as error:
-            _logger.warning("the load takes what was fetched before: %s", error)
+            _logger.warning("the load uses bundles that were fetched before: %s", error)
         failures = self._mirror.failures
         if version is not None and (name, version) in failures:
             raise LoadFailedError(f"{name}@{version}: {failures[name, version]}", param="model")

@@ -240,7 +240,9 @@ def check_rows(outputs: Arrays, windows: int) -> None:
     """Raise ModelFailedError unless every output has a row for each window."""
     for name, rows in outputs.items():
         if rows.ndim == 0 or len(rows) != windows:
-            raise ModelFailedError(f"a batch of {windows} windows came out as {name} {rows.shape}")
+            raise ModelFailedError(
+                f"expected {windows} windows of outputs, got {name} {rows.shape}"
+            )
 
 
 def _deliver(queue: Queue, slices: Sequence[Slice], outputs: Arrays) -> None:

@@ -158,7 +158,7 @@ def fill(store: ModelStore, mirror: Mirror | None) -> None:
     except StorageError as error:
         if not store.versions():
             raise StartError(f"model repository {error}") from error
-        _logger.warning("models are served as they were fetched before: %s", error)
+        _logger.warning("serves bundles that were fetched before: %s", error)
 
 
 def without_folder(text: str, folder: Path) -> str:

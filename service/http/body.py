@@ -238,7 +238,7 @@ async def read_body(
                         # A body that grows on decompression must not hold up other requests.
                         await asyncio.sleep(0)
     except TimeoutError:
-        raise SlowBodyError("the deadline passed before the whole body was here") from None
+        raise SlowBodyError("the deadline passed before the whole body arrived") from None
     if decompressor is not None:
         decompressor.finish()
     return body

@@ -159,7 +159,9 @@ def test_level_beyond_the_stored_levels_is_refused(level: float) -> None:
 
 @pytest.mark.parametrize("levels", [(), (0.5, 0.1), (0.1, 0.1), (0.0, 0.5), (0.5, 1.0)])
 def test_levels_ascend_between_0_and_1(levels: tuple[float, ...]) -> None:
-    with pytest.raises(ValidationError, match="levels: expected some between 0 and 1, ascending"):
+    with pytest.raises(
+        ValidationError, match="levels: expected numbers between 0 and 1, ascending"
+    ):
         Distribution.of_quantiles(levels)
 
 

@@ -90,7 +90,7 @@ def test_comparisons_run_in_batches_that_fit(loaded, verified, monkeypatch, name
     np.testing.assert_allclose(found.forecast, whole.forecast, rtol=1e-9)
     checks = {check.name: check for check in found.verification.checks}
     among = max(3, size)
-    assert f"{layout.FORECAST_GRAPH}, alone against among {among}, synthetic windows" in checks
+    assert f"{layout.FORECAST_GRAPH}, batch 1 against {among}, synthetic windows" in checks
     assert f"{layout.FORECAST_GRAPH}, batch 64, synthetic windows" not in checks
     for check in whole.verification.checks:
         known = checks[check.name.replace("64", str(among))]

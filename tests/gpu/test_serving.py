@@ -155,7 +155,7 @@ def test_server_ends_when_its_only_gpu_is_lost(
             # The shutdown has begun.
             assert server.log.count("GPU 0 is lost")
         assert server.wait() == REPLACE_ME
-    assert f"ends in 0 s with status {REPLACE_ME}, to be replaced" in server.log
+    assert f"the process ends in 0 s with status {REPLACE_ME}, and must be replaced" in server.log
     assert "Traceback" not in server.log
 
 
@@ -178,7 +178,7 @@ def test_server_with_one_of_two_gpus_lost_answers_until_it_ends(
         assert httpx.get(f"{server.url}/healthz").status_code == 200
         assert server.wait() == REPLACE_ME
     assert server.log.count("GPU 1 is lost") >= 1
-    assert f"ends in 2 s with status {REPLACE_ME}, to be replaced" in server.log
+    assert f"the process ends in 2 s with status {REPLACE_ME}, and must be replaced" in server.log
     assert "Traceback" not in server.log
 
 

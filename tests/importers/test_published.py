@@ -378,7 +378,7 @@ def test_another_architecture_is_refused_by_the_right_one(tmp_path: Path, form: 
         ),
         ("transformer", {"channels": ("load",)}, r"1 channels \(load\), but the model has 3; name"),
         ("transformer", {"setting": "checkpoints"}, "setting 'checkpoints': expected a folder nam"),
-        ("transformer", {"setting": SETTING.format("PatchTST")}, "setting is of a PatchTST"),
+        ("transformer", {"setting": SETTING.format("PatchTST")}, "setting names a PatchTST"),
         (
             "transformer",
             {"setting": SETTING.format("Transformer").replace("long_term_forecast", "imputation")},

@@ -247,7 +247,7 @@ def test_names_are_unique() -> None:
     class Other(ForecasterConfig):
         architecture: Literal["patchtst"] = "patchtst"
 
-    with pytest.raises(ValueError, match="architecture: there are two of the name 'patchtst'"):
+    with pytest.raises(ValueError, match="architecture: the name 'patchtst' is registered twice"):
         ARCHITECTURES.add(Other)
 
 

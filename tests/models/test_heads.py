@@ -203,7 +203,10 @@ def test_a_norm_is_undone_on_quantiles_as_on_values() -> None:
         ({"head": "normal", "levels": (0.5,)}, "levels: a head of quantiles needs them"),
         ({"head": "implicit-quantiles"}, "levels: a head of quantiles needs them"),
         ({"head": "quantiles", "levels": "0.1,0.9"}, "levels: expected the median, 0.5, among"),
-        ({"head": "quantiles", "levels": "0.9,0.5"}, "levels: expected some between 0 and 1, asc"),
+        (
+            {"head": "quantiles", "levels": "0.9,0.5"},
+            "levels: expected numbers between 0 and 1, asc",
+        ),
     ],
 )
 def test_levels_of_quantiles(fields: dict[str, object], message: str) -> None:

@@ -50,7 +50,7 @@ SPLITS = "expected ett-hourly, ett-minute or three"
         *(({"splits": splits}, SPLITS) for splits in ("ett", "0.7,0.3", "a,b,c", 3, (0.7, 0.1))),
         *(({"calendar": calendar}, CALENDAR) for calendar in ("noon", "hour,noon", 3)),
         *(
-            ({"schedule": schedule, "warm_up": 0.3}, f"schedule {schedule} has none")
+            ({"schedule": schedule, "warm_up": 0.3}, f"schedule {schedule} has no warm-up")
             for schedule in ("constant", "halving", "type2", "type3")
         ),
         ({"cut_at": "1.3.2024"}, "expected a date such as 2024-03-01"),

@@ -41,7 +41,7 @@ class ReformerConfig(MechanismConfig):
     )
     rounds: int = Field(default=2, ge=1, description="Hashes, each by a rotation of its own.")
     chunk: int = Field(
-        default=32, ge=1, description="Sorted tokens of a chunk; they read it and the one before."
+        default=32, ge=1, description="Tokens of a sorted chunk; they read it and the one before."
     )
 
     has_causal: ClassVar[bool] = True

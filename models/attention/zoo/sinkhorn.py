@@ -31,7 +31,9 @@ class SinkhornConfig(MechanismConfig):
 
     mechanism: Literal["sinkhorn"] = "sinkhorn"
     block: int | None = Field(
-        default=None, ge=1, description="Steps of a block; about the root of all if not given."
+        default=None,
+        ge=1,
+        description="Steps of a block; about the root of the length if not given.",
     )
     iterations: int = Field(
         default=5, ge=1, description="Times that a permutation of blocks is normalised."

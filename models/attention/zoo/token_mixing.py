@@ -59,7 +59,7 @@ class MlpConfig(TokenMixing):
     hidden: int | None = Field(
         default=None,
         ge=1,
-        description="Width of the net along the tokens; twice their number if not given.",
+        description="Width of the network along the tokens; twice their number if not given.",
     )
 
     @override

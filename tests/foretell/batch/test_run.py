@@ -83,12 +83,15 @@ def test_part_that_fails_leaves_nothing(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"horizon": 2}, "is of other options: horizon 4, not 2; write to another place"),
-        ({"missing": "ffill"}, "is of other options: missing error, not ffill"),
-        ({"quantiles": (0.1,)}, r"is of other options: quantiles None, not \[0.1\]"),
-        ({"bundle": "calibrated/2"}, r"is of model calibrated@1 \(\w+\), not calibrated@2"),
-        ({"given": many(21)}, "is of another table, or its files were written since"),
-        ({"changed": True}, "is of model"),
+        ({"horizon": 2}, "holds a run of other options: horizon 4, not 2; write to another place"),
+        ({"missing": "ffill"}, "holds a run of other options: missing error, not ffill"),
+        ({"quantiles": (0.1,)}, r"holds a run of other options: quantiles None, not \[0.1\]"),
+        (
+            {"bundle": "calibrated/2"},
+            r"a run of model calibrated@1 \(\w+\), not calibrated@2",
+        ),
+        ({"given": many(21)}, "holds a run of another table, or its files were written since"),
+        ({"changed": True}, "holds a run of model"),
     ],
 )
 def test_run_with_other_options_is_refused(

@@ -197,6 +197,6 @@ def test_an_explicit_load_fetches_the_version(
     mirror.failures = {}
     scene.repository.load("one", "2")
     assert scene.has == ["one@1", "one@2"]
-    assert "the load takes what was fetched before: no answer" in caplog.text
+    assert "the load uses bundles that were fetched before: no answer" in caplog.text
     with pytest.raises(UnknownVersionError):
         scene.repository.load("one", "4")

@@ -48,7 +48,7 @@ def test_model_run_shares_batches_among_all_threads(runtime: Runtime, tmp_path: 
     assert sorted(size for _, size in session.runs) == [2, 3, 3, 3, 3, 3, 3]
     assert {worker for worker, _ in session.runs} == {0, 1}
     session.lost = 1
-    with pytest.raises(ModelFailedError, match=r"a batch of . windows came out as forecast"):
+    with pytest.raises(ModelFailedError, match=r"expected . windows of outputs, got forecast"):
         model.run({"history": history})
     session.error = ModelFailedError("onnxruntime could not run the model")
     with pytest.raises(ModelFailedError, match="could not run"):
@@ -157,7 +157,7 @@ def test_log_names_the_onnxruntime_of_the_export(
     caplog.set_level("INFO", "foretell.service.engine.model")
     spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
     open_model(write_bundle(tmp_path, spec))
-    message = "exported with onnxruntime 1.2.3; its probes come out right under "
+    message = "exported with onnxruntime 1.2.3; its probes pass under "
     assert message + onnxruntime.__version__ in caplog.text
 
 

@@ -67,7 +67,9 @@ def test_health_monitor_ends_the_engine_after_a_lost_gpu(
     for now in (101.0, 100.9 + seconds):
         assert watched.is_over(now) == (not others)
     assert watched.is_over(101.0 + seconds)
-    assert caplog.messages == [f"ends in {seconds} s with status 75, to be replaced"]
+    assert caplog.messages == [
+        f"the process ends in {seconds} s with status 75, and must be replaced"
+    ]
 
 
 def test_health_monitor_reports_stuck_threads() -> None:

@@ -163,7 +163,7 @@ def test_errors_of_loads_have_a_reason(tmp_path: Path) -> None:
     remove(tmp_path, "one", "2")
     remove(tmp_path, "one", "1")
     remove(tmp_path, "two", "1")
-    with pytest.raises(BundleError, match="is empty; what is loaded stays"):
+    with pytest.raises(BundleError, match="is empty; loaded models stay"):
         scene.repository.poll()
 
 

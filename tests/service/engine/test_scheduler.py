@@ -231,7 +231,7 @@ def test_outputs_without_a_row_for_each_window_fail(scheduler: Scheduler, rows: 
     queue = add(scheduler, lambda worker, graph, feeds: {"y": rows})
     failure = error_of(submit(queue, 1, 2))
     assert isinstance(failure, ModelFailedError)
-    assert "a batch of 2 windows came out as y" in failure.message
+    assert "expected 2 windows of outputs, got y" in failure.message
 
 
 class Failing(Quiet):

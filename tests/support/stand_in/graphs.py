@@ -41,7 +41,7 @@ def _look(runtime: Runtime, graph: Path) -> dict[str, object]:
                 outputs = session.run(_feeds(session.inputs, size), worker)
                 wrong = {name: rows.shape for name, rows in outputs.items() if len(rows) != size}
                 if wrong:
-                    return {"refused": f"{size} windows came out as {wrong}"}
+                    return {"refused": f"expected {size} windows of outputs, got {wrong}"}
         return {"captured": isinstance(session, CudaSession) and session.captures}
     except Exception as error:
         return {"refused": f"{error}: {error.__cause__}"}
