@@ -121,7 +121,7 @@ def order_statistics(errors: Floats, levels: Iterable[float]) -> NDArray[np.floa
     """Offsets from errors.
 
     Args:
-        errors: `[windows, steps, channels]`, actual less forecast, in units of the scale; NaN where
+        errors: `[windows, steps, channels]`, actual minus forecast, in units of the scale; NaN if
             the actual value is missing. Each step and channel has at least one error.
         levels: Levels of the quantiles.
 

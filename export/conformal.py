@@ -53,7 +53,7 @@ class Errors:
 
     Attributes:
         first_step: First step ahead of the pass, from 0.
-        scaled: `[windows, horizon, targets]` float32, actual less forecast, in units of `scale`;
+        scaled: `[windows, horizon, targets]` float32, actual minus forecast, in units of `scale`;
             NaN where the actual value is missing or was filled in.
         scale: `[windows, 1, targets]`, scale of each window's history in the user's units.
         is_finite: Whether every forecast is finite.

@@ -129,7 +129,7 @@ class Refits(NamedTuple):
     """Errors of refits of a model (`foretell.training.refits`), and the values behind them.
 
     Attributes:
-        errors: `[windows, horizon, targets]`, actual less forecast, in units of `scales`.
+        errors: `[windows, horizon, targets]`, actual minus forecast, in units of `scales`.
         actuals: `[windows, horizon, targets]`, actual values in the user's units.
         forecasts: Forecasts of these values, not moved to any bound.
         scales: `[windows, 1, targets]`, scale of each window's history.

@@ -92,7 +92,7 @@ class Sample:
 
     Attributes:
         history: `[windows, context, channels]`.
-        error: `[windows, horizon, channels]`, actual less forecast.
+        error: `[windows, horizon, channels]`, actual minus forecast.
     """
 
     history: Floats

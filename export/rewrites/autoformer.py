@@ -130,7 +130,7 @@ class LevelFreeTokens(NamedTuple):
 
 
 class LevelFreeEmbedding(nn.Module):
-    """Embeds the history less its last value.
+    """Embeds the history minus its last value.
 
     Args:
         plain: The trained embedding.
@@ -202,7 +202,7 @@ class JoinedDecoderStart(nn.Module):
 
 
 class SeasonalProjection(nn.Module):
-    """Projects the steps of the horizon, less the mean over time of all steps.
+    """Projects the steps of the horizon, minus the mean over time of all steps.
 
     The model's last norm takes out this mean before the projection. After the projection there are
     fewer features, and one constant matrix in time does both.

@@ -49,7 +49,7 @@ def extremes(scores: Tensor, kept: int, *, to_zero: bool = False) -> Tensor:
 
     Returns:
         `[…, kept + 2]`: the scores that were kept, in descending order, the first that was not, and
-        the largest less the range, mostly the smallest.
+        the largest minus the range, mostly the smallest.
     """
     largest = scores.topk(kept + 1, dim=-1).values
     last = scores.amin(dim=-1, keepdim=True)

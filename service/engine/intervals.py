@@ -97,8 +97,8 @@ class Intervals:
             windows = report.windows[(horizon - 1) // self._manifest.horizon]
             raise InvalidInputError(
                 f"expected a level between {lowest:.3g} and {highest:.6g}, got {shown(level)}: "
-                f"{name} was calibrated on {windows} validation windows for this horizon, which show no "
-                f"events rarer than one in {windows + 1}",
+                f"{name} was calibrated on {windows} validation windows for this horizon, which "
+                f"show no events rarer than one in {windows + 1}",
                 param=f"{place}[{index}]",
             )
 

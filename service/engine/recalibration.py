@@ -3,7 +3,7 @@
 The stored offsets of a bundle come from its validation split. The data may have moved on since, or
 the model may be biased. The errors on the rows of the history before the context show both. These
 errors are few and alike, as their forecasts overlap, so they are not used alone. Stored and recent
-errors, each less the stored median of its step and in units of the step's stored width, form one
+errors, each minus the stored median of its step and in units of the step's stored width, form one
 distribution. Recent errors weigh more the more horizons they cover, and later ones weigh more than
 earlier ones. The quantiles of this distribution, scaled back for each step, are the offsets. A
 step's recent bias against the other steps is not spread: it is subtracted first, shrunk for few
@@ -53,7 +53,8 @@ class Recalibration:
     Attributes:
         median: Stored median, `[steps, channels]`.
         width: Stored width, `[steps, channels]`.
-        errors: Stored offsets less the median, in units of the width, `[channels, levels * steps]`.
+        errors: Stored offsets minus the median, in units of the width, `[channels,
+            levels * steps]`.
         weights: Share of all errors that each stands for, `[levels * steps]`; they add up to 1.
     """
 
@@ -82,7 +83,7 @@ class Recalibration:
         """Offsets of quantiles.
 
         Args:
-            errors: `[origins, steps, channels]`, actual less forecast, in units of the scale of
+            errors: `[origins, steps, channels]`, actual minus forecast, in units of the scale of
                 each history; NaN where unknown. Oldest first.
             stride: Steps from one origin to the next.
             levels: Levels of the quantiles.

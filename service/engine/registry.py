@@ -268,8 +268,8 @@ class Registry:
     def ready(self) -> bool:
         """Whether the server and every name answer, and no loaded model has failed.
 
-        A refused version does not count while another version of the name answers. Nor does a model
-        that was never wanted, was unloaded on request, or is loaded on demand.
+        A refused version does not count while another version of the name answers. Models
+        that were never wanted, were unloaded on request, or are loaded on demand do not count.
         """
         states = [(name, each) for name, of in self.versions.items() for each in of.values()]
         wanted = {name for name, state in states if state.wanted and state.refused}

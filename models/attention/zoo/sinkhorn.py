@@ -21,7 +21,7 @@ _NEVER = -1e30
 
 @MECHANISMS.add
 class SinkhornConfig(MechanismConfig):
-    """Blocks read themselves and a mixture of blocks that a small net sorts to them.
+    """Blocks read themselves and a mixture of blocks that a small network sorts to them.
 
     Attributes:
         block: Steps of a block; by default a divisor of the length near its root, or the root.

@@ -38,10 +38,10 @@ class RandomSynthesizerConfig(MechanismConfig):
 
 @MECHANISMS.add
 class DenseSynthesizerConfig(MechanismConfig):
-    """A net makes the scores of all keys from the query's token alone (section 3.1, "Dense").
+    """A network makes the scores of all keys from the query's token alone (section 3.1, "Dense").
 
     Attributes:
-        factorised: Make them as products of two shorter lists, so that the net is smaller.
+        factorised: Make the scores as products of two shorter lists, for a smaller network.
     """
 
     mechanism: Literal["synthesizer-dense"] = "synthesizer-dense"

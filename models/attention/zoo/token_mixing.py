@@ -46,13 +46,13 @@ class FourierConfig(TokenMixing):
 
 @MECHANISMS.add
 class MlpConfig(TokenMixing):
-    """A net of two layers along the positions, the same for all features.
+    """A network of two layers along the positions, the same for all features.
 
     Tolstikhin et al., 2021, arXiv:2105.01601, section 2, equation 1, of which normalisation and
     residual are the layer's.
 
     Attributes:
-        hidden: Width of the net; twice the number of tokens if None.
+        hidden: Width of the network; twice the number of tokens if None.
     """
 
     mechanism: Literal["mlp"] = "mlp"
