@@ -56,6 +56,11 @@ class Covariate(Part):
         return self
 
     @property
+    def has_mean(self) -> bool:
+        """Whether it is a number with a known mean of the training rows."""
+        return self.type == "number" and (self.mean, self.std) != (0.0, 1.0)
+
+    @property
     def features(self) -> int:
         """Number of features that a network reads: one for each category, else one."""
         return max(len(self.categories), 1)

@@ -81,6 +81,13 @@ class Scaler(Part):
         return type(self)(mean=self.level, std=tuple(each or 1.0 for each in self.deviation))
 
     @property
+    def known(self) -> tuple[bool, ...]:
+        """Whether `training` has the statistics of each channel; not if it is left unchanged."""
+        if self.level is not None:
+            return (True,) * len(self.mean)
+        return tuple(each != (0.0, 1.0) for each in zip(self.mean, self.std, strict=True))
+
+    @property
     def constant(self) -> tuple[bool, ...]:
         """Whether each channel is known to be constant in the training rows."""
         return tuple(each == 0 for each in self.deviation or self.std)
@@ -411,6 +418,17 @@ class Manifest(Part):
     def training(self) -> Scaler:
         """Mean and standard deviation of the training rows, as `Scaler.training`."""
         return self.scaler.training
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of each channel in the training rows, to compare histories with.
+
+        0 where it is not known, and for channels of booleans and categories, which have no unit.
+        """
+        without_unit = [each for each in self.past_covariates if each.type != "number"]
+        names = {name for each in without_unit for name in each.channels}
+        found = zip(self.channels, self.scaler.known, self.training.std, strict=True)
+        return tuple(std if known and name not in names else 0.0 for name, known, std in found)
 
     @cached_property
     def step(self) -> Frequency:

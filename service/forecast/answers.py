@@ -88,7 +88,8 @@ class Importance(BaseModel):
     name: str
     kind: Literal["channel", "past", "future", "static"]
     change: float | list[float | None] | None = Field(
-        description="Mean absolute change over the horizon, of each forecast channel, in its unit."
+        description="Mean absolute change over the horizon, of each forecast channel, in its unit; "
+        "null for a static number without a known training mean."
     )
     relative: float | list[float | None] | None = Field(
         description="`change` in standard deviations of the training rows; null if unknown."
@@ -183,6 +184,7 @@ class Warned(BaseModel):
         "masked",
         "origins_left_out",
         "actual_covariates",
+        "window_mean",
     ]
     message: str
     param: str | None = Field(description="The place in the request, as in errors.")

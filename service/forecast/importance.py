@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.nearness import listed
 from foretell.service.arrays import FORECAST, Arrays
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.origins import LIMITS, max_origins
+from foretell.service.forecast.warnings import AnswerWarning, warning
 from foretell.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class Replacement(NamedTuple):
         columns: Its places along the last axis of the history, for a channel or a past covariate,
             or of the codes of its kind.
         codes: `[variants, columns]`: its training mean, or for a boolean or a category each of its
-            values. NaN stands for the mean of the window, where the bundle has no other.
+            values. NaN stands for the mean of the window, where the bundle has no other; a static
+            number without one has no variants.
     """
 
     name: str
@@ -43,9 +46,8 @@ class Replacement(NamedTuple):
 
 def replacements(manifest: Manifest) -> list[Replacement]:
     """The replacements of all channels and covariates of a model."""
-    channels, means = manifest.channels, manifest.training.mean
-    if manifest.training.is_identity:
-        means = (np.nan,) * len(channels)
+    channels, scaler = manifest.channels, manifest.scaler
+    means = np.where(scaler.known, scaler.training.mean, np.nan).tolist()
     known = manifest.covariates or NO_COVARIATES
     found = [
         Replacement(name, "channel", [column], np.array([[means[column]]]))
@@ -56,15 +58,13 @@ def replacements(manifest: Manifest) -> list[Replacement]:
         columns = [channels.index(name) for name in each.channels]
         codes = np.eye(len(columns)) if each.type == "category" else _codes(each, means[columns[0]])
         found.append(Replacement(each.name, "past", columns, codes))
-    kinds: tuple[tuple[Kind, tuple[Covariate, ...]], ...] = (
-        ("future", known.future),
-        ("static", known.static),
-    )
-    for kind, covariates in kinds:
-        found += [
-            Replacement(each.name, kind, [column], _codes(each, each.mean))
-            for column, each in enumerate(covariates)
-        ]
+    for column, each in enumerate(known.future):
+        mean = each.mean if each.has_mean else np.nan
+        found.append(Replacement(each.name, "future", [column], _codes(each, mean)))
+    for column, each in enumerate(known.static):
+        is_known = each.has_mean or each.type != "number"
+        codes = _codes(each, each.mean) if is_known else np.empty((0, 1))
+        found.append(Replacement(each.name, "static", [column], codes))
     return found
 
 
@@ -74,6 +74,18 @@ def _codes(covariate: Covariate, mean: float) -> NDArray[np.float64]:
         return np.array([[mean]])
     count = 2 if covariate.type == "boolean" else len(covariate.categories)
     return np.arange(count, dtype=np.float64)[:, None]
+
+
+def without_means(manifest: Manifest) -> list[AnswerWarning]:
+    """The warnings of channels and covariates whose training means the bundle lacks."""
+    known, warnings = replacements(manifest), []
+    if names := [each.name for each in known if np.isnan(each.codes).any()]:
+        text = f"the bundle has no training mean of {listed(names)}: that of the window replaced it"
+        warnings.append(warning("window_mean", text, "options.importance"))
+    if names := [each.name for each in known if not len(each.codes)]:
+        text = f"the bundle has no training mean of {listed(names)}: no change is measured"
+        warnings.append(warning("window_mean", text, "options.importance"))
+    return warnings
 
 
 def replaced(job: Job, settings: Settings) -> Job:
@@ -87,9 +99,12 @@ def replaced(job: Job, settings: Settings) -> Job:
     horizon, passes = job.options.horizon, job.options.passes
     most = max_origins(1, horizon, passes, 0, manifest, settings, beside=job.windows)
     if count > most:
+        remedy = "leave it out, or raise the server's limits"
+        if len(variants) <= max_origins(1, horizon, passes, 0, manifest, settings, beside=1):
+            remedy = f"send fewer {'inputs' if len(rows) > 1 else 'scenarios'}"
         raise InvalidInputError(
             f"{len(rows)} inputs take {len(variants)} more forecasts each, and there is room for "
-            f"{most} in all ({LIMITS}); send fewer inputs",
+            f"{most} in all ({LIMITS}); {remedy}",
             param="options.importance",
         )
     given = {
@@ -130,10 +145,16 @@ def importance(job: Job, outputs: Arrays) -> list[list[dict[str, Any]]]:
     base = outputs[FORECAST][job.own_histories, :horizon].astype(np.float64)
     moved = outputs[REPLACED][:, :horizon].reshape(len(base), sum(counts), *base.shape[1:])
     change = np.abs(moved - base[:, None]).mean(axis=2)
-    starts = np.cumsum([0, *counts[:-1]])
-    change = np.add.reduceat(change, starts, axis=1) / np.array(counts)[:, None]
-    training = manifest.target_scaler.training
-    relative = change / (np.nan if training.is_identity else np.array(training.std))
+    ends = np.cumsum(counts)
+    change = np.stack(
+        [
+            change[:, end - count : end].mean(axis=1) if count else np.full_like(base[:, 0], np.nan)
+            for count, end in zip(counts, ends, strict=True)
+        ],
+        axis=1,
+    )
+    scaler = manifest.target_scaler
+    relative = change / np.where(scaler.known, scaler.training.std, np.nan)
     return [
         [
             {"name": each.name, "kind": each.kind, "change": own, "relative": part}

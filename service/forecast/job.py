@@ -24,7 +24,7 @@ from foretell.service.arrays import (
 from foretell.service.engine.registry import Model
 from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
-from foretell.service.forecast.importance import REPLACED, replaced
+from foretell.service.forecast.importance import REPLACED, replaced, without_means
 from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.options import FORECASTING, Operation, Options
 from foretell.service.forecast.origins import BacktestWindows, window_bytes
@@ -235,4 +235,7 @@ def decode(
         covariates=rows.covariates,
         static=rows.static,
     )
-    return replace(job, replaced=replaced(job, settings)) if options.importance else job
+    if not options.importance:
+        return job
+    job.warnings += without_means(model.manifest)
+    return replace(job, replaced=replaced(job, settings))

@@ -198,8 +198,8 @@ class ForecastOptions(BaseModel):
     importance: Annotated[bool, Field(strict=True)] = Field(
         default=False,
         description="Whether to measure how far the forecast moves with each channel and covariate "
-        "replaced: by its training mean, or a boolean or category by each of its values. It takes "
-        "a forecast for each.",
+        "replaced: by its training mean (else the window's), or a boolean or category by each of "
+        "its values. It takes a forecast for each.",
     )
 
     @field_validator("attention", mode="before", json_schema_input_type=bool | AttentionOptions)

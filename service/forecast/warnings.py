@@ -48,7 +48,7 @@ def outside(
     all by default. Returns None if nothing is far and every forecast is finite.
     """
     _, steps, _ = forecast.shape
-    known = manifest.training.mean, _deviations(manifest)
+    known = manifest.training.mean, manifest.deviations
     before, after, low, high = _known(*known, history.shape[1], steps)
     means = np.empty((2, *history.shape[::2]), np.float32)
     np.matmul(before, history, out=means[0])
@@ -74,27 +74,17 @@ def _known(
 
     The bounds, the least and the largest mean that is not far, are `[2, 1, channels]`.
     """
-    far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(mean, std)
+    far = np.array([[[_HISTORY]], [[_FORECAST]]]) * _spread(std)
     bounds = [(np.array(mean) + way * far).clip(-_LARGEST, _LARGEST) for way in (-1, 1)]
     low, high = (bound.astype(np.float32) for bound in bounds)
     weights = [np.full(steps, 1 / steps, np.float32) for steps in (before, after)]
     return weights[0], weights[1], low, high
 
 
-def _deviations(manifest: Manifest) -> tuple[float, ...]:
-    """Standard deviations of the training split; 0 for channels of booleans and categories."""
-    without_unit = [each for each in manifest.past_covariates if each.type != "number"]
-    if not without_unit:
-        return manifest.training.std
-    names = {name for each in without_unit for name in each.channels}
-    pairs = zip(manifest.channels, manifest.training.std, strict=True)
-    return tuple(0.0 if name in names else std for name, std in pairs)
-
-
-def _spread(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float64]:
-    """Standard deviations of the training split; infinite where the bundle lacks them."""
-    values, is_identity = np.array(std), not any(mean) and set(std) == {1.0}
-    return np.where((values > 0) & (not is_identity), values, np.inf)
+def _spread(std: tuple[float, ...]) -> NDArray[np.float64]:
+    """Standard deviations; infinite instead of 0."""
+    values = np.array(std)
+    return np.where(values > 0, values, np.inf)
 
 
 def _describe(
@@ -106,13 +96,14 @@ def _describe(
     """The warnings of some histories, or without `rows` of all forecasts."""
     if rows is None:
         kind, what, limit = "forecast_outside_training_range", "its forecast", _FORECAST
-        names, known = manifest.targets, manifest.target_scaler.training
-        mean, spread = np.array(known.mean), _spread(known.mean, known.std)
+        names, own = manifest.targets, manifest.columns
         rows = np.flatnonzero(np.isfinite(values).all(axis=(1, 2)))
     else:
         kind, what, limit = "outside_training_range", "this history", _HISTORY
-        names, known = manifest.channels, manifest.training
-        mean, spread = np.array(known.mean), _spread(known.mean, _deviations(manifest))
+        names, own = manifest.channels, None
+    mean, spread = np.array(manifest.training.mean), _spread(manifest.deviations)
+    if own is not None:
+        mean, spread = mean[own], spread[own]
     # Sums of float32 are not exact.
     means = np.asarray(np.nanmean(values[rows], axis=1, dtype=np.float64))
     distances = np.abs(means - mean) / spread

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.importance import replacements
@@ -20,7 +22,17 @@ from foretell.service.forecast.parse import JsonCodec, parse
 from foretell.service.http.body import ALWAYS
 from tests.service.client import Client, request_of
 from tests.service.forecast.bodies import EIGHT, PAIRS, request_body, submitted
-from tests.service.forecast.shops import HORIZON, KIOSK, SHOP, STALL, kiosk, shop
+from tests.service.forecast.shops import (
+    HORIZON,
+    KIOSK,
+    OPEN,
+    REGION,
+    SHOP,
+    SIZE,
+    STALL,
+    kiosk,
+    shop,
+)
 from tests.service.forecast.test_scenarios import changes
 from tests.support.bundles import Spec, write_bundle
 
@@ -83,7 +95,8 @@ OF_SHOP: dict[tuple[str, str], list[Callable[[dict[str, Any]], object]]] = {
     ("open", "future"): [all_of(FUTURE, "open", value) for value in (False, True)],
     ("sky", "future"): [all_of(FUTURE, "sky", value) for value in ("clear", "rain", "snow")],
     ("region", "static"): [all_of(STATIC, "region", value) for value in ("north", "south")],
-    ("size", "static"): [all_of(STATIC, "size", 0.0)],
+    # Its training mean is not known, and one value has no other mean.
+    ("size", "static"): [],
 }
 
 
@@ -113,6 +126,9 @@ def test_changes_are_those_of_requests_with_replaced_values(
                 forecasts(server, "shop", changed(entry, change), **options)[0]["mean_forecast"]
                 for change in variants
             ]
+            if not moved:
+                assert each["change"] == each["relative"] == [None, None]
+                continue
             change = np.abs(np.array(moved) - base).mean(axis=(0, 1))
             np.testing.assert_allclose(each["change"], change, rtol=1e-3, atol=1e-4)
             # The deviation of the training rows is 2.
@@ -175,6 +191,35 @@ def test_means_of_the_window_where_the_bundle_has_no_others(server: Client) -> N
     assert found["importance"][0]["change"] == [0.0, sizes[0]]
 
 
+def test_covariates_without_training_means(tmp_path: Path) -> None:
+    """Adopted models scale covariates by themselves."""
+    unscaled = Covariate(name="price")
+    covariates = Covariates(future=(unscaled, OPEN), static=(REGION, SIZE))
+    scaler = Scaler(mean=(0.0, 5.0), std=(1.0, 2.0))
+    spec = replace(SHOP, name="adopted", covariates=covariates, changes={"scaler": scaler})
+    write_bundle(tmp_path, spec)
+    entry = shop()
+    del entry[FUTURE]["sky"]
+    with Client(tmp_path) as client:
+        request = request_body(entry, model="adopted", options={"importance": True})
+        answer = client.forecast(request).json()
+        (found,) = answer["outputs"][0]["content"]
+        mean = sum(entry[FUTURE]["price"]) / len(entry[FUTURE]["price"])
+        other = changed(entry, all_of(FUTURE, "price", mean))
+        moved = forecasts(client, "adopted", other)[0]["mean_forecast"]
+    known = {each["name"]: each for each in found["importance"]}
+    change = np.abs(np.array(moved) - found["mean_forecast"]).mean(axis=0)
+    np.testing.assert_allclose(known["price"]["change"], change, rtol=1e-3)
+    # The deviation of one target is known.
+    assert known["price"]["relative"] == [None, pytest.approx(change[1] / 2, rel=1e-3)]
+    assert known["size"]["change"] == [None, None]
+    warnings = [each for each in answer["warnings"] if each["type"] == "window_mean"]
+    assert [each["param"] for each in warnings] == ["options.importance"] * 2
+    assert [each["message"].partition(":")[0] for each in warnings] == [
+        f"the bundle has no training mean of {names}" for names in ("sales, price", "size")
+    ]
+
+
 def test_one_channel_has_one_number(server: Client) -> None:
     (found,) = forecasts(server, "plain", {"series": EIGHT}, importance=True)
     expected = {"name": "load", "kind": "channel", "change": 7.0, "relative": 3.5}
@@ -196,11 +241,13 @@ def test_with_scenarios_it_is_of_the_first(server: Client) -> None:
     found = forecasts(server, "shop", entry, shop(shift=1), importance=True)
     alone = forecasts(server, "shop", plain, importance=True)[0]
     for each, own in zip(found[0]["importance"], alone["importance"], strict=True):
-        np.testing.assert_allclose(each["change"], own["change"], rtol=1e-5)
+        np.testing.assert_allclose(*(np.float64(one["change"]) for one in (each, own)), rtol=1e-5)
     assert len(found[0]["scenarios"]) == 4
     own = forecasts(server, "shop", shop(shift=1), importance=True)[0]
     for each, expected in zip(found[1]["importance"], own["importance"], strict=True):
-        np.testing.assert_allclose(each["change"], expected["change"], rtol=1e-5)
+        np.testing.assert_allclose(
+            *(np.float64(one["change"]) for one in (each, expected)), rtol=1e-5
+        )
 
 
 def test_with_quantiles_corrected_by_the_history(server: Client) -> None:
@@ -218,7 +265,7 @@ def test_replacements_run_beside_the_request(server: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "room"), [({"max_origins": 21}, 21), ({"max_queue": 23, "max_inputs": 4}, 21)]
+    ("settings", "room"), [({"max_origins": 19}, 19), ({"max_queue": 21, "max_inputs": 4}, 19)]
 )
 def test_room_for_replacements_is_limited(
     models: Path, settings: dict[str, Any], room: int
@@ -227,11 +274,23 @@ def test_room_for_replacements_is_limited(
         request = request_body(shop(), shop(shift=1), model="shop", options={"importance": True})
         error = client.error(request)
         assert error["param"] == "options.importance"
-        assert error["message"].startswith(
-            f"2 inputs take 11 more forecasts each, and there is room for {room} in all (max_"
-        )
+        message = f"2 inputs take 10 more forecasts each, and there is room for {room} in all (max_"
+        assert error["message"].startswith(message)
+        assert error["message"].endswith("; send fewer inputs")
         request["inputs"].pop()
         assert client.forecast(request).status_code == 200
+
+
+def test_remedies_without_room_for_replacements(models: Path) -> None:
+    request = request_body(shop(), model="shop", options={"importance": True})
+    with Client(models, max_origins=9) as client:
+        for inputs in ([shop()], [shop(), shop(shift=1)]):
+            message = client.error({**request, "inputs": inputs})["message"]
+            assert message.endswith("; leave it out, or raise the server's limits")
+    with Client(models, max_queue=12, max_inputs=4) as client:
+        assert client.forecast(request).status_code == 200
+        request["inputs"][0]["scenarios"] = changes(3)
+        assert client.error(request)["message"].endswith("; send fewer scenarios")
 
 
 @pytest.mark.parametrize("value", [1, "true", {}])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast.warnings import outside
 from tests import golden
@@ -118,6 +119,21 @@ def test_extreme_scalers(
         # A mean of many values is not exact in float32, and is checked again in float64.
         long = np.full((1, 1000, 1), history, np.float32)
         assert outside(manifest, long, forecast * ONE, str) == []
+
+
+def test_channels_without_training_statistics_are_not_outside(client: Client) -> None:
+    """Adopted models scale some channels by themselves, or all, also beside booleans."""
+    sale = Covariate(name="sale", type="boolean")
+    changes = {"covariates": Covariates(past=(sale,)), "targets": ("load", "wind")}
+    values = np.array([[[1000.0, 1000.0, 1.0]]], np.float32)
+    for means, stds, far in (
+        ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), []),
+        ((0.0, 5.0, 0.0), (1.0, 2.0, 1.0), ["'wind' is 1000"] * 2),
+    ):
+        scaler = Scaler(mean=means, std=stds)
+        found = manifest_of(client, ("load", "wind", "sale"), scaler).model_copy(update=changes)
+        warnings = outside(found, values, values[..., :2], str) or []
+        assert [str(each["message"]).partition(" on ")[0] for each in warnings] == far
 
 
 def windows(values: NDArray[np.float64], context: int) -> NDArray[np.float32]:
