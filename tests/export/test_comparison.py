@@ -31,7 +31,7 @@ WINDOWS = WindowSet("natural", {"history": np.zeros((4, 2, 1), np.float32)})
 SIZES: dict[str, Any] = {"channels": 2, "context": 24, "horizon": 6, "d_model": 8, "heads": 2}
 
 
-class Wrong:
+class ConstantError:
     """A graph with the same error in every window."""
 
     def __init__(self, error: float) -> None:
@@ -42,9 +42,9 @@ class Wrong:
 
 
 def checks(error: float, of_torch: float | None, precision: Precision = "float32") -> list[Check]:
-    graph = Wrong(error)
-    exact = Reference(Wrong(0).run(WINDOWS.inputs))
-    rounded = None if of_torch is None else Reference(Wrong(of_torch).run(WINDOWS.inputs))
+    graph = ConstantError(error)
+    exact = Reference(ConstantError(0).run(WINDOWS.inputs))
+    rounded = None if of_torch is None else Reference(ConstantError(of_torch).run(WINDOWS.inputs))
     comparison = Comparison([], np.ones(1), None, precision, graph, graph)
     return comparison.natural(WINDOWS, [Case(WINDOWS, exact, rounded)]).checks
 

@@ -93,7 +93,7 @@ CASES = {
 EACH = [(name, one) for name, several in CASES.items() for one in several]
 
 
-class Alone(nn.Module):
+class LayerModel(nn.Module):
     """A layer that attends to its own tokens, as a model that can be exported."""
 
     window_norm = None
@@ -117,7 +117,7 @@ class Alone(nn.Module):
 def test_graph_equals_the_published_layer(name: str, published: Published, tmp_path: Path) -> None:
     case = golden.case(name)
     tokens = torch.from_numpy(case.arrays(published.inputs)["x"])
-    model = Alone(published.layer(case), tokens)
+    model = LayerModel(published.layer(case), tokens)
     path = tmp_path / "layer.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -90,7 +90,7 @@ def test_values_on_a_bound_are_at_their_quantiles(info, panel, quantiles):
     bounded = info.model_copy(update={"bounds": dict.fromkeys(info.targets, Bound(low=0.1))})
     shape = (info.config.horizon, len(info.targets))
 
-    class Low:
+    class FarBelow:
         """Forecasts so far below the bound that all quantiles are clipped to it."""
 
         def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
@@ -99,7 +99,7 @@ def test_values_on_a_bound_are_at_their_quantiles(info, panel, quantiles):
     # Values are float32, in which 0.1 is another number.
     for value, up_to in ((0.1, 1), (1.0, 0)):
         tables = (replace(one, values=np.full_like(one.values, value)) for one in panel.tables)
-        found = evaluate_graph(Low(), bounded, Panel(tuple(tables)), 64, quantiles)
+        found = evaluate_graph(FarBelow(), bounded, Panel(tuple(tables)), 64, quantiles)
         assert not found.below.any()
         assert (found.up_to == up_to).all()
         assert (found.reached == (found.levels[:, None] if up_to else 0)).all()
@@ -110,7 +110,7 @@ def test_only_targets_are_scored(info, panel, quantiles):
     config = info.config.model_copy(update={"targets": tuple(targets)})
     targeted = info.model_copy(update={"config": config})
 
-    class Last:
+    class LastValues:
         """Repeats the last values of some channels."""
 
         def __init__(self, at: list[int]) -> None:
@@ -119,12 +119,12 @@ def test_only_targets_are_scored(info, panel, quantiles):
         def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
             return history[:, -1:, self._at].numpy().repeat(info.config.horizon, axis=1)
 
-    whole = evaluate_graph(Last([0, 1, 2]), info, panel, 64, quantiles)
+    whole = evaluate_graph(LastValues([0, 1, 2]), info, panel, 64, quantiles)
     fewer = replace(stored, offsets=stored.offsets[..., targets])
-    found = evaluate_graph(Last(targets), targeted, panel, 64, (fewer, report))
+    found = evaluate_graph(LastValues(targets), targeted, panel, 64, (fewer, report))
     for name in ("mse", "mae", "below", "up_to"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[..., targets])
-    carried = example_of(Last(targets), targeted, panel, 64)
+    carried = example_of(LastValues(targets), targeted, panel, 64)
     (table,) = panel.tables
     after = np.flatnonzero(table.timestamps > np.datetime64(carried.timestamps[-1]))[:12]
     np.testing.assert_array_equal(carried.actual, table.values[after][:, targets])

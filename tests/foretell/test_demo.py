@@ -31,7 +31,7 @@ MOST = {"patchtst": (0.54, 0.79), "transformer": (0.72, 0.95), "autoformer": (0.
 HELD = {0.8: (0.74, 0.86), 0.95: (0.90, 0.99)}
 
 
-class Workshop:
+class RecordedTraining:
     """Replaces training and export, which take minutes, and records their arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,31 +72,33 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    return Workshop(monkeypatch)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedTraining:
+    return RecordedTraining(monkeypatch)
 
 
-def test_makes_all_three_models(workshop: Workshop, tmp_path: Path):
+def test_makes_all_three_models(recorded: RecordedTraining, tmp_path: Path):
     manifests = list(demo.build(tmp_path / "demo", MODELS, Progress()))
     assert tuple(manifest.name for manifest in manifests) == MODELS
-    assert tuple(settings.arch for settings in workshop.trained) == MODELS
-    assert {(s.context, s.horizon) for s in workshop.trained} == {(168, 24)}
-    assert {str(s.bounds["relative_humidity"]) for s in workshop.trained} == {"0:100"}
-    assert workshop.exported == list(MODELS)
+    assert tuple(settings.arch for settings in recorded.trained) == MODELS
+    assert {(s.context, s.horizon) for s in recorded.trained} == {(168, 24)}
+    assert {str(s.bounds["relative_humidity"]) for s in recorded.trained} == {"0:100"}
+    assert recorded.exported == list(MODELS)
     assert layout.model_names(tmp_path / "demo" / "repository") == sorted(MODELS)
 
 
-def test_unfinished_training_of_other_settings_starts_afresh(workshop: Workshop, tmp_path: Path):
-    workshop.unfinished = ResumeError("epochs was 2 and is 3")
+def test_unfinished_training_of_other_settings_starts_afresh(
+    recorded: RecordedTraining, tmp_path: Path
+):
+    recorded.unfinished = ResumeError("epochs was 2 and is 3")
     assert len(list(demo.build(tmp_path, MODELS, Progress()))) == 3
-    assert [settings.epochs for settings in workshop.trained] == [4, 2, 2]
+    assert [settings.epochs for settings in recorded.trained] == [4, 2, 2]
 
 
-def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
+def test_keeps_what_is_there(recorded: RecordedTraining, tmp_path: Path):
     list(demo.build(tmp_path, MODELS, Progress()))
     data = (tmp_path / "greensboro.csv").stat()
-    workshop.trained.clear()
-    workshop.exported.clear()
+    recorded.trained.clear()
+    recorded.exported.clear()
     for lost in (
         tmp_path / "repository" / "transformer" / "1" / layout.MANIFEST,
         tmp_path / "repository" / "autoformer" / "1" / layout.MANIFEST,
@@ -107,12 +109,12 @@ def test_keeps_what_is_there(workshop: Workshop, tmp_path: Path):
     for name in ("transformer", "autoformer"):
         (tmp_path / "repository" / name).rename(tmp_path / name)
     assert len(list(demo.build(tmp_path, MODELS, Progress()))) == 3
-    assert [settings.arch for settings in workshop.trained] == ["autoformer"]
-    assert workshop.exported == ["transformer", "autoformer"]
+    assert [settings.arch for settings in recorded.trained] == ["autoformer"]
+    assert recorded.exported == ["transformer", "autoformer"]
     assert (tmp_path / "greensboro.csv").stat() == data
 
 
-def test_request_is_the_last_week(workshop: Workshop, tmp_path: Path):
+def test_request_is_the_last_week(recorded: RecordedTraining, tmp_path: Path):
     next(demo.build(tmp_path, MODELS, Progress()))
     request = json.loads((tmp_path / "request.json").read_text())
     rows = (tmp_path / "greensboro.csv").read_text().splitlines()[-168:]
@@ -142,7 +144,7 @@ def test_models_beat_the_baselines_and_intervals_hold(name: str):
         assert least <= first[level] <= most
 
 
-def test_command_prints_the_table(workshop: Workshop, tmp_path: Path):
+def test_command_prints_the_table(recorded: RecordedTraining, tmp_path: Path):
     result = done("demo", f"--out={tmp_path}")
     assert "test split, MSE / MAE" in result.stdout
     for name in MODELS:
@@ -151,8 +153,8 @@ def test_command_prints_the_table(workshop: Workshop, tmp_path: Path):
     assert "0.40000 / 0.40000" in result.stdout
 
 
-def test_command_names_what_went_wrong(workshop: Workshop, tmp_path: Path):
-    workshop.unfinished = TrainingError("no GPU")
+def test_command_names_what_went_wrong(recorded: RecordedTraining, tmp_path: Path):
+    recorded.unfinished = TrainingError("no GPU")
     assert refused("demo", f"--out={tmp_path}") == "foretell demo: no GPU\n"
 
 

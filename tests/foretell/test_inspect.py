@@ -63,7 +63,7 @@ def test_inspect_counts_the_series(data: Path) -> None:
     assert "note       2 holes longer than 12 steps" in output
 
 
-class Mess(NamedTuple):
+class UnreadableTable(NamedTuple):
     """Lines that cannot be read without an option, the place in the message, and the option."""
 
     lines: list[str]
@@ -72,23 +72,23 @@ class Mess(NamedTuple):
 
 
 # tests/data/test_reading.py has all that is wrong with files.
-MESSES = {
-    "missing value": Mess(
+UNREADABLE = {
+    "missing value": UnreadableTable(
         ["date,a", *PLAIN[:5], f"{HOURS[5]},NA", *PLAIN[6:]],
         "line 7, column 'a': no value",
         "--missing interpolate",
     ),
-    "decimal marks": Mess(
+    "decimal marks": UnreadableTable(
         ["date;a", *(f"{time};1,{i:03d}" for i, time in enumerate(HOURS))],
         "numbers such as '1,000' can be read as 1000 and as 1",
         "--decimal ,",
     ),
-    "several series": Mess(
+    "several series": UnreadableTable(
         ["shop,date,a", *(f"{shop},{row}" for row in PLAIN for shop in "xy")],
         "column 'date' repeats its times: several series, told apart by 'shop'",
         "--id-column shop",
     ),
-    "local clock": Mess(
+    "local clock": UnreadableTable(
         [
             "date,a",
             *(
@@ -102,19 +102,19 @@ MESSES = {
 }
 
 
-@pytest.mark.parametrize("mess", MESSES.values(), ids=MESSES)
-def test_error_names_place_and_remedy(tmp_path: Path, mess: Mess) -> None:
-    path = tmp_path / "mess.csv"
-    path.write_text("\n".join(mess.lines))
+@pytest.mark.parametrize("unreadable", UNREADABLE.values(), ids=UNREADABLE)
+def test_error_names_place_and_remedy(tmp_path: Path, unreadable: UnreadableTable) -> None:
+    path = tmp_path / "unreadable.csv"
+    path.write_text("\n".join(unreadable.lines))
     sizes = ["--arch=dlinear", "--context=24", "--horizon=2", "--epochs=1"]
     train = ["train", f"--data={path}", f"--out={tmp_path / 'model'}", *sizes]
     for command in (["inspect", path], train):
         message = refused(*command)
         assert message.startswith(f"foretell {command[0]}: {path}: ")
-        assert mess.place in message
-        assert mess.remedy in message
-        assert [entry.name for entry in tmp_path.iterdir()] == ["mess.csv"]
-    done("inspect", path, *mess.remedy.split())
+        assert unreadable.place in message
+        assert unreadable.remedy in message
+        assert [entry.name for entry in tmp_path.iterdir()] == ["unreadable.csv"]
+    done("inspect", path, *unreadable.remedy.split())
 
 
 def test_wrong_value_of_an_option_is_named_once(data: Path) -> None:

@@ -37,7 +37,7 @@ Change = Callable[[Arrays], None]
 REPLAYS, PLAIN, EXPLAIN = range(3)
 
 
-class Wrong:
+class ChangedRuntime:
     """A runtime whose sessions change their outputs.
 
     Args:
@@ -112,7 +112,7 @@ def models(
     }
 
 
-def found(subject: Subject, runtime: Runtime | Wrong) -> Finding:
+def found(subject: Subject, runtime: Runtime | ChangedRuntime) -> Finding:
     return check(subject, runtime)  # type: ignore[arg-type]
 
 
@@ -170,12 +170,12 @@ def test_faults_are_reported(
     change: Change,
     message: str,
 ) -> None:
-    faults = found(models[name], Wrong(runtime, {session: change})).faults
+    faults = found(models[name], ChangedRuntime(runtime, {session: change})).faults
     assert any(message in fault for fault in faults), faults
 
 
 def test_faults_of_every_step_are_named(models: dict[str, Subject], runtime: Runtime) -> None:
-    wrong = Wrong(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
+    wrong = ChangedRuntime(runtime, {PLAIN: far_off, EXPLAIN: other_weights}, workers=2)
     faults = found(models["patchtst"], wrong).faults
     messages = " ".join(faults)
     assert all(fault.startswith("device 1: ") for fault in faults)
@@ -189,7 +189,7 @@ def test_rules_of_the_export_decide(models: dict[str, Subject], runtime: Runtime
         outputs["forecast"] = outputs["forecast"] * np.float32(1 + 5e-5)
 
     # The tolerance of probes is larger, for they are replayed on any device.
-    wrong = Wrong(runtime, dict.fromkeys((REPLAYS, PLAIN, EXPLAIN), slightly_off))
+    wrong = ChangedRuntime(runtime, dict.fromkeys((REPLAYS, PLAIN, EXPLAIN), slightly_off))
     faults = found(models["transformer"], wrong).faults
     assert faults[0].startswith("device 0: forecast.onnx,")
     assert any("natural windows: error 5.0e-05, not 1e-05 at most" in fault for fault in faults)
@@ -205,7 +205,7 @@ def test_gpus_that_differ_are_named(
         if next(turns) == turn:
             far_off(outputs)
 
-    finding = found(models["patchtst"], Wrong(runtime, {REPLAYS: far_off_once}, workers=2))
+    finding = found(models["patchtst"], ChangedRuntime(runtime, {REPLAYS: far_off_once}, workers=2))
     assert len(finding.faults) == 1
     assert "device 1 differs from the first run by" in finding.faults[0]
     # Further comparisons are left out.
@@ -216,14 +216,14 @@ def test_half_precision_rounds_the_last_digit(models: dict[str, Subject], runtim
     def rounded(outputs: Arrays) -> None:
         outputs["forecast"] = outputs["forecast"] * np.float32(1 + 2**-11)
 
-    finding = found(models["patchtst-float16"], Wrong(runtime, {PLAIN: rounded}))
+    finding = found(models["patchtst-float16"], ChangedRuntime(runtime, {PLAIN: rounded}))
     assert finding.faults == []
     assert finding.replay_error is not None
     assert 1e-6 < finding.replay_error < 2**-10
 
 
 def test_gpu_without_captures_fails(models: dict[str, Subject], runtime: Runtime) -> None:
-    wrong = Wrong(runtime, {})
+    wrong = ChangedRuntime(runtime, {})
     wrong.on_gpu = True
     assert found(models["patchtst"], wrong).faults == [
         "on all devices at once: no CUDA graph could be captured; the log says why"
@@ -234,13 +234,13 @@ def test_gpu_without_captures_fails(models: dict[str, Subject], runtime: Runtime
 def test_sessions_are_closed(
     models: dict[str, Subject], runtime: Runtime, changes: dict[int, Change]
 ) -> None:
-    wrong = Wrong(runtime, changes)
+    wrong = ChangedRuntime(runtime, changes)
     found(models["patchtst"], wrong)
     assert len(wrong.sessions) == 3
     assert all(session._session is None for session in wrong.sessions)  # type: ignore[attr-defined]
 
 
-class Captures(Wrong):
+class Captures(ChangedRuntime):
     """A runtime whose sessions report whether they replay CUDA graphs."""
 
     on_gpu = True
@@ -279,7 +279,7 @@ def test_without_cases_the_probes_are_compared(
     subject = Subject(models["transformer"].folder, models["transformer"].manifest, {})
     finding = found(subject, runtime)
     assert (finding.faults, finding.checks) == ([], [])
-    finding = found(subject, Wrong(runtime, {EXPLAIN: far_off}))
+    finding = found(subject, ChangedRuntime(runtime, {EXPLAIN: far_off}))
     assert "the probes' forecasts on CPUExecutionProvider differ" in finding.faults[0]
 
 

@@ -38,13 +38,13 @@ from tests.support.variants import (
     Size,
 )
 
-Look = Callable[[Size | str], Finding]
+Check = Callable[[Size | str], Finding]
 
 
 @pytest.fixture(scope="module")
 def look_at(
     stand_in: Machine, every_mechanism: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Look:
+) -> Check:
     """Checks the graphs of a model, each model once."""
 
     def verified(name: str, folder: Path) -> Verified:
@@ -76,7 +76,7 @@ def look_at(
     "model", [*SAMPLE, *MODELS], ids=lambda model: getattr(model, "name", model)
 )
 def test_graph_is_captured_and_its_optimised_form_is_right(
-    look_at: Look, model: Size | str
+    look_at: Check, model: Size | str
 ) -> None:
     found = look_at(model)
     assert found.faults == []
@@ -84,7 +84,7 @@ def test_graph_is_captured_and_its_optimised_form_is_right(
     assert 0 < found.error < 1e-5
 
 
-def test_sample_has_every_architecture_and_operator(look_at: Look) -> None:
+def test_sample_has_every_architecture_and_operator(look_at: Check) -> None:
     assert {type(size.config) for size in SAMPLE} == set(ARCHITECTURES.values())
     found = set().union(*(look_at(model).operators for model in (*SAMPLE, *MODELS)))
     # Only mechanisms of users may have Less and PRelu.

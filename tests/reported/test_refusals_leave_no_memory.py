@@ -54,7 +54,7 @@ class InThread(_Server):
         yield
 
 
-class Here:
+class LocalServer:
     """A server in this process: the application behind the real protocol."""
 
     def __init__(self, models: Path) -> None:
@@ -82,8 +82,8 @@ class Here:
 
 
 @pytest.fixture(scope="module")
-def here(models: Path) -> Iterator[Here]:
-    here = Here(models)
+def here(models: Path) -> Iterator[LocalServer]:
+    here = LocalServer(models)
     # Warm up: modules are imported, and caches are filled.
     for count in (SMALL, LARGE):
         for each in refusals(count):
@@ -110,7 +110,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-def send(here: Here, refusal: Refusal) -> None:
+def send(here: LocalServer, refusal: Refusal) -> None:
     with here.connect() as client:
         # Routes that change models refuse all large bodies for their size.
         assert exchange(client, refusal.request) in (refusal.status, 413), refusal[:3]
@@ -132,7 +132,7 @@ def garbage() -> list[str]:
     return found
 
 
-def test_every_route_with_a_body_has_a_refusal(here: Here) -> None:
+def test_every_route_with_a_body_has_a_refusal(here: LocalServer) -> None:
     routers = [getattr(each, "original_router", None) for each in here.client.app.routes]
     routes = {
         route.path
@@ -147,7 +147,7 @@ def test_every_route_with_a_body_has_a_refusal(here: Here) -> None:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_refusal_leaves_no_garbage(here: Here, route: str, count: int) -> None:
+def test_a_refusal_leaves_no_garbage(here: LocalServer, route: str, count: int) -> None:
     left = {}
     for each in refusals_of(route, count):
         send(here, each)

@@ -18,7 +18,7 @@ from foretell.service.engine.limits import resident_bytes
 from foretell.service.engine.model import Model
 from foretell.service.errors import NotReadyError
 from tests.service.client import Client
-from tests.service.engine.conftest import Halves, deadline, outcome, until_async
+from tests.service.engine.conftest import System, deadline, outcome, until_async
 from tests.service.loops import on_loop
 from tests.support.bundles import Spec, write_bundle
 
@@ -136,8 +136,8 @@ def test_first_caller_gets_retry_after(server: Client, monkeypatch: pytest.Monke
 
 @on_loop
 async def test_models_on_demand_through_an_http_worker(many: Path, tmp_path: Path) -> None:
-    halves = Halves(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
-    async with halves.engine() as engine, halves.worker() as worker:
+    system = System(many, tmp_path / "engine", load="on-demand", max_loaded=_ROOM, keep="m0")
+    async with system.engine() as engine, system.worker() as worker:
         for number in [*range(_MODELS), 0, 1]:
             model = worker.registry.find(f"m{number}")
             assert model.manifest.horizon == number + 1
@@ -160,11 +160,11 @@ def test_http_workers_get_only_changed_models(many: Path, tmp_path: Path) -> Non
     shutil.copytree(many, tmp_path / "models")
     weights = tmp_path / "models" / "m7" / "1" / layout.WEIGHTS
     content = weights.read_bytes()
-    halves = Halves(tmp_path / "models", tmp_path / "engine", load="on-demand", max_loaded=_ROOM)
+    system = System(tmp_path / "models", tmp_path / "engine", load="on-demand", max_loaded=_ROOM)
     feeds = {"history": np.full((1, 8, 1), 3.0, np.float32)}
 
     async def run() -> None:
-        async with halves.engine() as engine, halves.worker() as worker:
+        async with system.engine() as engine, system.worker() as worker:
             registry = worker.registry
             for number in range(_MODELS):
                 run = registry.find(f"m{number}").submit(feeds, deadline=deadline())

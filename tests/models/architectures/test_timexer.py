@@ -40,7 +40,7 @@ CASES: list[dict[str, Any]] = [
 Floats = NDArray[np.float64]
 
 
-class Worked(NamedTuple):
+class Expected(NamedTuple):
     """What the formulae give: a forecast, and the weights of the attentions of each layer."""
 
     forecast: Floats
@@ -70,7 +70,7 @@ def gelu(x: Floats) -> Floats:
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
-def worked(model: TimeXer, history: Floats, marks: Floats | None) -> Worked:
+def worked(model: TimeXer, history: Floats, marks: Floats | None) -> Expected:
     """Forecast one window `[context, channels]` with its marks `[context, features]`."""
     config, width = model.config, model.config.d_model
     state = {name: each.numpy() for name, each in model.state_dict().items()}
@@ -132,7 +132,7 @@ def worked(model: TimeXer, history: Floats, marks: Floats | None) -> Worked:
     flat = np.stack([normed(x, "final_norm").T.ravel() for x in tokens])
     outputs = linear(flat, "projection").T
     chosen = list(forecast)
-    return Worked(outputs * spread[chosen] + centre[chosen], owns, crosses)
+    return Expected(outputs * spread[chosen] + centre[chosen], owns, crosses)
 
 
 @pytest.mark.parametrize("changes", CASES, ids=str)

@@ -335,7 +335,7 @@ def test_described_outputs_have_these_shapes(
     assert (stage.key.of, [output.shape for output in stage.outputs]) == shown
 
 
-class Handed(HeadedAttention):
+class Inheriting(HeadedAttention):
     """A plug-in, which adds to the scores of the layer before."""
 
     @override
@@ -347,7 +347,7 @@ class Handed(HeadedAttention):
 
 def test_scores_are_passed_to_the_next_layer() -> None:
     torch.manual_seed(0)
-    layer, tokens = Handed(site_of(5)), torch.randn(1, 5, 8)
+    layer, tokens = Inheriting(site_of(5)), torch.randn(1, 5, 8)
     first = layer(tokens, tokens)
     again = layer(tokens, tokens, inherited=first.scores)
     torch.testing.assert_close(again.scores, 2 * first.scores)

@@ -84,7 +84,7 @@ class Fake:
         self.is_present = False
 
 
-class Counted(Recorder):
+class CountingRecorder(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[tuple[str, float]] = []
@@ -97,7 +97,7 @@ class Counted(Recorder):
         self.waits.append((outcome, seconds))
 
 
-class Fits(Memory):
+class CountingMemory(Memory):
     """A memory limit that counts models: `room` fit, and those in `never` do not fit at all."""
 
     def __init__(self, scene: Scene) -> None:
@@ -124,8 +124,8 @@ class Scene:
         self.began: list[str] = []
         self.bad: set[str] = set()
         self.held: set[str] = set()
-        self.counted = Counted()
-        self.memory = Fits(self)
+        self.counted = CountingRecorder()
+        self.memory = CountingMemory(self)
         self.scheduler = Scheduler(4)
         self.models: dict[str, Fake] = {}
         self.cache = ModelCache(

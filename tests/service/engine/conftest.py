@@ -176,7 +176,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class Costly:
+class SlowRun:
     """A run function that takes some seconds of the clock for a batch of a graph, 1 by default."""
 
     def __init__(self, clock: Clock, order: list[str] | None = None, **seconds: float) -> None:
@@ -233,7 +233,7 @@ def before_reads(
     monkeypatch.setattr(_EngineConnection, "_read", read)
 
 
-class Halves:
+class System:
     """An engine and its workers in one process, connected by the real socket.
 
     Attributes:
@@ -289,8 +289,8 @@ def models(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def halves(models: Path, tmp_path: Path) -> Halves:
-    return Halves(models, tmp_path / "engine", max_queue=64, max_inputs=64)
+def system(models: Path, tmp_path: Path) -> System:
+    return System(models, tmp_path / "engine", max_queue=64, max_inputs=64)
 
 
 def forecast(model: Model, value: float = 0.0) -> Run:

@@ -33,7 +33,7 @@ from foretell.service.errors import (
 )
 from tests.service.engine.conftest import (
     PATIENCE,
-    Halves,
+    System,
     ask,
     before_reads,
     deadline,
@@ -46,8 +46,8 @@ from tests.support.bundles import Spec, write_bundle
 
 
 @on_loop
-async def test_client_runs_models_of_the_engine(halves: Halves) -> None:
-    async with halves.engine() as engine, halves.worker() as worker:
+async def test_client_runs_models_of_the_engine(system: System) -> None:
+    async with system.engine() as engine, system.worker() as worker:
         own, model = engine.registry.find(None), worker.registry.find("repeat@1")
         assert model.manifest == own.manifest
         assert (model.name, model.version) == ("repeat", "1")
@@ -78,7 +78,7 @@ async def test_updates_have_only_changed_models(
 ) -> None:
     for number in range(8):
         write_bundle(models, Spec(name=f"other-{number}"))
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     sent: list[int] = []
     changed: set[str] = set()
 
@@ -96,7 +96,7 @@ async def test_updates_have_only_changed_models(
     written: list[str] = []
     monkeypatch.setattr("foretell.service.engine.server._load", load_of)
     before_reads(monkeypatch, note)
-    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+    async with system.engine() as engine, system.worker() as one, system.worker() as two:
         assert sent == [9, 9]
         sent.clear()
         changed.clear()
@@ -136,17 +136,17 @@ async def test_client_reads_only_changed_models_of_the_next_engine(
     monkeypatch.setattr("foretell.service.engine.client.Intervals", reading)
     write_bundle(models, Spec(name="zeta"))
 
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     async with contextlib.AsyncExitStack() as stack:
-        async with halves.engine():
-            worker = await stack.enter_async_context(halves.worker())
+        async with system.engine():
+            worker = await stack.enter_async_context(system.worker())
             before = worker.registry.find("zeta")
         assert sorted(read) == ["repeat", "zeta"]
         for name in ("alpha", "beta"):
             # The next engine assigns other handles.
             write_bundle(models, Spec(name=name))
             await until_async(lambda: bool(worker.registry.unavailable))
-            async with halves.engine():
+            async with system.engine():
                 await until_async(lambda: worker.status.ready)
                 with pytest.raises(EngineLostError):
                     before.submit(windows(), deadline=deadline())
@@ -158,7 +158,7 @@ async def test_client_reads_only_changed_models_of_the_next_engine(
 
 @on_loop
 async def test_client_reconnects_after_an_unreadable_update(
-    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    system: System, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed: list[Manifest] = []
 
@@ -170,7 +170,7 @@ async def test_client_reconnects_after_an_unreadable_update(
 
     monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
 
-    async with halves.engine(), halves.worker() as worker:
+    async with system.engine(), system.worker() as worker:
         assert worker.registry.loaded("repeat") == ["1"]
     assert caplog.text.count("what the engine serves could not be read") == 2
 
@@ -180,14 +180,14 @@ async def test_client_serves_unchanged_models_during_an_update(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_bundle(models, Spec(name="other"))
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     read, released = [], threading.Event()
 
     def wait(frames: Sequence[np.ndarray]) -> None:
         read.append(len(frames))
         assert released.wait(PATIENCE)
 
-    async with halves.engine() as engine, halves.worker() as worker:
+    async with system.engine() as engine, system.worker() as worker:
         before_reads(monkeypatch, wait)
         write_bundle(models, Spec(version="2"))
         await engine.load("repeat", "2")
@@ -197,7 +197,7 @@ async def test_client_serves_unchanged_models_during_an_update(
         for version in ("3", "4", "5"):
             write_bundle(models, Spec(version=version))
             await engine.load("repeat", version)
-            await halves.server._publish_now()
+            await system.server._publish_now()
         await until_async(lambda: len(connection._changes) >= 3)
         begun = time.monotonic()
         model = await worker.find(partial(Registry.find, reference="other"), deadline())
@@ -221,9 +221,9 @@ async def test_client_serves_unchanged_models_during_an_update(
 
 @on_loop
 async def test_loads_and_unloads_reach_all_clients(
-    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+    async with system.engine(), system.worker() as one, system.worker() as two:
         before_reads(monkeypatch, lambda _: time.sleep(0.05))
         write_bundle(models, Spec(version="2", horizon=6))
         assert await one.index() == [
@@ -254,7 +254,7 @@ async def test_loads_and_unloads_reach_all_clients(
 
 @on_loop
 async def test_client_requests_unknown_models_from_the_engine(
-    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is published but on request.
     monkeypatch.setattr(EngineServer, "_engine_changed", False)
@@ -268,7 +268,7 @@ async def test_client_requests_unknown_models_from_the_engine(
 
     monkeypatch.setattr(EngineServer, "call", call)
 
-    async with halves.engine() as engine, halves.worker() as worker:
+    async with system.engine() as engine, system.worker() as worker:
         write_bundle(models, Spec(version="2"))
         # Called on the engine: the worker has not got the update yet.
         await engine.load("repeat", "2")
@@ -285,14 +285,14 @@ async def test_client_requests_unknown_models_from_the_engine(
 
 @on_loop
 async def test_client_waits_briefly_for_a_stuck_engine(
-    halves: Halves, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.client._REFRESH_SECONDS", 0.05)
 
     async def stuck(*_: object) -> None:
         await asyncio.sleep(PATIENCE)
 
-    async with halves.engine(), halves.worker() as worker:
+    async with system.engine(), system.worker() as worker:
         monkeypatch.setattr(EngineServer, "call", stuck)
         async with asyncio.timeout(PATIENCE / 3):
             with pytest.raises(UnknownModelError):
@@ -302,17 +302,17 @@ async def test_client_waits_briefly_for_a_stuck_engine(
 @on_loop
 async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=40))
-    halves = Halves(models, tmp_path / "engine", max_batch=1)
+    system = System(models, tmp_path / "engine", max_batch=1)
     async with contextlib.AsyncExitStack() as stack:
-        async with halves.engine():
-            worker = await stack.enter_async_context(halves.worker())
+        async with system.engine():
+            worker = await stack.enter_async_context(system.worker())
             model = worker.registry.find("slow")
             runs = [model.submit(windows(20), deadline=deadline()) for _ in range(3)]
             # As if it were killed.
-            for each in [*halves.server._workers]:
+            for each in [*system.server._workers]:
                 each.transport.abort()
             await until_async(lambda: not worker.status.ready)
-            halves.path.unlink()
+            system.path.unlink()
         # The engine has ended.
         for run in runs:
             with pytest.raises((EngineLostError, NotReadyError)) as lost:
@@ -329,7 +329,7 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
             await worker.load("slow", "1")
         # Counts made meanwhile are sent later.
         worker.metrics.rejected("engine_lost")
-        async with halves.engine() as engine:
+        async with system.engine() as engine:
             await until_async(lambda: worker.status.ready)
             assert (await ask(worker, "slow"))["forecast"].shape == (1, 4, 1)
             await worker.render()
@@ -340,8 +340,8 @@ async def test_client_outlives_its_engine(models: Path, tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_reconnected_client_knows_the_served_models(halves: Halves) -> None:
-    async with halves.engine(), halves.worker() as worker:
+async def test_reconnected_client_knows_the_served_models(system: System) -> None:
+    async with system.engine(), system.worker() as worker:
         connection = worker._connection
         assert connection is not None
         connection.transport.abort()
@@ -353,10 +353,10 @@ async def test_reconnected_client_knows_the_served_models(halves: Halves) -> Non
 
 @on_loop
 async def test_draining_worker_is_unready_and_still_serves_metrics_and_index(
-    halves: Halves,
+    system: System,
 ) -> None:
     gate = threading.Event()
-    async with halves.engine() as engine, halves.worker() as one, halves.worker():
+    async with system.engine() as engine, system.worker() as one, system.worker():
         assert one.status.ready
         assert one.status.models == {"repeat@1": "ready"}
         engine.repository.load = lambda *_: gate.wait(PATIENCE)  # type: ignore[method-assign]
@@ -376,7 +376,7 @@ async def test_draining_worker_is_unready_and_still_serves_metrics_and_index(
 
 
 @on_loop
-async def test_metrics_add_up_all_workers(halves: Halves) -> None:
+async def test_metrics_add_up_all_workers(system: System) -> None:
     async def contains(worker: EngineClient, line: str) -> bool:
         return line in (await worker.render()).decode().splitlines()
 
@@ -385,7 +385,7 @@ async def test_metrics_add_up_all_workers(halves: Halves) -> None:
             while not await condition():
                 await asyncio.sleep(0.05)
 
-    async with halves.engine(), halves.worker() as one, halves.worker() as two:
+    async with system.engine(), system.worker() as one, system.worker() as two:
         for worker, times in ((one, 1), (two, 2)):
             for _ in range(times):
                 worker.metrics.in_flight += 1
@@ -408,14 +408,14 @@ async def test_metrics_add_up_all_workers(halves: Halves) -> None:
 
 
 @on_loop
-async def test_next_engine_recounts_requests_in_flight(halves: Halves) -> None:
+async def test_next_engine_recounts_requests_in_flight(system: System) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        async with halves.engine():
-            worker = await stack.enter_async_context(halves.worker())
+        async with system.engine():
+            worker = await stack.enter_async_context(system.worker())
             for _ in range(3):
                 worker.metrics.in_flight += 1
             assert b"foretell_requests_in_flight 3.0" in await worker.render()
-        async with halves.engine():
+        async with system.engine():
             await until_async(lambda: worker.status.ready)
             for _ in range(2):
                 worker.metrics.answered("/forecast", 503, 0.1)
@@ -428,10 +428,10 @@ async def test_client_reads_the_example_of_a_bundle(models: Path, tmp_path: Path
     names = ("load", "wind")
     spec = Spec("window", channels=names, targets=names[1:], covariates=covariates, example=9)
     write_bundle(models, spec)
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     async with contextlib.AsyncExitStack() as stack:
-        async with halves.engine() as engine:
-            worker = await stack.enter_async_context(halves.worker())
+        async with system.engine() as engine:
+            worker = await stack.enter_async_context(system.worker())
             model = worker.registry.find("window")
             own = engine.registry.find("window")
             found, expected = await model.example(), await own.example()
@@ -443,11 +443,11 @@ async def test_client_reads_the_example_of_a_bundle(models: Path, tmp_path: Path
                 np.testing.assert_array_equal(one, other)
             assert found.series == expected.series == "a house"
             assert await worker.registry.find("repeat").example() is None
-            halves.server._models.clear()
+            system.server._models.clear()
             with pytest.raises(NotReadyError, match="unloaded"):
                 await model.example()
         await until_async(lambda: bool(worker.registry.unavailable))
-        async with halves.engine():
+        async with system.engine():
             await until_async(lambda: not worker.registry.unavailable)
             assert await worker.registry.find("window").example() is not None
             # Another model may have its handle now.

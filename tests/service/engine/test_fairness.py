@@ -151,7 +151,7 @@ def test_pace_follows_the_last_measurements() -> None:
     assert abs(queue.pace - 0.25) < 1e-3
 
 
-class Counted:
+class CountingQueue:
     """A queue, and in how many batches each work has to be done."""
 
     def __init__(self, max_batch: int) -> None:
@@ -190,7 +190,7 @@ class Counted:
 )
 def test_run_waits_for_at_most_two_turns(max_batch: int, plan: list[int | None]) -> None:
     """Small requests wait for small requests only, others for all requests before them."""
-    counted = Counted(max_batch)
+    counted = CountingQueue(max_batch)
     for windows in plan:
         if windows is not None:
             counted.add(windows)

@@ -16,7 +16,7 @@ from foretell.service.engine import ipc
 from foretell.service.engine.ipc import Answer, Cancel, Message, Result, Update, encode
 from tests.service.loops import on_loop
 
-Came = list[tuple[Message, Arrays]]
+Received = list[tuple[Message, Arrays]]
 
 
 def result(number: int) -> Result:
@@ -30,13 +30,13 @@ def joined(*frames: list[bytes | memoryview]) -> bytes:
 class Receiver(ipc.Connection):
     def __init__(self) -> None:
         super().__init__()
-        self.came: Came = []
+        self.came: Received = []
 
     def received(self, message: Any, arrays: Arrays) -> None:
         self.came.append((message, arrays))
 
 
-def read(*pieces: bytes) -> Came:
+def read(*pieces: bytes) -> Received:
     """The messages of a stream that comes in pieces."""
     receiver = Receiver()
     for piece in pieces:

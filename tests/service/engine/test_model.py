@@ -217,7 +217,7 @@ def test_forecasts_run_while_the_attention_graph_opens(
 def test_an_attention_graph_that_opens_too_late_is_closed(
     open_model: Open,
     runtime: Runtime,
-    ends: list[Ends],
+    tracked: list[TrackedSession],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -232,7 +232,7 @@ def test_an_attention_graph_that_opens_too_late_is_closed(
     until(lambda: model._closed)
     opening.go_on.set()
     closing.join(30)
-    until(lambda: [session.closed for session in ends] == [True, True, True])
+    until(lambda: [session.closed for session in tracked] == [True, True, True])
     assert model._sessions == {}
 
 
@@ -288,7 +288,7 @@ def test_attention_needs_no_new_thread(
     assert LAGS in run.result(30)
 
 
-class Breakable:
+class FailingSession:
     """A session that fails while `error` is set."""
 
     def __init__(self, session: Session) -> None:
@@ -312,7 +312,7 @@ def test_model_with_a_broken_session_is_unready_until_it_works(
 ) -> None:
     model = open_model(write_bundle(tmp_path, Spec()))
     model._health._first_seconds = 0.01
-    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session = FailingSession(model._sessions[layout.FORECAST_GRAPH])
     model._sessions[layout.FORECAST_GRAPH] = session
     for _ in range(3):
         with pytest.raises(ModelFailedError, match="could not run"):
@@ -332,7 +332,7 @@ def test_lost_device_is_not_a_failure_of_the_model(
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.selftest._FAILURES", 1)
     model = open_model(write_bundle(tmp_path, Spec()))
-    session = Breakable(model._sessions[layout.FORECAST_GRAPH])
+    session = FailingSession(model._sessions[layout.FORECAST_GRAPH])
     session.error = DeviceLostError("GPU 0 is lost")
     model._sessions[layout.FORECAST_GRAPH] = session
     for _ in range(2):
@@ -342,7 +342,7 @@ def test_lost_device_is_not_a_failure_of_the_model(
     assert (model.failure, session.runs) == (None, 1)
 
 
-class Ends:
+class TrackedSession:
     """A session that records whether it was closed."""
 
     def __init__(self, session: Session) -> None:
@@ -358,36 +358,38 @@ class Ends:
 
 
 @pytest.fixture
-def ends(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[Ends]:
+def tracked(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[TrackedSession]:
     """Every session that is opened during the test."""
-    sessions: list[Ends] = []
+    sessions: list[TrackedSession] = []
     open_session = runtime.open
 
     def watch(*arguments: Any, **options: Any) -> Session:
-        sessions.append(Ends(open_session(*arguments, **options)))
+        sessions.append(TrackedSession(open_session(*arguments, **options)))
         return sessions[-1]
 
     monkeypatch.setattr(runtime, "open", watch)
     return sessions
 
 
-def test_a_model_closes_its_sessions(open_model: Open, ends: list[Ends], tmp_path: Path) -> None:
+def test_a_model_closes_its_sessions(
+    open_model: Open, tracked: list[TrackedSession], tmp_path: Path
+) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
     # The attention graph was opened once to test it.
-    assert [session.closed for session in ends] == [False, True]
+    assert [session.closed for session in tracked] == [False, True]
     explain(model).result(30)
-    assert [session.closed for session in ends] == [False, True, False]
-    held = [weakref.ref(session._session) for session in ends]
+    assert [session.closed for session in tracked] == [False, True, False]
+    held = [weakref.ref(session._session) for session in tracked]
     model.close(5)
     with pytest.raises(NotReadyError):
         forecast(model)
-    assert [session.closed for session in ends] == [True, True, True]
-    ends.clear()
+    assert [session.closed for session in tracked] == [True, True, True]
+    tracked.clear()
     until(lambda: not any(session() for session in held))
 
 
 def test_attention_graph_that_fails_its_test_is_closed(
-    open_model: Open, ends: list[Ends], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_model: Open, tracked: list[TrackedSession], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = open_model(write_bundle(tmp_path, EXPLAINS))
 
@@ -397,7 +399,7 @@ def test_attention_graph_that_fails_its_test_is_closed(
     monkeypatch.setattr(model._test, "replay", refuse)
     with pytest.raises(ModelFailedError, match="could not be opened again"):
         explain(model).result(30)
-    assert [session.closed for session in ends] == [False, True, True]
+    assert [session.closed for session in tracked] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_attention_graph_that_fails_its_test_is_closed(
 )
 def test_a_bundle_that_is_refused_holds_no_sessions(
     open_model: Open,
-    ends: list[Ends],
+    tracked: list[TrackedSession],
     tmp_path: Path,
     spec: Spec,
     graph: bytes,
@@ -427,9 +429,9 @@ def test_a_bundle_that_is_refused_holds_no_sessions(
         rewrite_manifest(folder, spec)
     with pytest.raises(BundleError, match=message):
         open_model(folder)
-    assert [session.closed for session in ends] == [True] * sessions
-    held = [weakref.ref(session._session) for session in ends]
-    ends.clear()
+    assert [session.closed for session in tracked] == [True] * sessions
+    held = [weakref.ref(session._session) for session in tracked]
+    tracked.clear()
     until(lambda: not any(session() for session in held))
 
 

@@ -42,7 +42,7 @@ from tests.support.waiting import until
 PATIENCE = 30
 
 
-class Losing:
+class FakeRepository:
     """A repository as far as it is watched."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Losing:
         self.busy_seconds = 0.0
 
 
-def watch(repository: Losing) -> HealthMonitor:
+def watch(repository: FakeRepository) -> HealthMonitor:
     return HealthMonitor(cast("Repository", repository), grace_seconds=30, stuck_seconds=300)
 
 
@@ -59,7 +59,7 @@ def watch(repository: Losing) -> HealthMonitor:
 def test_health_monitor_ends_the_engine_after_a_lost_gpu(
     caplog: pytest.LogCaptureFixture, others: bool, seconds: int
 ) -> None:
-    repository = Losing()
+    repository = FakeRepository()
     watched = watch(repository)
     assert not watched.is_over(100.0)
     repository.lost, repository.dead = {0: "GPU 0 is lost"}, not others
@@ -73,7 +73,7 @@ def test_health_monitor_ends_the_engine_after_a_lost_gpu(
 
 
 def test_health_monitor_reports_stuck_threads() -> None:
-    repository = Losing()
+    repository = FakeRepository()
     watched = watch(repository)
     repository.busy_seconds = 299.0
     assert not watched.stuck

@@ -25,9 +25,9 @@ from tests.service.engine.conftest import (
     MAX_WINDOWS,
     BusyThreads,
     Clock,
-    Costly,
     Gate,
     Observed,
+    SlowRun,
     add,
     error_of,
     occupy,
@@ -91,7 +91,7 @@ def test_refusal_fails_held_and_new_runs(queue: Queue, gate: Gate) -> None:
 
 
 def test_held_runs_fail_after_their_total_wait(scheduler: Scheduler, clock: Clock) -> None:
-    queue = add(scheduler, Costly(clock))
+    queue = add(scheduler, SlowRun(clock))
     queue.pause("h", lambda: None)
     made = clock.now
     old = submit(queue, 1, 2, graph="h")
@@ -200,7 +200,7 @@ def test_full_queue_sets_retry_after_by_its_measured_pace(
             raise DeviceLostError("the GPU is lost")
 
     scheduler = make(workers)
-    queue = add(scheduler, Costly(clock, g=seconds), windows=40)
+    queue = add(scheduler, SlowRun(clock, g=seconds), windows=40)
     for call in scheduler.on_threads(lose):
         call.exception(30)
     until(lambda: len(scheduler.on_threads(lambda _: None)) == workers - lost)
@@ -211,7 +211,7 @@ def test_full_queue_sets_retry_after_by_its_measured_pace(
     busy = BusyThreads(scheduler)
     submit(queue, *range(40))
     if shared:
-        submit(add(scheduler, Costly(clock)), 1)
+        submit(add(scheduler, SlowRun(clock)), 1)
     for windows, expected in zip((20, 40), retry_after, strict=True):
         with pytest.raises(QueueFullError) as full:
             submit(queue, *range(windows))

@@ -39,7 +39,7 @@ CONTENTS = ("good", "better", "bad weights", "bad news")
 
 
 @dataclass(frozen=True)
-class Known:
+class ExpectedVersion:
     """Expected state of a version; `content` is the content of its model, if it has one."""
 
     content: str = ""
@@ -59,7 +59,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         super().__init__()
         self.disk: dict[Key, tuple[str, int]] = {}
         self.seen: dict[str, dict[str, int]] = {}
-        self.known: dict[Key, Known] = {}
+        self.known: dict[Key, ExpectedVersion] = {}
         self.events: list[str] = []
         self.models: set[Served] = set()
         self.writes = 0
@@ -262,14 +262,14 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _load(self, name: str, version: str, *, wanted: bool = False) -> bool:
         key, content = (name, version), self.disk[name, version][0]
-        known = self.known.get(key, Known())
+        known = self.known.get(key, ExpectedVersion())
         if known.content == content and not known.failed:
             self.known[key] = replace(known, refused="", wanted=True)
         elif content.startswith("bad"):
             self.known[key] = replace(known, refused=content, wanted=known.wanted or wanted)
             self.events.append(f"refused {name}@{version}")
         else:
-            self.known[key] = Known(content, wanted=True)
+            self.known[key] = ExpectedVersion(content, wanted=True)
             self.events.append(f"loaded {name}@{version}")
         return not self.known[key].refused
 
@@ -284,10 +284,10 @@ class RepositoryMachine(RuleBasedStateMachine):
         if (name, version) in self.known:
             del self.known[name, version]
             if (name, version) in self.disk:
-                self.known[name, version] = Known()
+                self.known[name, version] = ExpectedVersion()
 
     def _entry(self, key: Key) -> IndexEntry:
-        known = self.known.get(key, Known())
+        known = self.known.get(key, ExpectedVersion())
         if known.content and not known.failed:
             return IndexEntry(*key, State.READY, known.refused)
         reason = "lost" if known.content else known.refused or "not loaded"

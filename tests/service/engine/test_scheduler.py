@@ -29,9 +29,9 @@ from tests.service.engine.conftest import (
     MAX_WINDOWS,
     BusyThreads,
     Clock,
-    Costly,
     Gate,
     Observed,
+    SlowRun,
     add,
     error_of,
     occupy,
@@ -119,7 +119,7 @@ def test_thread_that_fell_asleep_last_wakes_first(make: Callable[..., Scheduler]
 def test_threads_give_even_shares_of_their_time(
     scheduler: Scheduler, clock: Clock, queues: int
 ) -> None:
-    run = Costly(clock, slow=4.0)
+    run = SlowRun(clock, slow=4.0)
     made = [add(scheduler, run, windows=100) for _ in range(queues)]
     busy = BusyThreads(scheduler)
     futures = [
@@ -136,7 +136,7 @@ def test_running_batches_are_charged_their_expected_time(
     make: Callable[..., Scheduler], clock: Clock
 ) -> None:
     scheduler = make(threads=8)
-    run = Costly(clock, slow=8.0)
+    run = SlowRun(clock, slow=8.0)
     queue = add(scheduler, run, windows=100)
     for graph in ("g", "slow"):
         busy = BusyThreads(scheduler)
@@ -179,7 +179,7 @@ def test_split_run_keeps_only_the_requested_attention(scheduler: Scheduler) -> N
 
 
 def test_run_records_when_its_batches_ran(scheduler: Scheduler, clock: Clock) -> None:
-    queue = add(scheduler, Costly(clock))
+    queue = add(scheduler, SlowRun(clock))
     busy = BusyThreads(scheduler)
     work = submit(queue, *range(6))
     clock.now += 1

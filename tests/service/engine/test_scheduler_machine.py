@@ -53,7 +53,7 @@ class Submitted:
         self.outcomes += 1
 
 
-class World:
+class ObservedScheduler:
     """A scheduler of two queues whose batches wait for permits, and all that was submitted."""
 
     def __init__(self, workers: int) -> None:
@@ -184,7 +184,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(workers=st.integers(1, 3), waits=st.booleans())
     def start(self, workers: int, waits: bool) -> None:
-        self.world, self.waits, self.admitted = World(workers), waits, [0] * QUEUES
+        self.world, self.waits, self.admitted = ObservedScheduler(workers), waits, [0] * QUEUES
 
     @rule(
         queue=QUEUE,
@@ -246,7 +246,7 @@ TestSchedulerMachine.settings = settings(stateful_step_count=25)
 
 def test_concurrent_runs_have_one_outcome() -> None:
     """Callers that submit and cancel at once, while deadlines pass and batches fail."""
-    world = World(workers=3)
+    world = ObservedScheduler(workers=3)
     world.permits.release(100_000)
 
     def call(seed: int) -> None:

@@ -159,7 +159,7 @@ def test_runs_of_several_sizes_are_timed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_timing_counts_cpu_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int, rounds: int
 ) -> None:
-    class HeldUp(Repeats):
+    class DelayedSession(Repeats):
         """A run takes a second of CPU, and one for each window; larger runs also wait for the CPU.
 
         Attributes:
@@ -176,7 +176,7 @@ def test_timing_counts_cpu_seconds(
             self.now += 1 + windows + (200 if windows == 16 else 0)
             return super().run(feeds, worker)
 
-    session, seconds = HeldUp(), Seconds()
+    session, seconds = DelayedSession(), Seconds()
     clocks = SimpleNamespace(thread_time=lambda: session.used, monotonic=lambda: session.now)
     monkeypatch.setattr(selftest, "time", clocks)
     monkeypatch.setattr(selftest, "_TIMING_SECONDS", limit)

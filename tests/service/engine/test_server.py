@@ -26,7 +26,7 @@ from foretell.service.errors import (
 from foretell.service.metrics import Metrics
 from tests.service.engine.conftest import (
     PATIENCE,
-    Halves,
+    System,
     ask,
     deadline,
     outcome,
@@ -40,8 +40,8 @@ from tests.support.bundles import Spec, write_bundle
 @on_loop
 async def test_windows_of_all_workers_share_a_batch(models: Path, tmp_path: Path) -> None:
     write_bundle(models, Spec(name="slow", burn=300))
-    halves = Halves(models, tmp_path / "engine", max_batch=64)
-    async with halves.engine() as engine, halves.worker() as one, halves.worker() as two:
+    system = System(models, tmp_path / "engine", max_batch=64)
+    async with system.engine() as engine, system.worker() as one, system.worker() as two:
         first = one.registry.find("slow").submit(windows(), deadline=deadline())
         async with asyncio.timeout(PATIENCE):
             while engine.repository.busy_seconds < 0:
@@ -58,9 +58,9 @@ async def test_windows_of_all_workers_share_a_batch(models: Path, tmp_path: Path
 
 
 @on_loop
-async def test_errors_of_runs_keep_their_types_and_members(halves: Halves, models: Path) -> None:
+async def test_errors_of_runs_keep_their_types_and_members(system: System, models: Path) -> None:
     write_bundle(models, Spec(name="fragile", fails=True))
-    async with halves.engine(), halves.worker() as worker:
+    async with system.engine(), system.worker() as worker:
         fragile = worker.registry.find("fragile")
         with pytest.raises(ModelFailedError):
             await outcome(fragile.submit(windows(value=1.0), deadline=deadline()))
@@ -82,8 +82,8 @@ async def test_cancelled_runs_and_lost_workers_leave_the_queue(
     models: Path, tmp_path: Path
 ) -> None:
     write_bundle(models, Spec(name="slow", burn=40))
-    halves = Halves(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
-    async with halves.engine() as engine, halves.worker() as worker, halves.worker() as other:
+    system = System(models, tmp_path / "engine", max_batch=1, max_queue=64, max_inputs=64)
+    async with system.engine() as engine, system.worker() as worker, system.worker() as other:
 
         def depth() -> int:
             [usage] = [own.usage for own in engine.repository.models if own.name == "slow"]
@@ -103,12 +103,12 @@ async def test_cancelled_runs_and_lost_workers_leave_the_queue(
 
 @on_loop
 async def test_call_that_fails_is_answered_with_500(
-    halves: Halves, caplog: pytest.LogCaptureFixture
+    system: System, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise OSError("Stale file handle")
 
-    async with halves.engine() as engine, halves.worker() as worker:
+    async with system.engine() as engine, system.worker() as worker:
         engine.repository.index = fail  # type: ignore[assignment,method-assign]
         with pytest.raises(ServiceError, match="the server failed; its log says why") as raised:
             async with asyncio.timeout(PATIENCE):
@@ -119,10 +119,10 @@ async def test_call_that_fails_is_answered_with_500(
 
 @on_loop
 async def test_result_that_cannot_be_sent_fails_only_its_run(
-    halves: Halves, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    system: System, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with halves.engine(), halves.worker() as worker:
-        model, (connection,) = worker.registry.find(None), halves.server._workers
+    async with system.engine(), system.worker() as worker:
+        model, (connection,) = worker.registry.find(None), system.server._workers
         ended, numbers = EngineServer.ended, []
 
         def together(server: EngineServer, *given: Any) -> None:
@@ -152,7 +152,7 @@ async def test_result_that_cannot_be_sent_fails_only_its_run(
 
 
 @on_loop
-async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
+async def test_stopping_engine_answers_its_runs(system: System) -> None:
     begun, released = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:
@@ -160,18 +160,18 @@ async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
         assert released.wait(PATIENCE)
 
     async def release() -> None:
-        await until_async(lambda: halves.server.closing)
+        await until_async(lambda: system.server.closing)
         released.set()
 
     async with contextlib.AsyncExitStack() as stack:
-        async with halves.engine() as engine:
-            worker = await stack.enter_async_context(halves.worker())
+        async with system.engine() as engine:
+            worker = await stack.enter_async_context(system.worker())
             scheduler = engine.repository._scheduler
             assert scheduler is not None
             scheduler.on_threads(hold)
             assert begun.wait(PATIENCE)
             going = worker.registry.find(None).submit(windows(4), deadline=deadline())
-            await until_async(lambda: any(each.runs for each in halves.server._workers))
+            await until_async(lambda: any(each.runs for each in system.server._workers))
             # Released after the end of the engine was requested.
             releasing = asyncio.create_task(release())
         await releasing
@@ -180,7 +180,7 @@ async def test_stopping_engine_answers_its_runs(halves: Halves) -> None:
 
 @on_loop
 async def test_engine_answers_while_it_writes_an_update(
-    halves: Halves, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing, released = threading.Event(), threading.Event()
 
@@ -191,12 +191,12 @@ async def test_engine_answers_while_it_writes_an_update(
 
     monkeypatch.setattr("foretell.service.engine.server._load", load_of)
 
-    async with halves.engine():
-        worker = EngineClient(halves.path, Metrics())
+    async with system.engine():
+        worker = EngineClient(system.path, Metrics())
         starting = asyncio.ensure_future(worker.start())
         await until_async(writing.is_set)
-        _, other = await asyncio.open_unix_connection(halves.path)
-        await until_async(lambda: halves.server.workers == 2)
+        _, other = await asyncio.open_unix_connection(system.path)
+        await until_async(lambda: system.server.workers == 2)
         released.set()
         await starting
         assert worker.registry.loaded("repeat") == ["1"]
@@ -208,20 +208,20 @@ async def test_engine_answers_while_it_writes_an_update(
 async def test_update_that_cannot_be_written_loses_no_worker(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     path = "foretell.service.engine.server._load"
 
     def fail(_: object) -> None:
         raise ValueError("a manifest that nobody can write")
 
-    async with halves.engine() as engine, halves.worker() as worker:
+    async with system.engine() as engine, system.worker() as worker:
         with monkeypatch.context() as patched:
             patched.setattr(path, fail)
             write_bundle(models, Spec(version="2"))
             await engine.load("repeat", "2")
             message = "what is served could not be sent to the HTTP workers"
             await until_async(lambda: message in caplog.text)
-            late = EngineClient(halves.path, Metrics())
+            late = EngineClient(system.path, Metrics())
             starting = asyncio.ensure_future(late.start())
             # Once for the new version, and once for the new worker.
             await until_async(lambda: caplog.text.count(message) == 2)
@@ -240,7 +240,7 @@ async def test_update_that_cannot_be_written_loses_no_worker(
 async def test_worker_lost_during_an_update_does_not_delay_others(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    halves = Halves(models, tmp_path / "engine")
+    system = System(models, tmp_path / "engine")
     telling, goes_on = threading.Event(), threading.Event()
     plain = EngineServer._updates
 
@@ -249,15 +249,15 @@ async def test_worker_lost_during_an_update_does_not_delay_others(
         goes_on.wait(PATIENCE)
         return plain(server, *given)
 
-    async with halves.engine(), halves.worker() as stays:
-        leaving = EngineClient(halves.path, Metrics())
+    async with system.engine(), system.worker() as stays:
+        leaving = EngineClient(system.path, Metrics())
         await leaving.start()
         monkeypatch.setattr(EngineServer, "_updates", updates)
         write_bundle(models, Spec(name="new"))
         loading = asyncio.ensure_future(leaving.load("new", None))
         await until_async(telling.is_set)
         await leaving.close()
-        await until_async(lambda: halves.server.workers == 1)
+        await until_async(lambda: system.server.workers == 1)
         goes_on.set()
         await until_async(lambda: "new" in {model.name for model in stays.registry.models})
         await asyncio.gather(loading, return_exceptions=True)
@@ -265,22 +265,22 @@ async def test_worker_lost_during_an_update_does_not_delay_others(
 
 @on_loop
 async def test_load_waits_briefly_for_a_silent_worker(
-    halves: Halves, models: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.service.engine.server._WRITE_SECONDS", 0.05)
-    async with halves.engine(), halves.worker() as worker:
-        _, silent = await asyncio.open_unix_connection(halves.path)
-        await until_async(lambda: halves.server.workers == 2)
+    async with system.engine(), system.worker() as worker:
+        _, silent = await asyncio.open_unix_connection(system.path)
+        await until_async(lambda: system.server.workers == 2)
         write_bundle(models, Spec(version="2"))
         async with asyncio.timeout(PATIENCE / 3):
             await worker.load("repeat", "2")
-        assert halves.server.workers == 2
+        assert system.server.workers == 2
         silent.close()
 
 
 @on_loop
 async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
-    halves: Halves, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refreshed, published, tasks = [], [], []
     call, updates = EngineServer.call, EngineServer._updates
@@ -295,7 +295,7 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
         time.sleep(0.05)
         return updates(server, *given)
 
-    async with halves.engine() as engine, halves.worker() as worker:
+    async with system.engine() as engine, system.worker() as worker:
         monkeypatch.setattr(EngineServer, "call", counted)
         monkeypatch.setattr(EngineServer, "_updates", slow)
         end = time.monotonic() + 1
