@@ -45,7 +45,6 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
     text = page.read_text()
     for found in _BLOCK.finditer(text):
         following = _BLOCK.match(text, re.compile(r"\s*").match(text, found.end()).end())

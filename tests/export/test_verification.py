@@ -26,7 +26,6 @@ from tests.checkpoints import CONFIGS
 
 @pytest.fixture
 def loaded(checkpoints):
-    """Loads the checkpoint of an architecture."""
     return lambda name: load(checkpoints[name])
 
 

@@ -32,7 +32,6 @@ def broken(*arguments):
 
 @pytest.fixture(scope="module")
 def graphs(checkpoints):
-    """Graphs of the PatchTST."""
     info, model = load(checkpoints["patchtst"])
     return trace_all(inference_form(model), info.scaler)
 

@@ -64,10 +64,3 @@ def written(
     (names,) = csv.reader([header])
     frame.to_csv(path, index=False, header=[*names, "load"], date_format=form)
     return path
-
-
-def holding(folder: Path, content: str | bytes, name: str = "data.csv") -> Path:
-    """Write a file with this content."""
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path

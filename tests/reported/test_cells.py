@@ -26,7 +26,8 @@ from pyarrow import feather, ipc, parquet
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read, read_frame
-from tests.reported.following import flags, holding
+from tests.data.panels import write
+from tests.reported.following import flags
 
 COUNT = 30
 DAYS = pd.date_range("2024-01-01", periods=COUNT)
@@ -147,7 +148,7 @@ def long(*names: str, header: str = "unique_id,ds,y") -> str:
 def test_ids_that_begin_with_a_hash_are_series(
     tmp_path: Path, names: tuple[str, ...], header: str, column: tuple[str, ...] | None
 ) -> None:
-    panel = read(holding(tmp_path, long(*names, header=header)), Reading(id_column=column))
+    panel = read(write(tmp_path, long(*names, header=header)), Reading(id_column=column))
     assert list(panel.series) == [name.strip('"') for name in names]
     assert set(panel.rows.values()) == {30}
     assert panel.channels == ("y",)
@@ -164,7 +165,7 @@ def test_ids_that_begin_with_a_hash_are_series(
     ],
 )
 def test_comments_are_skipped_and_counted(tmp_path: Path, content: str, count: int) -> None:
-    panel = read(holding(tmp_path, content))
+    panel = read(write(tmp_path, content))
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
     (note,) = panel.notes
     assert note.startswith("a line" if count == 1 else f"{count} lines")
@@ -182,7 +183,7 @@ def test_comments_are_skipped_and_counted(tmp_path: Path, content: str, count: i
 )
 def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: list[str]) -> None:
     content = "\n".join([*lines, WIDE.partition("\n")[2]])
-    panel = read(holding(tmp_path, content))
+    panel = read(write(tmp_path, content))
     assert panel.source is not None
     assert panel.channels == ("a", "b")
     assert panel.tables[0].values.tolist() == [[i, i / 4] for i in range(30)]
@@ -193,10 +194,10 @@ def test_the_names_are_in_the_line_that_fits_the_columns(tmp_path: Path, lines: 
 
 def test_comment_among_the_rows_keeps_the_units(tmp_path: Path) -> None:
     content = WIDE.replace("\n", "\nUTC,MW,m/s\n", 1)
-    panel = read(holding(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
+    panel = read(write(tmp_path, content.replace("2024-01-04", "# moved\n2024-01-04")))
     assert (panel.channels, len(panel)) == (("a", "b"), 30)
     with pytest.raises(ValueError, match="line 6, column 'date': '# moved'") as raised:
-        read(holding(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
+        read(write(tmp_path, content.replace("2024-01-04", "# moved,far,away\n2024-01-04")))
     assert "MW" not in str(raised.value)
 
 
@@ -234,7 +235,7 @@ def read_or_refused(path: Path, how: Reading) -> None:
 @pytest.mark.parametrize("content", ODD)
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_odd_table_is_read_or_refused(tmp_path: Path, content: str, zone: str | None) -> None:
-    read_or_refused(holding(tmp_path, content), Reading(time_zone=zone, missing="ffill"))
+    read_or_refused(write(tmp_path, content), Reading(time_zone=zone, missing="ffill"))
 
 
 SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
@@ -276,12 +277,12 @@ SHORT = long("A", "B").replace("B,2024-01-05,1.5", "B,2024-01-05")
 )
 def test_error_names_the_line(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read(holding(tmp_path, content))
+        read(write(tmp_path, content))
 
 
 def test_parts_of_a_year_far_from_1970_are_one_time(tmp_path: Path) -> None:
     content = "year,hour,y\n" + "".join(f"1000,{i / 2},{i}\n" for i in range(5))
-    times = read(holding(tmp_path, content)).tables[0].timestamps.astype(str).tolist()
+    times = read(write(tmp_path, content)).tables[0].timestamps.astype(str).tolist()
     assert times[:2] == ["1000-01-01T00:00:00.000000", "1000-01-01T00:30:00.000000"]
 
 
@@ -292,7 +293,7 @@ def test_dates_in_a_column_of_minutes_are_used_once(tmp_path: Path, minute: str,
     # The last hour is repeated.
     rows = [form.format(date=date, hour=hour, i=i) for date, hour, i in [*hours, hours[-1]]]
     names = form.format(date=minute, hour="hour", i="y")
-    read_or_refused(holding(tmp_path, "\n".join([names, *rows])), Reading())
+    read_or_refused(write(tmp_path, "\n".join([names, *rows])), Reading())
 
 
 CELLS = (
@@ -314,4 +315,4 @@ def test_random_tables_are_read_or_refused(tmp_path: Path, seed: int) -> None:
     rows = [";".join(cells) for cells in zip(*columns, strict=True)]
     content = "\n".join([";".join(drawn.sample(NAMES, width)), *rows])
     how = Reading(missing=drawn.choice(["error", "interpolate"]))
-    read_or_refused(holding(tmp_path, content), how)
+    read_or_refused(write(tmp_path, content), how)

@@ -32,7 +32,8 @@ import pyarrow as pa
 import pytest
 
 from foretell.data.reading import Reading, read, read_frame
-from tests.reported.following import follow, holding
+from tests.data.panels import write
+from tests.reported.following import follow
 
 MONTH = [f"2024-01-{day:02d}" for day in range(1, 31)]
 ROWS = "".join(f"{day},{i},{i / 4}\n" for i, day in enumerate(MONTH))
@@ -48,8 +49,8 @@ def test_a_name_in_several_lines(tmp_path: Path, above: str, end: str) -> None:
     content = f'{above}"Date\n(UTC)","Load\n(MW)",b\n{ROWS}2024-01-31,x,1\n'.replace("\n", end)
     line = content.count("\n")
     with pytest.raises(ValueError, match=rf"line {line}, column 'Load \(MW\)': 'x'"):
-        read(holding(tmp_path, content))
-    panel = read(holding(tmp_path, content.replace("x,1", "30,7.5")))
+        read(write(tmp_path, content))
+    panel = read(write(tmp_path, content.replace("x,1", "30,7.5")))
     assert (panel.channels, panel.tables[0].values.tolist()) == (
         ("Load (MW)", "b"),
         [*VALUES, [30, 7.5]],
@@ -69,7 +70,7 @@ def test_a_name_in_several_lines(tmp_path: Path, above: str, end: str) -> None:
     ],
 )
 def test_lines_below_the_names(tmp_path: Path, names: str, channels: tuple[str, ...]) -> None:
-    panel = read(holding(tmp_path, f"{names}\n{ROWS}"))
+    panel = read(write(tmp_path, f"{names}\n{ROWS}"))
     assert panel.source is not None
     (time,) = panel.source.reading.time_column or ()
     assert time.lower() == "date"
@@ -78,7 +79,7 @@ def test_lines_below_the_names(tmp_path: Path, names: str, channels: tuple[str, 
 
 
 def test_message_suggests_code_that_adds_times(tmp_path: Path) -> None:
-    path = holding(tmp_path, "a,b\n" + "".join(f"{i * 1.5},{i}\n" for i in range(30)))
+    path = write(tmp_path, "a,b\n" + "".join(f"{i * 1.5},{i}\n" for i in range(30)))
     with pytest.raises(ValueError, match=r"frame\.insert\(0, 'ds', pd\.date_range\(") as raised:
         read(path)
     suggested = re.search(r"(frame\.insert.*\)) of pandas", str(raised.value))
@@ -124,7 +125,7 @@ PACKED = {
 
 @pytest.mark.parametrize("name", PACKED)
 def test_packed_tables_are_read(tmp_path: Path, name: str) -> None:
-    assert read(holding(tmp_path, PACKED[name])).tables[0].values.tolist() == VALUES
+    assert read(write(tmp_path, PACKED[name])).tables[0].values.tolist() == VALUES
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_file_without_a_table_is_refused(
     tmp_path: Path, content: str | bytes, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        read(holding(tmp_path, content))
+        read(write(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_missing_marks_do_not_make_numbers_ambiguous(
     """Three digits after the point are a fraction, such as in 0.123."""
     cells = [mark if i == 4 else number.format(i) for i in range(30)]
     rows = "".join(f"{day},{cell}\n" for day, cell in zip(MONTH, cells, strict=True))
-    panel = read(holding(tmp_path, f"date,a\n{rows}"), Reading(missing="ffill"))
+    panel = read(write(tmp_path, f"date,a\n{rows}"), Reading(missing="ffill"))
     cells[4] = cells[3]
     assert panel.tables[0].values[:, 0].tolist() == [float(cell) for cell in cells]
 
@@ -179,7 +180,7 @@ def test_missing_marks_do_not_make_numbers_ambiguous(
 def test_series_may_have_odd_names(tmp_path: Path) -> None:
     names = ["NA", "007", "7", "1e3", "a,b", "*", ".", "NAT", "unknown", "x/y"]
     rows = "".join(f'{day},"{name}",1.5\n' for name in names for day in MONTH)
-    assert list(read(holding(tmp_path, f"ds,unique_id,y\n{rows}")).series) == names
+    assert list(read(write(tmp_path, f"ds,unique_id,y\n{rows}")).series) == names
 
 
 HOURS = pd.date_range("2024-02-20", periods=40 * 24, freq="h")
@@ -300,7 +301,7 @@ def test_a_frame_whose_names_are_numbers() -> None:
 @pytest.mark.parametrize("unit", ["h", "d", "w", "m"])
 def test_column_names_give_the_frequency(tmp_path: Path, unit: str) -> None:
     names = [f"{unit}{i}" for i in range(1, 31)]
-    panel = read(made_long(holding(tmp_path, of(names, "id", "a", "b"))))
+    panel = read(made_long(write(tmp_path, of(names, "id", "a", "b"))))
     assert list(panel.rows.values()) == [30, 30]
     assert str(panel.frequency) == {"h": "h", "d": "D", "w": "W-MON", "m": "MS"}[unit]
     assert panel.tables[0].timestamps[0] == np.datetime64("2024-01-01")
@@ -331,7 +332,7 @@ SERIES = {
 
 @pytest.mark.parametrize("name", SERIES)
 def test_suggested_command_makes_series_in_rows_long(tmp_path: Path, name: str) -> None:
-    panel, _ = follow(made_long(holding(tmp_path, SERIES[name])))
+    panel, _ = follow(made_long(write(tmp_path, SERIES[name])))
     assert list(panel.rows.values()) == [30, 30]
     for table in panel.tables:
         values = table.values[:, table.channels.index("y")]

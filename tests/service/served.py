@@ -24,7 +24,6 @@ def place(repository: Path, name: str, version: str, content: str = "good") -> P
 
 
 def remove(repository: Path, name: str, version: str) -> None:
-    """Remove a bundle."""
     (repository / name / version / layout.MANIFEST).unlink()
     (repository / name / version).rmdir()
 

@@ -25,7 +25,6 @@ def text_of(given: pa.Table) -> str:
 
 
 def with_cell(text: str, row: int, column: int, value: str) -> str:
-    """A text with another value in a cell."""
     lines = text.split("\n")
     cells = lines[row + 1].split(",")
     cells[column] = value

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foretell.bundle.attention import Axis
 from foretell.models.attention.mechanism import MECHANISMS, MechanismConfig, Site
@@ -36,6 +36,10 @@ OTHERS = {
     },
     "union": {"patterns": ["local", {"mechanism": "stride", "dilation": 5}]},
 }
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
 
 
 def default(name: str) -> MechanismConfig:

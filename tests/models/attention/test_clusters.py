@@ -6,20 +6,16 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from foretell.models.attention.zoo.reformer import Reformer, ReformerConfig
 from foretell.models.attention.zoo.routing import Routing
 from foretell.models.attention.zoo.sinkhorn import Sinkhorn, SinkhornConfig
 from tests.models.attention.by_hand import Array, assert_gives, assert_map, merged, projected
-from tests.models.attention.places import made, site_of
+from tests.models.attention.places import made, random, site_of
 from tests.models.attention.published import published
 
 CAUSAL_OR_NOT = pytest.mark.parametrize("causal", [False, True])
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def unit(vectors: Array) -> Array:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from foretell.models.attention.mechanism import MECHANISMS, Call
 from foretell.models.attention.zoo.linear import FeatureAttention, orthogonal
 from tests.models.attention.by_hand import Array, assert_map, numbers, quotient, softmax
-from tests.models.attention.places import made, site_of
+from tests.models.attention.places import made, random, site_of
 
 NAMES = ["linear", "performer", "random-features"]
 EXPLAIN = Call(explain=True)
@@ -27,10 +27,6 @@ def build(
     if name == "random-features":
         nn.init.uniform_(layer.sigma, 0.5, 1.5)
     return layer
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def features(layer: FeatureAttention, name: str, part: Array, head: int) -> Array:

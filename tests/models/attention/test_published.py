@@ -12,15 +12,11 @@ from torch import Tensor, nn
 
 from foretell.models.attention.mechanism import Call
 from foretell.models.attention.zoo.reformer import Reformer, ReformerConfig
-from tests.models.attention.places import made, site_of
+from tests.models.attention.places import made, random, site_of
 from tests.models.attention.published import published
 
 Pair = tuple[Tensor, Tensor]
 LENGTH = 24
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64)
 
 
 def build(name: str, **settings: object) -> nn.Module:

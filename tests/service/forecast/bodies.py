@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import httpx
+import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
@@ -61,3 +62,12 @@ def notes_of(table: pa.Table) -> dict[str, Any]:
     """Metadata of a table."""
     found: dict[str, Any] = json.loads(table.schema.metadata[b"foretell"])
     return found
+
+
+def as_lists(value: object) -> Any:
+    """A value with lists in place of its arrays."""
+    if isinstance(value, dict):
+        return {name: as_lists(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [as_lists(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value

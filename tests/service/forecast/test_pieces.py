@@ -49,15 +49,6 @@ def read(text: str | bytes, most: int = 1000) -> Any:
     return read_pieces(memoryview(body), FORM, most)
 
 
-def plain(value: object) -> Any:
-    """Arrays as lists."""
-    if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [plain(part) for part in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
 def without_objects(value: object) -> Any:
     """Content of lists, with empty objects."""
     if isinstance(value, dict):

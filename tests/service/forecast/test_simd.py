@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foretell.service.forecast import simd
+from tests.service.forecast.bodies import as_lists
 
 pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
@@ -32,15 +33,6 @@ def series_of(series: object) -> Any:
     return None if found is None else found["inputs"][0]["series"]
 
 
-def plain(value: object) -> object:
-    """Arrays as lists."""
-    if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [plain(part) for part in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
 @pytest.mark.parametrize(
     ("series", "becomes_array"),
     [
@@ -53,7 +45,7 @@ def plain(value: object) -> object:
 )
 def test_numbers_become_arrays_and_other_series_are_kept(series: Any, becomes_array: bool) -> None:
     found = series_of(series)
-    assert plain(found) == series
+    assert as_lists(found) == series
     assert isinstance(found, np.ndarray) == becomes_array
     assert not becomes_array or found.dtype == np.float64
 
@@ -68,7 +60,7 @@ def test_all_members_are_read() -> None:
         ],
     }
     found = simd.read(json.dumps(request).encode())
-    assert plain(found) == request
+    assert as_lists(found) == request
     assert found is not None
     assert isinstance(found["inputs"][1]["series"], np.ndarray)
 
@@ -89,7 +81,7 @@ def test_covariates_become_arrays_where_they_are_numbers(field: str) -> None:
     found = simd.read(body_of({"series": [1, 2], field: given}, {field: [1]}, {field: None}))
     assert found is not None
     entry, other, empty = found["inputs"]
-    assert plain(entry[field]) == given
+    assert as_lists(entry[field]) == given
     arrays = {name for name, each in entry[field].items() if isinstance(each, np.ndarray)}
     assert arrays == {"price", "rows"}
     assert (other, empty) == ({field: [1]}, {field: None})
@@ -98,7 +90,7 @@ def test_covariates_become_arrays_where_they_are_numbers(field: str) -> None:
     texts = {"sky": ["clear"] * 40_000}
     assert simd.read(body_of({"series": [1], field: texts})) is None
     numbers = {"price": [1.5] * 40_000}
-    assert plain(simd.read(body_of({"series": [1], field: numbers}))) == {
+    assert as_lists(simd.read(body_of({"series": [1], field: numbers}))) == {
         "inputs": [{"series": [1], field: numbers}]
     }
     twice = b'{"inputs":[{"series":[1],"%s":{"a":[1],"a":[2]}}]}' % field.encode()
@@ -133,14 +125,14 @@ def test_tables_of_many_widths_beside_lists_as_long_as_their_rows() -> None:
     found = simd.read(body_of(*({"series": table} for table in tables), options=options))
     assert found is not None
     assert all(isinstance(one["series"], np.ndarray) for one in found["inputs"])
-    assert plain(found) == {"inputs": [{"series": one} for one in tables], "options": options}
+    assert as_lists(found) == {"inputs": [{"series": one} for one in tables], "options": options}
 
 
 @pytest.mark.parametrize("text", ["[", "]", "[,]", "[[1],[2]]", "1 2", "e", '{"a":[]}'])
 def test_texts_with_brackets_and_numbers(text: str) -> None:
     body = json.dumps({"inputs": [{"name": text, "series": [[1, 2], [3, 4]]}]}).encode()
     expected = None if b"\\" in body else json.loads(body)
-    assert plain(simd.read(body)) == expected
+    assert as_lists(simd.read(body)) == expected
 
 
 @pytest.mark.parametrize(
@@ -204,7 +196,7 @@ def test_bodies_with_few_numbers_are_left_to_the_other_parsers(value: str, place
         return (place % f"[{','.join([value] * count)}]").encode()
 
     assert simd.read(body(40_000)) is None
-    assert plain(simd.read(body(1000))) == json.loads(body(1000))
+    assert as_lists(simd.read(body(1000))) == json.loads(body(1000))
 
 
 def test_very_large_bodies_are_left_to_the_other_parsers() -> None:
@@ -226,4 +218,4 @@ def test_simd_parser_reads_the_same_values(series: object, other: object, twice:
     if isinstance(found["inputs"][0]["series"], np.ndarray):
         # Whole numbers beyond 2 to the 53rd are rounded.
         series = np.array(series, np.float64).tolist()
-    assert plain(found) == {"inputs": [{"series": series}, *others], "options": other}
+    assert as_lists(found) == {"inputs": [{"series": series}, *others], "options": other}

@@ -22,7 +22,6 @@ def tensor(values: NDArray[Any] = HISTORY, **fields: Any) -> dict[str, Any]:
 
 
 def request(*inputs: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A request as JSON."""
     return {"inputs": list(inputs) or [tensor()], **fields}
 
 
