@@ -28,8 +28,8 @@ def headroom(
         stages: Stages of the model; stages without choices are ignored.
         found: Outputs of the graph.
         expected: Outputs of torch in float64.
-        allowed: Largest error `[batch]` of each choice that counts as rounding, if that is more
-            than `ROUNDING` times the largest score.
+        allowed: `[batch]`, the largest error of each choice that still counts as rounding; the
+            limit is at least `ROUNDING` times the largest score.
 
     Returns:
         `[batch]`, the smallest ratio of all choices; infinite without choices.

@@ -32,7 +32,7 @@ class ServedDecomposition(nn.Module):
         length: Steps of the series.
         dtype: Type of the matrix.
         averaged: Whether the second result is the moving average; else it is the series itself.
-        level_free: Whether a constant series is zero on input, or never occurs.
+        level_free: Whether constant series are zero, or do not occur.
     """
 
     def __init__(
