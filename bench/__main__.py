@@ -16,7 +16,7 @@ from pathlib import Path
 from bench import render
 from bench.harness import RESULTS, Result, Run
 
-# What `bench.cases` has, and `bench.research`.
+# Cases of `bench.cases` and of `bench.research`.
 CASES = {
     "graphs": "our graphs next to torch and a plain export: time, memory, operators",
     "server": "our server next to others, under load; needs wrk",

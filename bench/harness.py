@@ -51,7 +51,7 @@ class Run:
     only: tuple[str, ...] = ()
 
     def wants(self, part: str) -> bool:
-        """Whether a part is to be measured."""
+        """Whether a part must be measured."""
         return not self.only or any(word in part for word in self.only)
 
     def pick(self, full: T, quick: T) -> T:
@@ -71,7 +71,7 @@ class Result:
         tables: By name; cells are numbers, or text.
         failures: Checks that failed.
         machine: The machine that it ran on.
-        commit: Of the code that ran.
+        commit: Commit of the code that ran.
     """
 
     tables: Tables
@@ -103,7 +103,7 @@ def machine() -> str:
 
 
 def status_mib(field: str, process: int | str = "self") -> float:
-    """MiB of a field of a process in /proc: `VmRSS`, what is resident, or `VmHWM`, its peak."""
+    """MiB of a field of a process in /proc: resident memory (`VmRSS`) or its peak (`VmHWM`)."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     [kibibytes] = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
     return int(kibibytes) / 1024
@@ -172,7 +172,7 @@ def ratio(ours: Sequence[float], others: Sequence[float]) -> float:
 
 
 def kept(path: Path, key: str, measurement: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The record of a key in a file that only grows; measured if it is not there yet."""
+    """The record of a key in an append-only file; measured if it is missing."""
     records = records_of(path)
     if key not in records:
         records[key] = measurement()
@@ -189,7 +189,7 @@ def records_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def spread(values: Iterable[float]) -> str:
-    """The mean, and half the range of several."""
+    """The mean and half the range of values."""
     found = list(values)
     half = (max(found) - min(found)) / 2
     return f"{mean(found):.3f}" + (f" ± {half:.3f}" if len(found) > 1 else "")

@@ -52,7 +52,7 @@ SIZES = (
     Size("Autoformer 720→96, d 64", AutoformerConfig(**_LONG, **_SMALL)),
 )
 QUICK = (SIZES[0], SIZES[4])
-# The last one has next to nothing to compute.
+# The last one has very little to compute.
 SERVED = (*SIZES[:2], Size("PatchTST 336→96, d 4, one layer", PatchTSTConfig(**_LITTLE)))
 NAME = "patchtst"
 START = "2024-01-01T00:00:00"
@@ -61,13 +61,13 @@ Body = Callable[[Floats], dict[str, Any]]
 
 
 def trace_forecast(size: Size, path: Path) -> None:
-    """Write our graph of a forecast."""
+    """Write foretell's graph of a forecast."""
     form = ServingForm(inference_form(size.model()), scaler_of(size), "forecast")
     onnx.save(trace(form), path)
 
 
 def export_plain(size: Size, path: Path) -> None:
-    """Write what `torch.onnx.export` makes of a model as it stands."""
+    """Write the graph of an unchanged model by `torch.onnx.export`."""
     model = size.model()
     example = tuple(part for part in size.inputs(batch=2) if part is not None)
     form = ServingForm(model, scaler_of(size), "forecast")
@@ -113,10 +113,10 @@ class Subject:
         name: The name that it is served under.
         size: The model.
         checkpoint: Its weights.
-        repository: Our bundle of it.
-        graph: What `torch.onnx.export` makes of it.
+        repository: Repository with its bundle.
+        graph: Its graph by `torch.onnx.export`.
         windows: Histories, `[window, context, channels]`.
-        forecast: Of the first, by torch.
+        forecast: Forecast of the first history, by torch.
     """
 
     name: str
@@ -143,7 +143,7 @@ def prepare(
     *,
     plain: bool = False,
 ) -> Subject:
-    """Write a model in every form; the plain graph only if it is wanted."""
+    """Write a model in every form; the plain graph only if requested."""
     folder.mkdir(parents=True)
     repository = repository or folder / "repository"
     model = save_checkpoint(size, folder / "checkpoint")

@@ -73,7 +73,7 @@ def fill(text: str, results: Path = RESULTS) -> str:
 
 
 def documents() -> list[Path]:
-    """Those that have places."""
+    """Documents that have places."""
     pages = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(RESULTS.glob("*.md"))]
     return [page for page in pages if _PLACE.search(page.read_text())]
 

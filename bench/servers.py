@@ -1,4 +1,4 @@
-"""Servers in processes of their own: ours, and others; and load for them."""
+"""Servers in processes of their own, of foretell and others, and load for them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def ours(
     environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[tuple[psutil.Process, int]]:
-    """Our server on a CPU, unless a setting says otherwise; its process and port."""
+    """A server of foretell, on a CPU by default; its process and port."""
     port = free_port()
     own = {"device": "cpu", "log_level": "warning", "models": models, "port": port, **settings}
     variables = {f"FORETELL_{name.upper()}": str(value) for name, value in own.items()}
@@ -111,12 +111,12 @@ def memory(process: psutil.Process) -> int:
 
 
 def resident(*processes: psutil.Process) -> int:
-    """MiB that processes have resident."""
+    """Resident MiB of processes."""
     return round(sum(one.memory_info().rss for one in processes) / 2**20)
 
 
 def roles(process: psutil.Process) -> tuple[list[psutil.Process], psutil.Process | None]:
-    """The HTTP workers of a server of ours that are alive, and its engine."""
+    """The living HTTP workers of a server of foretell, and its engine."""
     workers, engines = [], []
     for each in process.children():
         with suppress(psutil.NoSuchProcess):
@@ -162,7 +162,7 @@ def middle(turns: Iterable[Load]) -> Load:
 def load(
     url: str, body: Path, connections: int, seconds: int, headers: Mapping[str, str] = _JSON
 ) -> Load:
-    """POST a file over and over, a request at a time on each connection.
+    """POST a file repeatedly, one request at a time on each connection.
 
     Raises:
         RuntimeError: wrk failed.
@@ -179,7 +179,7 @@ def load(
 
 
 def request(path: str, body: object) -> bytes:
-    """A whole POST of JSON."""
+    """The bytes of a POST of JSON."""
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
@@ -190,11 +190,11 @@ class Client:
     """Persistent connections to a server, which send requests in turn.
 
     Attributes:
-        port: On the loopback interface.
+        port: Port on the loopback interface.
         requests: Whole HTTP/1.1 requests.
         pause: Seconds from an answer that is no 200 to the next request, for `keep_busy`.
-        statuses: Requests by status, or by why they have none.
-        seconds: Of each request that was answered 200.
+        statuses: Number of requests by status; those without an answer by the reason.
+        seconds: Duration of each request that was answered with 200.
     """
 
     port: int
@@ -208,7 +208,7 @@ class Client:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def keep_busy(self, connections: int, more: Callable[[], bool]) -> None:
-        """Have a request on its way on each connection, as long as `more()`."""
+        """Keep one request in flight on each connection, as long as `more()`."""
 
         async def loop() -> None:
             while more():
@@ -218,7 +218,7 @@ class Client:
         await asyncio.gather(*(loop() for _ in range(connections)))
 
     async def offer(self, rate: float, seconds: float, most: int) -> None:
-        """Send so many requests a second without waiting; `most` are on their way at a time."""
+        """Send this number of requests a second without waiting; at most `most` are in flight."""
         tasks: set[asyncio.Task[bool]] = set()
         began, sent = time.perf_counter(), 0
         while (elapsed := time.perf_counter() - began) < seconds:
@@ -276,5 +276,5 @@ class Client:
 
     @property
     def answers(self) -> str:
-        """How many there were of each status."""
+        """Number of answers by status."""
         return ", ".join(f"{count:,} of {status}" for status, count in self.statuses.most_common())

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.harness import KEPT, ROOT
 
 _SECONDS = 900
-# Weights come from our checkpoint; the bundle is in the format of the commit that exports it.
+# Weights are from a current checkpoint; the bundle has the format of the exporting commit.
 _EXPORT = """
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def checkout(commit: str) -> Path:
 
 
 def environment(tree: Path) -> Path:
-    """Python with what a server on a CPU needs at a commit, by the commit's own pins."""
+    """Python with the requirements of a server on a CPU, with the versions that a commit pins."""
     home = f"foretell-{'now' if tree == ROOT else tree.name}"
     return install(home, requirements(tree), tree / "constraints.txt")
 
@@ -91,20 +91,20 @@ def install(
 
 
 def export(tree: Path, checkpoint: Path, name: str) -> Path:
-    """Have a commit export a checkpoint; returns the repository.
+    """Export a checkpoint by the code of a commit; returns the repository.
 
     It runs with the libraries of this environment.
     """
     repository = checkpoint.with_name(f"repository-{tree.name}")
     if not (repository / name).exists():
-        # -P: not the modules of the folder that this runs in.
+        # -P: do not import modules of the working directory.
         command = (sys.executable, "-P", "-c", _EXPORT, checkpoint, repository, name)
         run(*command, PYTHONPATH=str(tree))
     return repository
 
 
 def run(*command: str | Path, **variables: str) -> str:
-    """What a command prints.
+    """Output of a command.
 
     Raises:
         RuntimeError: it failed.

@@ -1,1 +1,1 @@
-"""One module a case, or for some that are alike: `measure(run)` returns its tables."""
+"""One module for each case, or for several similar ones: `measure(run)` returns the tables."""

@@ -86,7 +86,7 @@ def _walk() -> NDArray[np.float64]:
 
 
 def _write_table(folder: Path, count: int, rows: NDArray[np.float64]) -> None:
-    """Write so many series: windows of rows, scaled and with noise."""
+    """Write `count` series: windows of rows, scaled and with noise."""
     windows = np.lib.stride_tricks.sliding_window_view(rows, _CONTEXT)
     times = np.datetime64("2024-01-01", "us") + np.timedelta64(1, "h") * np.arange(_CONTEXT)
     folder.mkdir()
@@ -110,7 +110,7 @@ def _write_table(folder: Path, count: int, rows: NDArray[np.float64]) -> None:
 
 
 def _loop(graph: Path, count: int) -> float:
-    """Seconds that onnxruntime takes for so many windows, on all cores."""
+    """Seconds that onnxruntime takes for `count` windows, on all cores."""
     workers, context = usable_cpus(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_open, initargs=(graph,)) as pool:
         list(pool.map(_run_windows, [_LOOP_BATCH] * workers))
@@ -171,7 +171,7 @@ def _killed(source: Path, target: Path, bundle: Path, seconds: float) -> int:
 
 
 def _check(target: Path, count: int) -> None:
-    """Make sure that every series is forecast once."""
+    """Check that every series is forecast once."""
     found = dataset.dataset(target / "forecasts")
     names = found.to_table(["unique_id"], filter=pc.field("step") == 1)["unique_id"]
     if (found.count_rows(), len(pc.unique(names))) != (count * _HORIZON, count):
@@ -179,7 +179,7 @@ def _check(target: Path, count: int) -> None:
 
 
 def _check_same(target: Path, other: Path) -> None:
-    """Make sure that forecasts are those of another run, of fewer series."""
+    """Check that forecasts equal those of another run of fewer series."""
     order = [("unique_id", "ascending"), ("step", "ascending")]
     few = dataset.dataset(other / "forecasts").to_table().sort_by(order)
     last = pc.max(few["unique_id"])
@@ -189,7 +189,7 @@ def _check_same(target: Path, other: Path) -> None:
 
 
 def _on_ray(run: Run, source: Path, bundle: Path, count: int) -> list[Row]:
-    """One node, two, and two of which one is lost."""
+    """Runs on one node, on two nodes, and on two nodes of which one is lost."""
     rows: list[dict[str, Any]] = []
     for what, nodes in (("one node", 1), ("two nodes", 2), ("two nodes, one of which is lost", 2)):
         target = run.folder / what.replace(" ", "-")
@@ -213,7 +213,7 @@ def _on_ray(run: Run, source: Path, bundle: Path, count: int) -> list[Row]:
 
 @contextmanager
 def _cluster(nodes: int) -> Iterator[Any]:
-    """A cluster of so many nodes with one CPU each, to which all their processes are bound."""
+    """A cluster of nodes with one CPU each, to which all processes of a node are bound."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from ray.cluster_utils import Cluster

@@ -1,4 +1,4 @@
-"""Our server in operation: a long mixed load, overload, a new version, and ends."""
+"""foretell in operation: a long mixed load, overload, a new version, and stops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUICK = (SERVED[-1], SERVED[-1], TRANSFORMERS[0])
 _ADMIN = "endurance"
 _CONNECTIONS, _WORKERS = 64, 2
 _MIXED = (1, 1, 1, 2, 8, 32)
-# Windows that may wait: the queue's promise is the time they take at the measured capacity.
+# Windows that may wait; at the measured capacity they take the longest wait of the queue.
 _QUEUE = 256
 # Seconds from a refusal to the next request on its connection.
 _AGAIN = 0.02
@@ -37,7 +37,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Served:
-    """Our server, and how much is to be done."""
+    """A server of foretell, and the size of its load."""
 
     run: Run
     process: psutil.Process
@@ -53,7 +53,7 @@ class Served:
 
 
 def measure(run: Run) -> Result:
-    """Everything, one after the other."""
+    """Run all parts, one after the other."""
     repository = run.folder / "repository"
     subjects = [
         prepare(size, run.folder / f"{NAME}-{number}", f"{NAME}-{number}", repository)
@@ -194,7 +194,7 @@ def kill(served: Served, content: bytes, role: str) -> Row:
 async def _meanwhile(
     served: Served, content: bytes, act: Callable[..., object]
 ) -> tuple[Client, object]:
-    """Keep all connections busy before, while and after something is done."""
+    """Keep all connections busy before, during and after an action."""
     client, working = served.client(content, pause=_AGAIN), True
     sending = asyncio.create_task(client.keep_busy(_CONNECTIONS, lambda: working))
     await asyncio.sleep(served.busy)

@@ -67,7 +67,7 @@ class _Server(NamedTuple):
         return partial(load, url, body, connections, headers=headers)
 
     def observed(self, body: Path, seconds: int) -> tuple[Load, tuple[float, ...]]:
-        """A load by wrk; and its windows, its batches, and CPU seconds of the engine."""
+        """Results of a load by wrk: windows, batches, and CPU seconds of the engine."""
         engine = roles(self.process)[1]
         before = (*metrics(self.port, *_WINDOWS), _busy(engine))
         headers = {"Content-Type": "application/json"}
@@ -130,7 +130,7 @@ def _start(
     replay_us: int,
     folder: Path,
 ) -> list[_Server]:
-    """Servers in front of a GPU each that takes so long for a batch of any size."""
+    """Servers, each with a GPU that takes this time for a batch of any size."""
     settings: dict[str, object] = {
         "python": stand_in.python,
         "environment": stand_in.environment(graph_us=replay_us),
@@ -149,7 +149,7 @@ def _start(
 
 
 def binary_request(subject: Subject, windows: int, folder: Path) -> tuple[Path, dict[str, str]]:
-    """The body of a request for so many windows, and its headers."""
+    """The body of a request for a number of windows, and its headers."""
     values = np.ascontiguousarray(subject.windows[:windows], np.float32)
     tensor = {
         "name": "history",

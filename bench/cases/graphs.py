@@ -32,7 +32,7 @@ _GROUPS = {
     "norms": {"LayerNormalization", "ReduceMean"},
     "copies": {"Transpose", "Reshape", "Gather", "Slice", "Concat", "Pad", "Expand", "Split"},
 }
-# A graph may take so many times as long as that of a baseline.
+# Limit of the time of a graph, as a multiple of the baseline's.
 _MOST_TIMES = 1.03
 
 
@@ -144,7 +144,7 @@ def _shares(graph: Path, size: Size) -> dict[str, str]:
 
 
 def peak_memory(contender: Path | int, batch: int) -> float:
-    """MiB that loading a graph, or the module of a size, and running it adds to a process."""
+    """Peak MiB that a process needs to load and run a graph, or the module of a size."""
     command = [sys.executable, "-m", __name__, str(contender), str(batch)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     return float(done.stdout)

@@ -26,7 +26,7 @@ def _body(number: int, value: float) -> dict[str, Any]:
 
 
 async def _ask(port: int, models: int, seconds: float) -> dict[str, list[float]]:
-    """Have all callers ask until the time is over; seconds by what became of the requests."""
+    """Send requests from all clients until the time is over; seconds by outcome."""
     found: dict[str, list[float]] = {_MEMORY: [], _LOAD: [], _REFUSED: []}
     weights = 1 / np.arange(1, models + 1) ** _EXPONENT
     end = time.perf_counter() + seconds
@@ -55,7 +55,7 @@ async def _ask(port: int, models: int, seconds: float) -> dict[str, list[float]]
 
 
 def measure(run: Run) -> Result:
-    """Serve them with the memory of one model, and room for some more."""
+    """Serve all models with memory for a few of them."""
     models, room = run.pick((200, 20), (8, 3))
     repository, scratch = run.folder / "models", run.folder / "server"
     for number in range(models):

@@ -1,4 +1,4 @@
-"""What requests cost outside the model: of one series, and of a thousand as JSON and as a table."""
+"""Cost of requests outside the model: one series, and a thousand as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def _json(name: str, windows: np.ndarray, *, times: bool) -> Form:
 
 
 def _windows(count: int) -> np.ndarray:
-    # Near what the models were trained on, by their scalers: there is nothing to warn of.
+    # Values near the training data by the models' scalers, so that answers have no warnings.
     return np.random.default_rng(0).normal(2, 1, (count, _CONTEXT, len(_CHANNELS))).round(3)
 
 
 def _codec_times(
     repository: Path, forms: Mapping[str, tuple[str, Form]], seconds: float
 ) -> list[Row]:
-    """CPU time of reading requests and of encoding answers, by what each form is called."""
+    """CPU time of reading requests and of encoding answers, by name of the form."""
     most = _SERIES * max(_CONNECTIONS)
     settings = Settings(models=repository, device="cpu", threads=1, max_queue=most)
     served = load(settings, Metrics())
@@ -98,7 +98,7 @@ def _codec_times(
             if form.media_type == JSON:
                 calls[what, "read by orjson"] = partial(_without_simd, read)
             sizes[what] = len(encode()[0])
-        # No server has torch's objects, which the collector would look through.
+        # A server has no objects of torch, which would slow the garbage collector down.
         gc.freeze()
         taken = interleaved_medians(calls, seconds, time.process_time)
         gc.unfreeze()
@@ -188,7 +188,7 @@ def bulk(run: Run) -> Result:
 
 
 def _post(http: httpx.Client, form: Form, connections: int, _: int) -> float:
-    """Seconds of so many requests that are sent together."""
+    """Seconds of `connections` requests that are sent together."""
     began = time.perf_counter()
     with ThreadPoolExecutor(connections) as pool:
         list(pool.map(form.post, [http] * connections))

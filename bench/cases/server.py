@@ -1,4 +1,4 @@
-"""Our server next to others and to other commits, under load from wrk, which shares the CPUs."""
+"""foretell next to other servers and other commits, under load from wrk on the same CPUs."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Contender:
 
     Attributes:
         name: Its name in tables.
-        script: In bench/peers/; empty for ours.
-        path: Of its requests.
+        script: Script in bench/peers/; empty for foretell.
+        path: Path of its requests.
         ready: A path that answers 200 once it serves.
         body: Makes its request.
         answer: Finds the forecast in its answer.
-        requirements: Of an environment of its own; none to run in this one.
+        requirements: Requirements of its own environment; none to run in this one.
         python: Makes that environment.
-        options: Of our command.
-        commit: Of our code; None for the tree of this file, in this environment.
+        options: Options of `foretell serve`.
+        commit: Commit of foretell; None for the tree of this file, in this environment.
     """
 
     name: str
@@ -117,7 +117,7 @@ CONTENDERS = (
         ready="/v2/models/patchtst/ready",
         body=_tensors,
         answer=_of_tensors,
-        # Newer uvloop gives its worker processes no event loop.
+        # With newer versions of uvloop its worker processes have no event loop.
         requirements=("mlserver==1.7.1", "uvloop==0.21.0", *_ONNXRUNTIME),
     ),
     Contender(
@@ -158,7 +158,7 @@ class Server:
     process: psutil.Process
 
     def loader(self, subject: Subject, connections: int, windows: int = 1) -> Callable[[int], Load]:
-        """A function that loads it for a number of seconds."""
+        """A function that puts load on it for a number of seconds."""
         body = subject.write_body(self.contender.body, self.folder / f"{windows}.json", windows)
         return partial(load, self.url, body, connections)
 

@@ -42,7 +42,7 @@ class Outcome:
     """The answers.
 
     Attributes:
-        statuses: How many answers there were of each kind of request and status; 0 for none.
+        statuses: Number of answers by kind of request and status; 0 without an answer.
         wrong: The first bytes of answers that no request may get.
     """
 
@@ -77,7 +77,7 @@ def _good() -> list[bytes]:
 
 
 def draw(rng: random.Random) -> tuple[str, bytes, Callable[[int], int]]:
-    """A kind, the bytes that are sent, and the size of the next piece by how many are left."""
+    """A kind of request, its bytes, and a function from the remaining bytes to the next piece."""
     [kind] = rng.choices(("good", "refused", "cut off", "hostile"), (6, 6, 2, 1))
     if kind == "good":
         return kind, rng.choice(_good()), _all
@@ -146,7 +146,7 @@ def measure(run: Run) -> Result:
         found = []
         for seed, seconds in enumerate((run.pick(60, 1), run.duration(600, 2))):
             outcome = asyncio.run(_mix(port, seconds, seed))
-            # Memory of requests is given back after ten seconds without any.
+            # Memory is returned after ten seconds without requests.
             time.sleep(run.pick(15, 0))
             found.append(memory(process))
     before, after = found

@@ -16,11 +16,11 @@ from pyarrow import parquet
 
 from bench.harness import Result, Row, Run
 
-# As few rows as every split has windows in: memory does not grow with their number.
+# The fewest rows with which every split has windows: memory does not depend on the number.
 _ROWS, _SPLITS = 700, "0.66,0.16,0.18"
 _WIDE: dict[str, Any] = {"context": 336, "horizon": 96, "batch_size": 4, "splits": _SPLITS}
 _WIDE_MODEL = {"d_model": 128, "heads": 16, "d_ff": 256, "encoder_layers": 3}
-# Of daily series, between four and fourteen months long.
+# Daily series are between four and fourteen months long.
 _LENGTHS = (120, 420)
 _LONG: dict[str, Any] = {"context": 56, "horizon": 14, "batch_size": 512}
 _LONG_MODEL = {"patch": 7, "stride": 7}
@@ -55,7 +55,7 @@ def _commands(
 
 
 def _peak(*arguments: object) -> Row:
-    """MiB that a command had resident at most, and its CPU seconds."""
+    """Peak resident MiB of a command, and its CPU seconds."""
     print("foretell", arguments[0], flush=True)
     child = subprocess.Popen([sys.executable, "-m", "foretell", *map(str, arguments)])
     # Unlike `child.wait`, this returns the child's use of memory and CPU.

@@ -1,1 +1,1 @@
-"""A measure of the tests: the share of small faults in the product that they find."""
+"""Measures the tests: the share of small faults in the product that they find."""

@@ -42,7 +42,7 @@ class Drawn:
 
     Attributes:
         path: The file, from the root.
-        mutation: What is changed in it.
+        mutation: The change of the file.
     """
 
     path: str
@@ -54,8 +54,8 @@ def draw(root: Path, count: int, seed: int) -> list[Drawn]:
 
     Args:
         root: The checkout.
-        count: How many.
-        seed: The same seed draws the same faults of the same checkout.
+        count: Number of faults.
+        seed: A seed draws the same faults of a checkout each time.
     """
     rng = random.Random(seed)
     files = {package: sorted(_files(root, package)) for package in PACKAGES}
@@ -69,7 +69,7 @@ def draw(root: Path, count: int, seed: int) -> list[Drawn]:
         ]
         rng.shuffle(all_of)
         drawn += islice((one for one in all_of if _is_python(root, one)), share)
-    # The first ones, of a run that was ended early, are a fair sample too.
+    # The first ones are a fair sample too, if a run is ended early.
     rng.shuffle(drawn)
     return drawn
 
@@ -83,7 +83,7 @@ def _is_python(root: Path, drawn: Drawn) -> bool:
 
 
 def _files(root: Path, package: str) -> Iterator[Path]:
-    # `os.walk` leaves links to folders alone, as those from `foretell` to the other packages.
+    # `os.walk` does not follow links to folders, such as those from `foretell` to its packages.
     for folder, _, names in os.walk(root / package):
         yield from (Path(folder) / name for name in names if name.endswith(".py"))
 
@@ -115,7 +115,7 @@ class Sandbox:
         self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         self.root = self._folder / "checkout"
         _git(repository, "worktree", "add", "--quiet", "--detach", str(self.root), commit)
-        # Reference data lie beside the repository, where there are any.
+        # Reference data, if any, are in a folder beside the repository.
         (self._folder / "shared").symlink_to(repository.parent / "shared")
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Sandbox:
         }
 
     def failing_test(self, tests: list[str], seconds: float) -> str | None:
-        """The first test that fails, or None: all passed within the time, or none failed yet."""
+        """The first test that fails; None if all passed, or if none failed within the time."""
         options = ["-x", "-q", "-p", "no:cacheprovider", f"--timeout={_TEST_SECONDS}", "-rfE"]
         environment = os.environ | {"PYTHONPATH": str(self.root)}
         with tempfile.TemporaryDirectory() as temporary:
@@ -183,11 +183,11 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class Run:
-    """What is measured.
+    """The arguments of a measurement.
 
     Attributes:
         commit: The commit whose tests are measured.
-        count: How many faults are drawn.
+        count: Number of faults that are drawn.
         seed: The seed of the draw.
         limit: Seconds for each fault.
         repository: The repository that has the commit.

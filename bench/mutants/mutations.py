@@ -31,7 +31,7 @@ _BOOLEAN: dict[type[ast.boolop], tuple[str, str]] = {
     ast.And: (r"\band\b", "or"),
     ast.Or: (r"\bor\b", "and"),
 }
-# What these do is read by people alone.
+# Effects of these calls are only read by people.
 _LOGGERS = re.compile(r"^_?(log|logger|warnings)\.")
 
 
@@ -42,7 +42,7 @@ class Mutation:
     Attributes:
         start: Offset of the first byte that is replaced.
         end: Offset behind the last one.
-        text: What stands there instead.
+        text: The replacement.
         line: Number of the line where the fault begins, from 1.
         kind: The kind of the fault, such as `comparison` or `dropped raise`.
     """

@@ -1,4 +1,4 @@
-"""Which tests could see a fault in a file: those whose imports reach it, the nearest first."""
+"""Tests that could find a fault in a file: those whose imports reach it, the nearest first."""
 
 from __future__ import annotations
 

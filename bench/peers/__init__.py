@@ -1,1 +1,1 @@
-"""The same model as the users of other servers would serve it: `SCRIPT GRAPH PORT`."""
+"""Other servers with the same model, as their users would serve it: `SCRIPT GRAPH PORT`."""

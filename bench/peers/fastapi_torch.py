@@ -1,4 +1,4 @@
-"""The plain torch module: it takes the checkpoint in place of the graph."""
+"""Serves the plain torch module; its argument is a checkpoint instead of a graph."""
 
 from __future__ import annotations
 

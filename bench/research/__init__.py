@@ -1,1 +1,1 @@
-"""What takes hours or days: each is a script, whose results are kept with the code."""
+"""Measurements of hours or days: scripts whose results are kept with the code."""

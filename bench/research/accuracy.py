@@ -1,4 +1,4 @@
-"""The published recipes, trained, next to what was published; goes on where it stopped."""
+"""Errors of trained recipes next to the published ones; continues where it stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from foretell.training.windows import Windows
 
 RESULTS = Path(__file__).with_name("accuracy.jsonl")
 _SEEDS = 3
-# Epochs no better after which a training ends, whatever the recipe has: published code has 100.
+# Epochs without improvement after which a training ends, in place of the recipe's number.
 _PATIENCE = 20
 
 
@@ -46,7 +46,7 @@ def measure(run: Run) -> Result:
 
 
 def _train(preset: Preset, seed: int, file: Path, folder: Path, *, quick: bool) -> dict[str, Any]:
-    """Train a recipe, or go on with it, and measure it on its test split."""
+    """Train a recipe, or resume its training, and measure it on its test split."""
     given = preset.settings | {"seed": seed}
     given["patience"] = min(given["patience"], _PATIENCE)
     if quick:
@@ -68,7 +68,7 @@ def _train(preset: Preset, seed: int, file: Path, folder: Path, *, quick: bool) 
 
 
 def _whole(preset: Preset, file: Path, folder: Path) -> dict[str, Any]:
-    """Its errors over whole batches: the published code drops the last one of the test split."""
+    """Errors over whole batches: the published code drops the last batch of the test split."""
     panel, settings = read(file), training_of(preset.settings)
     prepared = prepare(settings, panel)
     [span] = prepared.split.test

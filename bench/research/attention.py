@@ -1,4 +1,4 @@
-"""The mechanisms of attention compared: what they forecast, what they cost, what they show."""
+"""Compares mechanisms of attention: errors of forecasts, cost, and faithfulness of maps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from foretell.training.train import train
 from foretell.training.windows import Windows
 
 RESULTS = Path(__file__).with_name("attention.jsonl")
-# Others are compared with it; it also takes the sites where another mechanism cannot be.
+# The reference; it is also used at sites that refuse another mechanism.
 _REFERENCE = "softmax"
 _MIXED = ("local:1,stride:1,global:2", "local+global")
 _CONTEXTS = {"transformer": 96, "patchtst": 336}
@@ -45,7 +45,7 @@ _SIZES = {"d_model": 32, "heads": 4, "d_ff": 64, "encoder_layers": 2, "dropout":
 # Fixed here: earlier results stay comparable when defaults change.
 _RECIPE: dict[str, Any] = {"loss": "mse", "learning_rate": 2e-3, "calendar": "all"}
 _LENGTHS = (96, 336, 720, 1440, 4096)
-# One layer: at these lengths it is the attention that costs.
+# One layer: at these lengths most of the cost is attention.
 _LONG = {"d_model": 64, "heads": 4, "d_ff": 128, "encoder_layers": 1, "label": 48}
 _CHUNKS: dict[str, Any] = {"decoding": "autoregressive", "decoding_chunk": 24}
 _WAYS: dict[str, dict[str, Any]] = {
@@ -60,13 +60,13 @@ _WINDOWS, _SHARE, _DRAWS = 64, 0.1, 5
 
 
 def names() -> list[str]:
-    """All that are compared, as `--attention` takes them; the reference first."""
+    """All compared mechanisms, in the notation of `--attention`; the reference first."""
     single = [name for name, config in MECHANISMS.items() if not config.made_of_others]
     return [_REFERENCE, *(name for name in single if name != _REFERENCE), *_MIXED]
 
 
 def settings(architecture: str, name: str, **sizes: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A config's fields with a mechanism wherever it may be, and the reference elsewhere.
+    """Fields of a config with a mechanism at every site that allows it, and else the reference.
 
     Raises:
         ValueError: it may be nowhere.
@@ -94,7 +94,7 @@ def _may_be(mechanism: MechanismConfig, site: Site) -> bool:
 def measure(run: Run) -> Result:
     """Train each in a Transformer and a PatchTST, and time and weigh its graphs.
 
-    What is trained is kept, by data, architecture, mechanism, seed and epochs. `--only` takes
+    Trained models are kept by data, architecture, mechanism, seed and epochs. `--only` takes
     mechanisms, or `decoding`.
     """
     torch.set_num_threads(1)
@@ -197,7 +197,7 @@ def _cost(run: Run, fields: dict[str, Any], sizes: dict[str, Any]) -> dict[str, 
 
 
 def faithfulness(model: Forecaster, windows: Windows) -> float | None:
-    """How much more a forecast changes without the steps that the first stage looks at most.
+    """How much more a forecast changes without the steps with most attention in the first stage.
 
     A tenth of the steps of the history are replaced by the mean of their window (erasure, as in
     arXiv:1911.03429): those with the largest weights, and as many drawn by lot.

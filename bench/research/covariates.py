@@ -1,4 +1,4 @@
-"""Bike rentals with and without weather and holidays of the horizon; goes on where it stopped."""
+"""Bike rentals with and without weather and holidays of the horizon; continues where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prediction intervals hold: by method, from a request's own rows, and of heads of counts."""
+"""Coverage of intervals: by method, from the rows of a request, and of heads of counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LEVELS = (0.8, 0.95)
 SCALE = f"deviation, at least {FLOOR:g} of training's"
 SERVED = "history's and stored errors as one (served)"
 _ROWS, _FORECASTS = 1000, 120
-# Of adaptive conformal inference: how far a miss moves the level.
+# Step size of adaptive conformal inference: how far a miss moves the level.
 _STEP, _ALPHAS = 0.05, np.linspace(0.002, 0.998, 250)
 Floats = NDArray[np.float64]
 # From the errors of a history, the ends of an interval of a level `[2, horizon, channels]`.
@@ -47,7 +47,7 @@ Method = Callable[[Floats, float], Floats]
 
 
 class Subject(NamedTuple):
-    """A checkpoint with its graph, its data and what each row of them was for."""
+    """A checkpoint with its graph, its data and their splits."""
 
     name: str
     info: CheckpointInfo
@@ -71,7 +71,7 @@ def _subjects(run: Run) -> Iterator[Subject]:
 
 
 def _cell(low: Floats, high: Floats, actual: Floats, level: float, unit: Floats) -> Floats:
-    """Share held, mean width and mean interval score (Gneiting and Raftery 2007)."""
+    """Coverage, mean width and mean interval score (Gneiting and Raftery 2007)."""
     beyond = np.maximum(low - actual, 0) + np.maximum(actual - high, 0)
     score = high - low + 2 / (1 - level) * beyond
     return np.array([(beyond == 0).mean(), ((high - low) * unit).mean(), (score * unit).mean()])
@@ -146,7 +146,7 @@ def _methods(subject: Subject) -> Iterator[Row]:
 
 
 def scales(history: Floats) -> dict[str, Floats]:
-    """Ways to tell from a history how wrong its forecast will be, `[windows, 1, channels]`."""
+    """Scales of the error that are computed from a history, `[windows, 1, channels]`."""
     deviation = history.std(axis=1, keepdims=True)
     least = np.full_like(deviation, FLOOR)
     late = history[:, -history.shape[1] // 2 :].std(axis=1, keepdims=True)
@@ -161,7 +161,7 @@ def scales(history: Floats) -> dict[str, Floats]:
 
 
 def held(known: Sample, coming: Sample, name: str, level: float, *, signed: bool) -> Floats:
-    """Share held, mean width and mean interval score of one scale."""
+    """Coverage, mean width and mean interval score of one scale."""
     unit = scales(coming.history)[name]
     errors = known.error / scales(known.history)[name]
     if signed:
@@ -190,9 +190,9 @@ class Errors:
 
     Attributes:
         scaled: `[origins, horizon, channels]`, in units of the scale of each history.
-        scales: `[origins, 1, channels]`, that in standardised units.
-        coming: Those that are judged.
-        known: Of each of them, the origins that its request could tell the errors of, oldest first.
+        scales: `[origins, 1, channels]`, the scales in standardised units.
+        coming: Indices of the origins whose intervals are judged.
+        known: For each judged origin, earlier origins whose errors are known there, oldest first.
     """
 
     scaled: Floats
@@ -214,7 +214,7 @@ def history(run: Run) -> Result:
 
 
 def methods(stored: Calibration, horizon: int) -> dict[str, Method]:
-    """All of them, by name."""
+    """All methods, by name."""
     known, stride = Recalibration.of(stored, horizon), stride_of(horizon)
     return {
         "stored errors alone": lambda _, level: stored.at(np.array(_tails(level)), horizon),
@@ -239,7 +239,7 @@ def _pooled(known: Recalibration, errors: Floats, level: float) -> Floats:
 def _factor(
     stored: Calibration, known: Recalibration, errors: Floats, level: float, *, shifted: bool
 ) -> Floats:
-    """The stored interval, as much wider or narrower as makes it hold its share of the history."""
+    """The stored interval, scaled so that it covers its share of the history."""
     channels, middle = errors.shape[2], known.median
     if shifted:
         recent = ((errors - known.median) / known.width).reshape(-1, channels)
@@ -272,7 +272,7 @@ def _adaptive(stored: Calibration, horizon: int, errors: Floats, level: float) -
 
 
 def judge(errors: Errors, method: Method, level: float) -> list[Floats]:
-    """Share held, mean width and mean interval score of a method, by origin."""
+    """Coverage, mean width and mean interval score of a method, by origin."""
     return [
         _cell(*method(errors.scaled[known], level), errors.scaled[at], level, errors.scales[at])
         for at, known in zip(errors.coming, errors.known, strict=True)
@@ -316,7 +316,7 @@ _COUNTED: dict[str, dict[str, Any]] = {
     "dlinear": {"moving_average": 25},
     "patchtst": {"patch": 8, "stride": 4, "d_model": 16, "heads": 2, "d_ff": 32},
 }
-# Levels of histories, by which forecasts are compared with what came.
+# Levels of histories, by which forecasts are compared with actual values.
 _BANDS = {"below 20": (0, 20), "20 to 100": (20, 100), "above": (100, np.inf)}
 
 
@@ -355,7 +355,7 @@ def _draw(kind: str, rows: int = 1000) -> pd.DataFrame:
 
 
 def _counted(data: Path, folder: Path, arch: str, head: str, epochs: int) -> dict[str, str | float]:
-    """What 80% intervals held in the test split, and forecasts next to what came by level."""
+    """Coverage of 80% intervals in the test split, and forecasts next to actual values by level."""
     model = _COUNTED[arch] | {"head": head}
     settings = TrainingConfig(
         arch=arch, context=48, horizon=12, epochs=epochs, device="cpu", model=model

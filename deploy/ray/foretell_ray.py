@@ -11,13 +11,13 @@ from foretell.service.errors import ServiceError
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 
-# As many as `FORETELL_MAX_LOADED`: what the server evicts, Ray forgets.
+# As many as `FORETELL_MAX_LOADED`: Ray forgets models that the server evicts.
 MODELS = 8
 
 
 @serve.multiplexed(max_num_models_per_replica=MODELS)
 async def note(name: str) -> str:
-    """Have Ray note that this replica has a model; the server loads it by itself."""
+    """Inform Ray that this replica has a model; the server itself loads it."""
     return name
 
 
@@ -34,7 +34,7 @@ class Multiplexed:
             try:
                 self._engine.registry.find(name)
             except ServiceError:
-                # The server answers that, and Ray notes nothing.
+                # The server answers with the error, and Ray notes nothing.
                 pass
             else:
                 await note(name)
@@ -57,6 +57,6 @@ app = serve.deployment(
     # Further requests wait better in the proxy: a replica answers on one thread.
     max_ongoing_requests=256,
     ray_actor_options={"num_cpus": 1},
-    # What a replica has accepted it answers before it goes.
+    # A replica answers accepted requests before it stops.
     graceful_shutdown_timeout_s=Settings.model_fields["grace_seconds"].default + 5,
 )(serve.ingress(server)()).bind()

@@ -32,8 +32,8 @@ from foretell.models.config import ARCHITECTURES, ForecasterConfig
 
 CODE_BASES = tslib.CODE_BASES | patchtst.CODE_BASES
 _LISTED = 5
-# Only training depends on the first, and the data has the second.
-_NEVER_ASKED = {"dropout", "enc_in"}
+# Arguments that need not be given: training reads the first, and the data determines the second.
+_NOT_REQUIRED = {"dropout", "enc_in"}
 # Arguments that matter only if another one is set.
 _ONLY_WITH = {"subtract_last": "revin", "kernel_size": "decomposition"}
 _ONLY_WITH |= {"embed": "marks", "freq": "marks"}
@@ -255,7 +255,7 @@ def _read_data(
 
 def _require(names: Sequence[str], known: Run, code: CodeBase) -> None:
     """Raise if arguments are missing; the message has their meanings and defaults."""
-    required = [name for name in names if name in OPTIONS and name not in _NEVER_ASKED]
+    required = [name for name in names if name in OPTIONS and name not in _NOT_REQUIRED]
     missing = [name for name in required if name not in known.arguments]
     if not missing:
         return

@@ -37,7 +37,7 @@ def panel_of(target: Values, filled: Values | None = None, **covariates: Values)
 
 
 def found(panel: Panel, horizon: int = HORIZON, rows: int = ROWS) -> str:
-    """What is refused in the first rows; empty if nothing is."""
+    """The error message about the first rows; empty without an error."""
     try:
         check_copies(panel, [Span(0, 0, rows)], ("bikers",), horizon)
     except DataError as error:

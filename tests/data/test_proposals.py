@@ -45,7 +45,7 @@ def test_facts_of_the_calendar_are_known_ahead(tmp_path: Path, target: tuple[str
     reading = Reading(time_column=("ds",))
     found = propose(written(tmp_path, frame), reading, target)
     assert {*found.future} == kinds("future")
-    # What is read and not forecast is known with the target alone.
+    # Past covariates can only be proposed if a target is named.
     assert {*found.past} == (kinds("past") if target else set())
     assert found.static == ()
 

@@ -22,8 +22,8 @@ def execute(folder: Path, address: str) -> nbformat.NotebookNode:
     """Run it.
 
     Args:
-        folder: Where; with the demo's data.
-        address: Of the server, instead of the notebook's own.
+        folder: Working directory, with the demo's data.
+        address: Address of the server; replaces the one in the notebook.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell fails.

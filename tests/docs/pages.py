@@ -25,12 +25,12 @@ class Block:
     """A fenced block.
 
     Attributes:
-        page: Where it stands.
-        line: Of its first line of text, from 1.
+        page: The page of the block.
+        line: Number of its first line of text, from 1.
         language: Language of its fence.
-        text: What it holds.
+        text: Its content.
         reason: Why it is not run, from the comment `<!-- not run: … -->` right above it.
-        answer: The block of JSON that follows with nothing in between.
+        answer: The block of JSON directly after this one.
     """
 
     page: Path

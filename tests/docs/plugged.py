@@ -55,8 +55,8 @@ def bundles_with(package: str, plugged: Path, models: Mapping[str, list[str]]) -
     """Train, export and verify small models by the command line.
 
     Args:
-        package: Which the files of `plugged` are taken to be in.
-        plugged: A folder; what is made lies beside it.
+        package: Package in which the files of `plugged` are imported.
+        plugged: A folder; results are written beside it.
         models: Flags of `foretell train`, by the models' names.
 
     Returns:

@@ -20,7 +20,7 @@ import click
 from tests.docs.pages import PAGES
 from tests.support.process import ROOT
 
-_PACKAGES = ("bundle", "models", "export", "service", "foretell")
+PRODUCT = ("bundle", "models", "export", "service", "foretell")
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # The end of a sentence, before the next one.
@@ -46,13 +46,23 @@ class Sentence(NamedTuple):
 
 def sentences() -> Iterator[Sentence]:
     """Every sentence of the documents and of the product."""
+    yield from of_documents()
+    for package in PRODUCT:
+        yield from of_folder(package)
+
+
+def of_documents() -> Iterator[Sentence]:
+    """Every sentence of the documents, except generated ones."""
     for page in PAGES:
         if "reference" not in page.parts:
             yield from _of_page(page)
-    for package in _PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if not any(part.is_symlink() for part in path.parents):
-                yield from _of_module(path)
+
+
+def of_folder(name: str) -> Iterator[Sentence]:
+    """Every sentence of the modules in a folder at the top of the repository."""
+    for path in sorted((ROOT / name).rglob("*.py")):
+        if not any(part.is_symlink() for part in path.parents):
+            yield from _of_module(path)
 
 
 def _of_page(page: Path) -> Iterator[Sentence]:

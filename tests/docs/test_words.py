@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docs.sentences import Sentence, sentences
+from tests.docs.sentences import PRODUCT, Sentence, of_documents, of_folder
 
 EVERYWHERE = ("document", "docstring", "comment", "message")
 IN_CODE = ("docstring", "comment", "message")
@@ -27,17 +27,15 @@ REFUSED = {
     r"^(Those|Theirs|That of|Likewise|The same)\b": (IN_CODE, "name the thing"),
     r"^(What|Which|Who)\b(?!.*\?)": (IN_CODE, "name the thing"),
 }
-AREAS = ("docs", "bundle", "models", "export", "service", "foretell")
+AREAS = ("docs", *PRODUCT, "tests", "bench", "deploy")
 
 
 def found(area: str) -> Iterator[tuple[Sentence, str]]:
     """The refused sentences of an area, with the reason."""
-    for sentence in sentences():
-        of = "docs" if sentence.kind == "document" else sentence.place.partition("/")[0]
-        if of == area:
-            for pattern, (kinds, reason) in REFUSED.items():
-                if sentence.kind in kinds and re.search(pattern, sentence.text):
-                    yield sentence, reason
+    for sentence in of_documents() if area == "docs" else of_folder(area):
+        for pattern, (kinds, reason) in REFUSED.items():
+            if sentence.kind in kinds and re.search(pattern, sentence.text):
+                yield sentence, reason
 
 
 @pytest.mark.parametrize("area", AREAS)

@@ -113,7 +113,7 @@ def test_verification_compares_unclipped_forecasts_and_bounds(
     verified = verify(*arguments, tmp_path, windows, kinds, limits=within)
     checks = verified.verification.checks
     assert verified.verification.passed
-    # The same checks as without bounds, and one more for each graph.
+    # All checks of graphs without bounds, and one more for each graph.
     assert [check.name for check in checks] == [
         *(check.name for check in free.checks),
         *(f"{file}, bounds" for file in FILES.values()),

@@ -29,7 +29,7 @@ def follow(path: Path, **options: str) -> tuple[Panel, dict[str, str]]:
     """Read a file; where it is refused, again with the options that the message names.
 
     Returns:
-        What was read, and the options.
+        The panel, and the options.
     """
     for _ in range(4):
         try:

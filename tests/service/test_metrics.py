@@ -112,9 +112,9 @@ def test_metrics_of_loads() -> None:
 
 
 def test_metrics_of_processes() -> None:
-    own, nobody = os.getpid(), 2**30
+    own, missing = os.getpid(), 2**30
     # One of two HTTP workers is being replaced, and the engine has just ended.
-    numbers = (c_int64 * 8)(own, 0, nobody, own, 3, 1, 2, 0)
+    numbers = (c_int64 * 8)(own, 0, missing, own, 3, 1, 2, 0)
     names = ("worker-0", "worker-1", "engine", "supervisor")
     found = samples(Metrics(Processes(names, 2, numbers)))
     assert found["foretell_workers_wanted", frozenset()] == 2

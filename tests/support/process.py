@@ -86,7 +86,7 @@ class Server(Program):
         models: The repository, a folder or a URL.
         log: A file that takes its log.
         code: Python to run instead of the command's own entry point.
-        program: What to run instead of `python -m foretell`.
+        program: Command that replaces `python -m foretell`.
         environment: Variables, if not those of this process.
         folder: Where it is started.
         settings: `FORETELL_` variables, in lower case.

@@ -159,8 +159,8 @@ def test_probes_use_existing_paths(deployed: Deployed, ask: Ask) -> None:
     # KServe uses the same probes, at the port of the service.
     [container] = RUNTIME["containers"]
     for name, probe in probes.items():
-        asked_there = {**container[name]["httpGet"], "port": "operations"}
-        assert {**container[name], "httpGet": asked_there} == probe
+        probe_action = {**container[name]["httpGet"], "port": "operations"}
+        assert {**container[name], "httpGet": probe_action} == probe
     assert ask("http", RUNTIME["annotations"]["prometheus.kserve.io/path"]) == 200
     # v1 of KServe describes a model at its name; foretell describes all models in one list.
     paths = {"v1": "/v1/timeseries/models", "v2": "/v2"}

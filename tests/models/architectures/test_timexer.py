@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 class Expected(NamedTuple):
-    """What the formulae give: a forecast, and the weights of the attentions of each layer."""
+    """Results of the formulas: a forecast, and the attention weights of each layer."""
 
     forecast: Floats
     own: list[Floats]

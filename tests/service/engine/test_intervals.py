@@ -69,7 +69,7 @@ def test_quantiles_of_distributions_are_clipped_to_bounds() -> None:
     assert found[..., 0].min() < 0
 
 
-_BARE, _SAID = changed(), changed(calibration_missing="its validation split is short")
+_BARE, _WITH_REASON = changed(), changed(calibration_missing="its validation split is short")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ _BARE, _SAID = changed(), changed(calibration_missing="its validation split is s
         (NORMAL, (), 4, "the normal distributions that it forecasts, for at most 3 .* of 4$"),
         (QUANTILES, (), 4, r"those that it forecasts \(0.1, 0.5, 0.9\), for at most 3"),
         (_BARE, (), 1, "^weather has no quantiles: its bundle does not say why$"),
-        (_SAID, (), 1, "^weather has no quantiles: its validation split is short$"),
+        (_WITH_REASON, (), 1, "^weather has no quantiles: its validation split is short$"),
     ],
 )
 def test_levels_and_horizons_without_quantiles_are_refused(

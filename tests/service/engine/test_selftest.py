@@ -238,7 +238,7 @@ class ScriptedTest:
     """A self-test with scripted results.
 
     Attributes:
-        outcomes: What is to come; `None` passes. The last one is repeated.
+        outcomes: Results of the next runs; `None` passes. The last one is repeated.
         ran: Released once for every run.
     """
 

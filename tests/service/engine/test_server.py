@@ -212,7 +212,7 @@ async def test_update_that_cannot_be_written_loses_no_worker(
     path = "foretell.service.engine.server._load"
 
     def fail(_: object) -> None:
-        raise ValueError("a manifest that nobody can write")
+        raise ValueError("a manifest that cannot be written")
 
     async with system.engine() as engine, system.worker() as worker:
         with monkeypatch.context() as patched:
@@ -241,11 +241,11 @@ async def test_worker_lost_during_an_update_does_not_delay_others(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = System(models, tmp_path / "engine")
-    telling, goes_on = threading.Event(), threading.Event()
+    began, goes_on = threading.Event(), threading.Event()
     plain = EngineServer._updates
 
     def updates(server: EngineServer, *given: Any) -> Any:
-        telling.set()
+        began.set()
         goes_on.wait(PATIENCE)
         return plain(server, *given)
 
@@ -255,7 +255,7 @@ async def test_worker_lost_during_an_update_does_not_delay_others(
         monkeypatch.setattr(EngineServer, "_updates", updates)
         write_bundle(models, Spec(name="new"))
         loading = asyncio.ensure_future(leaving.load("new", None))
-        await until_async(telling.is_set)
+        await until_async(began.is_set)
         await leaving.close()
         await until_async(lambda: system.server.workers == 1)
         goes_on.set()

@@ -192,7 +192,7 @@ async def test_failure_cancels_the_other_run(client: Client) -> None:
         except asyncio.CancelledError:
             given_up.append(pending)
             raise
-        raise AssertionError("nobody wakes it")
+        raise AssertionError("the run was not cancelled")
 
     with pytest.raises(DeadlineExceededError):
         await job.run(time.monotonic() + 30, wait)

@@ -118,7 +118,7 @@ def test_endless_parts_are_refused(encoding: str) -> None:
         ("gzip;q=0, deflate;q=0.000", None),
         ("gzip", "gzip"),
         ("DEFLATE", "deflate"),
-        # Of equally preferred encodings the server takes its first one.
+        # The server takes its first one of equally preferred encodings.
         ("gzip, zstd, deflate, br", "zstd"),
         ("gzip, zstd;q=0.9", "gzip"),
         ("deflate, gzip;q=0.5", "deflate"),
