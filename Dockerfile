@@ -8,20 +8,20 @@ FROM base AS build
 WORKDIR /src
 RUN apt-get update -qq && apt-get install -qq --no-install-recommends binutils patchelf
 COPY pyproject.toml constraints.txt deploy/slim.sh /src/
-# The pins hold for what foretell is built with, too; which variable says so depends on pip's version.
+# The pins also apply to build requirements; the name of the variable depends on pip's version.
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
 RUN python3 -m venv /opt/foretell && python3 -m venv /opt/sbom \
     && /opt/sbom/bin/pip install --quiet cyclonedx-bom
-# Of what foretell needs everywhere, httpx and pandas are for commands that ask servers.
+# httpx and pandas, which foretell requires, are only for commands that send requests to servers.
 ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; lines = project['dependencies'] + [line for extra in sys.argv[1:] for line in project['optional-dependencies'][extra]]; print(*(line for line in lines if not line.startswith(('foretell', 'httpx', 'pandas'))), sep='\\n')"
-# foretell, where its libraries are; that all that a server loads finds every symbol; and a list of
-# what is in the image besides its base.
+# Install foretell beside its libraries, check that libraries of a server find all symbols, and list the
+# packages that the image adds to its base.
 ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
     /opt/foretell/bin/pip uninstall --yes pip setuptools; \
     LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.forecast.arrow, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
     /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
-# What foretell needs comes first: a change of its code does not install it again.
+# Requirements come first, so that a change of the code does not install them again.
 FROM build AS build-cpu
 RUN python3 -c "$REQUIREMENTS" serve cpu fast otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
@@ -29,7 +29,7 @@ COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
-# CUDA's libraries come as wheels: the host brings the driver alone.
+# CUDA's libraries come as wheels: the host only needs the driver.
 RUN python3 -c "$REQUIREMENTS" serve gpu fast otel storage > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
@@ -43,8 +43,8 @@ ENV PATH=/opt/foretell/bin:$PATH FORETELL_HOST=:: FORETELL_PORT=8000 FORETELL_MO
     FORETELL_CACHE=/tmp/foretell ORT_DISABLE_TELEMETRY=1
 USER 10001
 EXPOSE 8000
-# Whether the process lives: orchestrators kill what fails this. One process answers once its models
-# are loaded, which may take minutes; the start period ends with the first answer.
+# Liveness: orchestrators kill containers that fail this. A server of one process answers after its
+# models are loaded, which may take minutes; the start period ends with the first answer.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15m --retries=3 \
     CMD ["python3", "-c", "from os import environ as e; from urllib.request import urlopen; port = e.get('FORETELL_OPERATIONS_PORT') or e['FORETELL_PORT']; host = e['FORETELL_HOST'].strip('[]*'); host = '127.0.0.1' if host in ('', '::', '0.0.0.0') else host; host = f'[{host}]' if ':' in host else host; urlopen(f'http://{host}:{port}/healthz', timeout=2)"]
 ENTRYPOINT ["foretell"]

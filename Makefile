@@ -1,12 +1,12 @@
-# `make help` lists what there is to make: the line that begins with two hashes above each.
+# `make help` lists the targets, each with the line of two hashes above it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
-# Processes that tests run in: some wait for servers, and leave a core to others.
+# Number of test processes: some only wait for servers, so there are more than cores.
 JOBS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 DEMO := .demo
-# What is imported is compiled once and kept, by the first who does; pip would compile all there is.
+# Modules are compiled when they are first imported; pip would compile all of them.
 export PYTHONDONTWRITEBYTECODE =
 # Scripts that import onnxruntime before foretell.
 export ORT_DISABLE_TELEMETRY = 1
@@ -14,7 +14,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL = $(PIP) install --no-compile --constraint constraints.txt
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
-# The two builds overwrite each other's files: one has to go before the other comes.
+# The two builds overwrite each other's files: uninstall one before installing the other.
 OTHER := $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 SERVE := $(VENV)/.serve-$(RUNTIME)
@@ -37,7 +37,7 @@ serve: $(SERVE) demo
 demo: $(SERVE)
 	@$(BIN)/foretell demo --out $(DEMO)
 
-## the tests but the slow ones
+## the tests, except slow ones
 test: $(TEST)
 	$(PYTEST) -m "not slow"
 
@@ -54,7 +54,7 @@ lint: $(TEST)
 types: $(TEST)
 	$(BIN)/mypy
 
-## ask PyPI for known vulnerabilities of all pinned versions; fails where its JSON API cannot be reached
+## look up known vulnerabilities of all pinned versions on PyPI; fails without access to its JSON API
 audit: $(TEST)
 	$(INSTALL) pip-audit
 	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
@@ -65,7 +65,7 @@ help:
 		/^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-16s%s\n", $$0, text; text = "" }' \
 		$(firstword $(MAKEFILE_LIST))
 
-# CASE is one or more of those that `python -m bench --help` lists; DATA what some of them need.
+# CASE is one or more cases of `python -m bench --help`; DATA is a folder of data that some need.
 ## measure: CASE="server graphs", BASELINE="COMMIT …" for earlier commits beside this one
 bench: $(TEST)
 	$(BIN)/python -m bench $(CASE) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(DATA),--data $(DATA)) \
@@ -82,7 +82,7 @@ gpu-check: $(TEST) demo
 page-pictures: $(TEST) demo
 	PAGE_PICTURES_OF=$(DEMO)/repository $(BIN)/python -m pytest tests/page/test_tasks.py
 
-## measure the tests by 200 small faults in the product, drawn by SEED, at COMMIT; hours; goes on
+## measure the tests by 200 small faults in the product, drawn by SEED, at COMMIT; resumable, takes hours
 mutants: $(TEST)
 	$(BIN)/python -m bench.mutants $(if $(COMMIT),--commit $(COMMIT)) --seed $(or $(SEED),0)
 
@@ -111,10 +111,10 @@ $(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
 
 $(TEST): $(SERVE)
 	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,dev]'
-# KServe's classes check our answers, and Nixtla's client asks for some; their own requirements
-# conflict with ours.
+# Tests check answers by KServe's classes, and use Nixtla's client; their requirements conflict with
+# those of foretell.
 	$(INSTALL) --no-deps kserve nixtla
-# Published implementations of attention, which ours give the same numbers as.
+# Published implementations of attention, with which foretell's are compared.
 	$(INSTALL) --no-deps $(PUBLISHED)
 	touch $@
 
@@ -125,7 +125,7 @@ $(PUBLISHING)/.done: constraints.txt $(TEST)
 		check-wheel-contents hatchling reuse towncrier twine zensical
 	touch $@
 
-## build what would be published, and check it: contents, metadata, licences
+## build the packages, and check their contents, metadata and licences
 package: $(PUBLISHING)/.done
 	rm -rf dist
 	$(PUBLISHING)/bin/hatchling build --directory dist
@@ -152,6 +152,6 @@ changes: $(PUBLISHING)/.done
 page-assets: $(TEST)
 	$(BIN)/python -m tests.page.assets
 
-## forget the environment, the demo and what was installed to compare
+## remove the environment, the demo and packages for comparisons
 clean:
 	rm -rf $(VENV) $(DEMO) site .bench .stand-in .stand-in.lock
