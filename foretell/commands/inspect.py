@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -20,17 +21,27 @@ def command(
     file: Path, context: int | None, horizon: int | None, target: str | None, **given: object
 ) -> None:
     """Print how FILE is read, its columns, and a command to train on it."""
-    from foretell.data.proposals import propose
-    from foretell.data.reading import Reading, read, split_names
+    from foretell.data.errors import DataError
+    from foretell.data.proposals import Proposal, propose
+    from foretell.data.reading import read, split_names
     from foretell.settings.given import reading_of
     from foretell.terminal.panels import print_panel
 
     targets = split_names(target) if target else []
-    panel = read(file, reading_of(given), targets)
+    reading, proposed = reading_of(given), Proposal()
+    # The reader names all that is wrong.
+    with suppress(DataError):
+        proposed = propose(file, reading, targets)
+    named = reading.kinds
+    if proposed.ahead:
+        future, static = proposed.ahead, proposed.kinds.static
+        changes = {"future_covariates": named.future + future}
+        changes["static_covariates"] = named.static + static
+        reading = reading.model_copy(update=changes)
+    panel = read(file, reading, targets)
     options = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in (given | {"target": target}).items()
-        if value is not None
+        if value is not None and not name.endswith("_covariates")
     ]
-    proposed = propose(file, panel.source.reading if panel.source else Reading(), targets)
-    print_panel(panel, file, options, proposed, context, horizon)
+    print_panel(panel, file, options, named, proposed.kinds, context, horizon)

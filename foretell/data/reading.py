@@ -194,7 +194,7 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     if reading.channels is None:
         refuse_wide(cells)
     try:
-        roles = _find_roles(cells, reading)
+        roles = roles_of(cells, reading)
         rows, covariates = _understand(cells, roles, reading, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
@@ -224,8 +224,12 @@ def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None =
     return Panel(tuple(tables), source, notes, covariates)
 
 
-def _find_roles(cells: Cells, reading: Reading) -> Roles:
-    """The columns of times and names, none of which is a covariate."""
+def roles_of(cells: Cells, reading: Reading) -> Roles:
+    """The columns of times and names, none of which is a covariate.
+
+    Raises:
+        DataError: as `find_roles`.
+    """
     times, ids = reading.time_column, reading.id_column
     frame, named = cells.frame, {*(times or ()), *(ids or ())}
     apart = [name for name in reading.kinds.names if name in frame and name not in named]

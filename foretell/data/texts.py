@@ -38,10 +38,12 @@ class Texts(NamedTuple):
     Attributes:
         ids: Names of series and no numbers, in lower case.
         covariates: Numbers or categories.
+        every: Whether all other columns may be covariates.
     """
 
     ids: frozenset[str]
     covariates: frozenset[str] = frozenset()
+    every: bool = False
 
 
 def read_text(
@@ -199,7 +201,7 @@ def _parse(
 ) -> pd.DataFrame:
     kept = {name for name in names if name.lower() in texts.ids}
     empty = {
-        name: list(NO_CATEGORY if name in texts.covariates else MISSING)
+        name: list(NO_CATEGORY if texts.every or name in texts.covariates else MISSING)
         for name in names
         if name not in kept
     }

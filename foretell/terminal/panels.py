@@ -27,6 +27,7 @@ def print_panel(
     panel: Panel,
     path: Path,
     given: Sequence[str],
+    named: Kinds,
     proposed: Kinds,
     context: int | None,
     horizon: int | None,
@@ -37,6 +38,7 @@ def print_panel(
         panel: The panel.
         path: Its file.
         given: Options for reading the file, which the command repeats.
+        named: Covariates that the user names.
         proposed: Covariates that the command names too.
         context: Steps of history; suggested if not given.
         horizon: Steps to forecast; suggested if not given.
@@ -59,10 +61,10 @@ def print_panel(
     for note in panel.notes:
         click.echo(f"note       {note}")
     _print_channels(panel)
-    options = _covariate_options(proposed)
-    for option, meaning in options.items():
+    for option, meaning in _covariate_options(proposed).items():
         click.echo(f"covariates {shlex.quote(option)}: {meaning}")
-    given = [*given, *options]
+    every = Kinds(*(own + more for own, more in zip(named, proposed, strict=True)))
+    given = [*given, *_covariate_options(every)]
     seasons = find_seasons(panel)
     lines = "; ".join(_described(season, panel.frequency) for season in seasons)
     click.echo(f"seasons    {lines or 'none found'}")
@@ -70,7 +72,7 @@ def print_panel(
 
 
 def _covariate_options(proposed: Kinds) -> dict[str, str]:
-    """Options for columns that look like covariates, with the reason."""
+    """Options for columns of covariates, with their meaning."""
     meanings = {
         "future": "known ahead, such as facts of the calendar",
         "past": "read and not forecast",

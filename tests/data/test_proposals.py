@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from foretell.data.covariates import Kinds
-from foretell.data.proposals import propose
+from foretell.data.proposals import Proposal, propose
 from foretell.data.reading import Reading
 
 HOURS = pd.Series(pd.date_range("2024-01-01", periods=24 * 28, freq="h"))
@@ -43,7 +43,7 @@ def kinds(*names: str) -> set[str]:
 def test_facts_of_the_calendar_are_known_ahead(tmp_path: Path, target: tuple[str, ...]) -> None:
     frame = pd.DataFrame({"ds": HOURS} | {name: own for name, (own, _) in COLUMNS.items()})
     reading = Reading(time_column=("ds",))
-    found = propose(written(tmp_path, frame), reading, target)
+    found = propose(written(tmp_path, frame), reading, target).kinds
     assert {*found.future} == kinds("future")
     # Past covariates can only be proposed if a target is named.
     assert {*found.past} == (kinds("past") if target else set())
@@ -55,14 +55,53 @@ def test_columns_of_a_series_are_static(tmp_path: Path) -> None:
     frame = pd.DataFrame({"ds": HOURS, "y": NOISE[0]}).merge(stores, how="cross")
     path = written(tmp_path, frame)
     reading = Reading(time_column=("ds",), id_column=("store",))
-    assert propose(path, reading, ("y",)) == Kinds(static=("region", "size"))
-    assert propose(path, reading.model_copy(update={"static_covariates": ("size",)})) == Kinds(
-        static=("region",)
-    )
+    assert propose(path, reading, ("y",)).kinds == Kinds(static=("region", "size"))
+    assert propose(
+        path, reading.model_copy(update={"static_covariates": ("size",)})
+    ).kinds == Kinds(static=("region",))
 
 
-def test_columns_that_go_on_are_known_ahead(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"ds": HOURS, "y": NOISE[0], "x": NOISE[1], "z": NOISE[2]})
-    frame.loc[frame.index[-24:], ["y", "z"]] = np.nan
-    path = written(tmp_path, frame)
-    assert propose(path, Reading(time_column=("ds",)), ("y",)) == Kinds(("x",), ("z",))
+def cut(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """The table with a last day in which these columns have no values."""
+    shorter = frame.copy()
+    shorter.loc[shorter.index[-24:], [*names]] = np.nan
+    return shorter
+
+
+LONG = pd.DataFrame({"ds": HOURS, "y": NOISE[0], "x": NOISE[1], "z": NOISE[2]})
+
+
+def test_columns_that_go_on_after_the_target_are_known_ahead(tmp_path: Path) -> None:
+    path = written(tmp_path, cut(LONG, "y", "z"))
+    expected = Proposal(Kinds(("x",), ("z",)), ahead=("x",))
+    assert propose(path, Reading(), ("y",)) == expected
+    # Without a target, none of them is known to be short.
+    assert propose(path, Reading()) == Proposal()
+
+
+def test_a_column_that_ends_early_makes_no_other_known_ahead(tmp_path: Path) -> None:
+    path = written(tmp_path, cut(LONG, "z"))
+    assert propose(path, Reading(), ("y",)) == Proposal(Kinds(past=("x", "z")))
+    # One of several targets has values up to the end.
+    assert propose(path, Reading(), ("y", "z")) == Proposal(Kinds(past=("x",)))
+    assert propose(written(tmp_path, LONG.assign(y=np.nan)), Reading(), ("y",)).ahead == ()
+
+
+def test_columns_that_miss_most_values_are_not_proposed(tmp_path: Path) -> None:
+    rare = np.where(np.arange(len(HOURS)) % 40 == 0, NOISE[1], np.nan)
+    words = np.where(np.arange(len(HOURS)) % 40 < 2, np.where(NOISE[1] > 0, "a", "b"), "")
+    path = written(tmp_path, LONG.assign(rare=rare, words=words))
+    assert propose(path, Reading(), ("y",)) == Proposal(Kinds(past=("x", "z")))
+
+
+def test_none_is_a_category(tmp_path: Path) -> None:
+    promos = np.where(NOISE[1] > 0, "none", "sale")
+    path = written(tmp_path, LONG[["ds", "y"]].assign(promo=promos))
+    assert propose(path, Reading(), ("y",)) == Proposal(Kinds(past=("promo",)))
+
+
+def test_a_column_without_a_value_of_some_series_is_not_static(tmp_path: Path) -> None:
+    stores = pd.DataFrame({"store": ["a", "b", "c", "d"], "size": [1, 2, 3, np.nan]})
+    frame = LONG[["ds", "y"]].merge(stores, how="cross")
+    reading = Reading(id_column=("store",))
+    assert propose(written(tmp_path, frame), reading, ("y",)).kinds.static == ()

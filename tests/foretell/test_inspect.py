@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.support.command import done, refused
@@ -61,6 +62,26 @@ def test_inspect_counts_the_series(data: Path) -> None:
     assert "series     2 of 79 to 220 rows, cut at 2 holes" in output
     assert "names      column 'unique_id'" in output
     assert "note       2 holes longer than 12 steps" in output
+
+
+def test_columns_known_ahead_are_read_as_such(data: Path) -> None:
+    frame = pd.read_csv(data)
+    frame.loc[frame.index[-24:], "load"] = np.nan
+    frame.to_csv(data, index=False)
+    output = done("inspect", data, "--target=load").stdout
+    assert "note       24 rows after the last values have covariates alone" in output
+    assert "start with foretell train" in output
+    assert "--target=load --future-covariates=count,flag --arch" in output
+    # Without a target, any column may be short.
+    assert "column 'load': no value" in refused("inspect", data)
+
+
+def test_named_covariates_stay_in_the_command(data: Path) -> None:
+    frame = pd.read_csv(data).assign(day=np.arange(240) // 24 % 2)
+    frame.to_csv(data, index=False)
+    output = done("inspect", data, "--target=load", "--future-covariates=count").stdout
+    assert "covariates --future-covariates=day: known ahead" in output
+    assert "--target=load --future-covariates=count,day --arch" in output.splitlines()[-1]
 
 
 class UnreadableTable(NamedTuple):
