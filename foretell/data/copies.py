@@ -1,185 +1,186 @@
-"""Future covariates from which a target can be computed: a model would copy what it forecasts."""
+"""Covariates from which a target can be computed before it is known: a model would copy it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.data.alike import Alike
 from foretell.data.errors import DataError
+from foretell.data.formulae import formula_of
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
 
 Values = NDArray[np.float64]
-# Fewest rows, and fewest different values of series that are compared at other steps, so that
-# chance explains no match.
-_ROWS, _DIFFERENT = 20, 10
-# Largest deviation, in standard deviations of the target, and least correlation worth a look.
-_NEAR, _ALIKE = 0.01, 0.98
-# Relative rounding error of float32, with a margin.
-_ROUNDING = 1e-6
-# Steps of best correlation that are looked at, and digits after the point of written numbers.
-_STEPS, _DIGITS = 3, 6
+# Fewest rows, and fewest different values, that are compared at other steps, so that chance
+# explains no match.
+_ROWS, _DIFFERENT = 50, 10
 
 
-class _Rows(NamedTuple):
-    """Training rows: covariates without categories, and targets; NaN where one was filled in."""
+class _Columns(NamedTuple):
+    """Training rows of all spans one after another; NaN where a value was filled in.
 
-    covariates: dict[str, list[Values]]
-    targets: dict[str, list[Values]]
+    Attributes:
+        covariates: Covariates without categories by name, future ones first.
+        future: Number of the future ones.
+        targets: Targets by name.
+        ends: Row after the last one of each span.
+    """
+
+    covariates: dict[str, Values]
+    future: int
+    targets: dict[str, Values]
+    ends: NDArray[np.intp]
 
 
-def check_copies(panel: Panel, train: Iterable[Span], targets: Sequence[str], horizon: int) -> None:
-    """Refuse future covariates that give a target in all training rows, up to rounding.
+class _Copy(NamedTuple):
+    """Covariates that give a target some steps later, or earlier where `steps` is negative."""
 
-    They equal a target, are a multiple of it plus a constant, also some steps earlier or later, or
-    give it as a weighted sum of two. A target of at least `horizon` steps before is known.
+    names: tuple[str, ...]
+    steps: int
+    message: str
+
+
+def check_copies(
+    panel: Panel, train: Iterable[Span], targets: Sequence[str], context: int, horizon: int
+) -> None:
+    """Refuse covariates that give a target before it is known, in all training rows.
+
+    They equal it, are a multiple of it plus a constant, or give it as a weighted sum of two, up to
+    rounding. Row `t` of a future covariate must not give the target of row `t + steps` for steps
+    from `1 - horizon` to `context + horizon - 1`, since the model reads one such row before a step
+    that it forecasts. A past covariate must not from step 1. Earlier targets are known.
 
     Args:
         panel: The data.
         train: The training rows.
         targets: Channels that are forecast.
+        context: Steps that the model reads.
         horizon: Steps that the model forecasts.
 
     Raises:
         DataError: names columns, formulae and remedies.
     """
-    rows = _rows(panel, train, targets)
-    if found := [*_found(rows, horizon)]:
+    columns = _columns(panel, list(train), targets)
+    found = [
+        copy for name in columns.targets for copy in _copies_of(columns, name, context, horizon)
+    ]
+    if found:
         file = f"{panel.source.path}: " if panel.source else ""
         raise DataError(
-            f"{file}future covariates give the target in all training rows: {'; '.join(found)}. "
-            "Read them with --past-covariates, or leave them out. If they are really known for "
-            "the horizon, confirm it with --set target_copies=allow"
+            f"{file}covariates give a target before it is known, in all training rows: "
+            f"{'; '.join(copy.message for copy in found)}. {_remedy(found)}. If the values are "
+            "really known that early, confirm it with --set target_copies=allow"
         )
 
 
-def _rows(panel: Panel, train: Iterable[Span], targets: Sequence[str]) -> _Rows:
-    known = panel.covariates.future if panel.covariates else ()
-    spans = list(train)
-    covariates: dict[str, list[Values]] = {}
-    for place, each in enumerate(known):
+def _remedy(found: Sequence[_Copy]) -> str:
+    later = {name: None for copy in found if copy.steps > 0 for name in copy.names}
+    others = {name: None for copy in found for name in copy.names if name not in later}
+    remedies = []
+    if others:
+        remedies.append(f"Read {', '.join(others)} with --past-covariates, or leave them out")
+    if later:
+        remedies.append(f"Leave out {', '.join(later)}: the past alone gives a later target")
+    return ". ".join(remedies)
+
+
+def _columns(panel: Panel, spans: Sequence[Span], targets: Sequence[str]) -> _Columns:
+    known = panel.covariates
+    covariates: dict[str, Values] = {}
+    for place, each in enumerate(known.future if known else ()):
         if each.type != "category":
             parts = [(panel.tables[span.table].covariates, span) for span in spans]
-            covariates[each.name] = [
-                codes[span.start : span.end, place] for codes, span in parts if codes is not None
-            ]
-    values = [panel.tables[table].known(start, end) for table, start, end in spans]
-    at = {name: panel.channels.index(name) for name in targets}
-    return _Rows(
-        covariates, {name: [part[:, place] for part in values] for name, place in at.items()}
+            covariates[each.name] = np.concatenate(
+                [codes[span.start : span.end, place] for codes, span in parts if codes is not None]
+            )
+    future = len(covariates)
+    values = np.concatenate([panel.tables[table].known(start, end) for table, start, end in spans])
+
+    def channel(name: str) -> Values:
+        return values[:, panel.channels.index(name)]
+
+    past = [each.name for each in (known.past if known else ()) if each.type != "category"]
+    return _Columns(
+        covariates | {name: channel(name) for name in past},
+        future,
+        {name: channel(name) for name in targets},
+        np.cumsum([span.end - span.start for span in spans]),
     )
 
 
-def _found(rows: _Rows, horizon: int) -> Iterator[str]:
-    joined = {name: np.concatenate(parts) for name, parts in rows.covariates.items()}
-    for target, parts in rows.targets.items():
-        values = np.concatenate(parts)
-        copies = []
-        for name, own in joined.items():
-            formula = _formula(target, values, {name: own})
-            if formula is None:
-                formula = _at_other_steps(target, parts, name, rows.covariates[name], horizon)
-            if formula is not None:
-                copies.append(name)
-                yield formula
-        others = [name for name in joined if name not in copies]
-        for pair in _alike_pairs(values, {name: joined[name] for name in others}):
-            formula = _formula(target, values, {name: joined[name] for name in pair})
-            if formula is not None:
-                yield formula
-
-
-def _formula(target: str, values: Values, inputs: dict[str, Values]) -> str | None:
-    """How inputs give a target in every row, such as `y = 1.8 x + 32`; None if they do not."""
-    known = ~np.isnan(values)
-    values, columns = values[known], [own[known] for own in inputs.values()]
-    if len(values) < _ROWS or not all(np.ptp(each) > 0 for each in (values, *columns)):
-        return None
-    means = [column.mean() for column in columns]
-    centred = np.column_stack([column - mean for column, mean in zip(columns, means, strict=True)])
-    scale = centred.std(axis=0)
-    weights = np.linalg.lstsq(centred / scale, values - values.mean(), rcond=None)[0] / scale
-    rest = values - values.mean() - centred @ weights
-    # All rows are near, and each input matters.
-    least = _NEAR * values.std()
-    if rest.std() > least or (np.abs(weights) * scale < least).any():
-        return None
-    parts = [abs(weight) * _unit(each) for weight, each in zip(weights, columns, strict=True)]
-    allowed = _unit(values) + sum(parts) + _ROUNDING * np.abs(values).max()
-    if np.abs(rest).max() > allowed:
-        return None
-    constant = values.mean() - weights @ means
-    terms = [_term(weight, name) for weight, name in zip(weights, inputs, strict=True)]
-    if abs(constant) > allowed:
-        terms.append(f"{constant:.4g}")
-    return f"{target} = {' + '.join(terms)}".replace("+ -", "- ")
-
-
-def _term(weight: float, name: str) -> str:
-    return name if abs(weight - 1) < _NEAR * _NEAR else f"{weight:.4g} {name}"
-
-
-def _unit(values: Values) -> float:
-    """The unit that values are rounded to, such as 0.1; 0 without rounding."""
-    for digits in range(_DIGITS + 1):
-        scaled = values * 10**digits
-        if (np.abs(scaled - np.rint(scaled)) <= _ROUNDING * np.maximum(np.abs(scaled), 1)).all():
-            return float(10.0**-digits)
-    return 0.0
-
-
-def _at_other_steps(
-    target: str, values: Sequence[Values], name: str, own: Sequence[Values], horizon: int
-) -> str | None:
-    """How a covariate gives the target some steps later, or fewer than a horizon before."""
-    longest = max(range(len(values)), key=lambda place: len(values[place]))
-    for steps in _alike_steps(own[longest], values[longest], horizon):
-        # Row `t` of the covariate is beside row `t + steps` of the target.
-        after, before = max(steps, 0), max(-steps, 0)
-        pairs = [
-            (one[before : len(one) - after], other[after : len(other) - before])
-            for one, other in zip(own, values, strict=True)
-            if len(one) > abs(steps)
-        ]
-        inputs, given = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        there = given[~np.isnan(given)]
-        if min(len(np.unique(there)), len(np.unique(inputs))) < _DIFFERENT:
+def _copies_of(columns: _Columns, target: str, context: int, horizon: int) -> Iterator[_Copy]:
+    """Copies of a target; covariates that copy it alone are not looked at in sums."""
+    names = list(columns.covariates)
+    if not names:
+        return
+    every = list(columns.covariates.values())
+    alike = Alike(columns.targets[target], every, columns.ends, context + horizon - 1)
+    copied = set()
+    for place, name in enumerate(names):
+        first = 1 - horizon if place < columns.future else 1
+        copy = _copy(columns, alike, alike.alone(place), target, (name,), first, horizon)
+        if copy is not None:
+            copied.add(name)
+            yield copy
+    for place, name in enumerate(names[:-1]):
+        if name in copied:
             continue
-        shifted = f"{target} {abs(steps)} step{'s' * (abs(steps) > 1)} "
-        shifted += "later" if steps > 0 else f"before, and the horizon has {horizon}"
-        if _formula(target, given, {name: inputs}) is not None:
-            return f"{name} gives {shifted}"
+        shares = alike.pairs(place)
+        for column, other in enumerate(names[place + 1 :]):
+            # The steps at which the model reads both.
+            first = 1 - horizon if place + 1 + column < columns.future else 1
+            if other not in copied:
+                pair = name, other
+                copy = _copy(columns, alike, shares[:, column], target, pair, first, horizon)
+                if copy is not None:
+                    yield copy
+
+
+def _copy(
+    columns: _Columns,
+    alike: Alike,
+    shares: Values,
+    target: str,
+    names: tuple[str, ...],
+    first: int,
+    horizon: int,
+) -> _Copy | None:
+    """The copy that covariates make of a target from the step `first` on, if they do."""
+    likely = alike.likely(shares, alike.steps >= first)
+    if first <= 0 and len(names) == 1:
+        # Rare events may lie beside the sample.
+        likely = [0, *likely]
+    for steps in likely:
+        formula = _formula_at(columns, target, names, steps)
+        if formula is None:
+            continue
+        if steps == 0:
+            return _Copy(names, 0, formula)
+        # In a series that repeats itself, earlier rows give the same values.
+        earlier = alike.likely(shares, alike.steps < first)
+        if any(_formula_at(columns, target, names, own) is not None for own in earlier):
+            return None
+        what = f"{' and '.join(names)} give{'s' * (len(names) == 1)} {target}"
+        when = "later" if steps > 0 else f"before, and the horizon has {horizon}"
+        return _Copy(names, steps, f"{what} {abs(steps)} step{'s' * (abs(steps) > 1)} {when}")
     return None
 
 
-def _alike_steps(own: Values, values: Values, horizon: int) -> list[int]:
-    """Steps other than 0 by which a series is most like another, if it is much like it."""
-    values = np.where(np.isnan(values), np.nanmean(values), values) if len(values) else values
-    reach = min(horizon, len(values) - _ROWS)
-    if reach < 1 or np.ptp(own) == 0 or np.ptp(values) == 0:
-        return []
-    size = 2 * len(values)
-    own, values = (own - own.mean()) / own.std(), (values - values.mean()) / values.std()
-    products = np.fft.irfft(np.fft.rfft(own, size).conj() * np.fft.rfft(values, size), size)
-    steps = np.array([*range(1, reach + 1), *range(-min(reach, horizon - 1), 0)])
-    alike = np.abs(products[steps]) / (len(values) - np.abs(steps))
-    best = np.argsort(-alike, kind="stable")[:_STEPS]
-    return [int(steps[place]) for place in best if alike[place] > _ALIKE]
-
-
-def _alike_pairs(values: Values, columns: dict[str, Values]) -> Iterator[tuple[str, str]]:
-    """Pairs of columns whose weighted sum is much like the values."""
-    known = ~np.isnan(values)
-    varied = [name for name, own in columns.items() if np.ptp(own[known]) > 0]
-    if np.count_nonzero(known) < _ROWS or np.ptp(values[known]) == 0 or len(varied) < 2:
-        return
-    alike = np.corrcoef([values[known], *(columns[name][known] for name in varied)])
-    for first, second in combinations(range(len(varied)), 2):
-        one, two, both = alike[0, first + 1], alike[0, second + 1], alike[first + 1, second + 1]
-        rest = 1 - both**2
-        if rest > _ROUNDING and (one**2 + two**2 - 2 * one * two * both) / rest > _ALIKE:
-            yield varied[first], varied[second]
+def _formula_at(columns: _Columns, target: str, names: Sequence[str], steps: int) -> str | None:
+    """How rows `t` of covariates give rows `t + steps` of a target; None if they do not."""
+    values = columns.targets[target]
+    rows = np.arange(len(values))
+    span = np.searchsorted(columns.ends, rows, side="right")
+    starts = np.append(0, columns.ends)[span]
+    rows = rows[(rows + steps >= starts) & (rows + steps < columns.ends[span])]
+    values, inputs = values[rows + steps], {name: columns.covariates[name][rows] for name in names}
+    if steps != 0:
+        known = ~np.isnan(np.column_stack([values, *inputs.values()])).any(axis=1)
+        several = [len(np.unique(each[known])) for each in (values, *inputs.values())]
+        if known.sum() < _ROWS or min(several[0], max(several[1:])) < _DIFFERENT:
+            return None
+    return formula_of(target, values, inputs)

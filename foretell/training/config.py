@@ -62,8 +62,8 @@ class TrainingConfig(BaseModel):
     )
     target_copies: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="Future covariates from which a target can be computed: refuse them, or allow "
-        "them because they are really known ahead.",
+        description="Covariates that give a target before it is known: refuse them, or allow "
+        "them because their values are really known that early.",
     )
     calendar: Literal["auto", "all", "none"] | tuple[Feature, ...] = Field(
         default="auto",

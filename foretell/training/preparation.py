@@ -46,8 +46,8 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
 
     Raises:
         TrainingError: the architecture does not accept the settings.
-        DataError: a split has no window, a head of counts has rows that are not counts, a future
-            covariate repeats a target, or training rows lack a category.
+        DataError: a split has no window, a head of counts has rows that are not counts, a
+            covariate gives a target before it is known, or training rows lack a category.
     """
     splits = settings.cuts
     split = splits.cut(panel, settings.context, settings.horizon)
@@ -59,6 +59,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
                 panel,
                 split.train,
                 targets_of(settings, panel.channels, panel.covariates),
+                settings.context,
                 settings.horizon,
             )
     time = covered(panel, split.train)

@@ -1,4 +1,7 @@
-"""Future covariates that give the target are refused; honest ones are not."""
+"""Covariates that give a target before it is known are refused; honest ones are not."""
+
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +18,9 @@ from foretell.data.table import Table
 from tests.data.panels import HOUR
 
 Values = NDArray[np.float64]
-ROWS, HORIZON = 400, 12
+ROWS, CONTEXT, HORIZON = 400, 30, 12
+# Most steps between a row that is read and one that is forecast.
+REACH = CONTEXT + HORIZON - 1
 NOISE = np.random.default_rng(0).normal(size=(6, 2 * ROWS))
 # A daily cycle with noise, as counts; casual and registered ones sum to it.
 CASUAL, REGISTERED = (
@@ -36,12 +41,24 @@ def panel_of(target: Values, filled: Values | None = None, **covariates: Values)
     return Panel((table,), covariates=known)
 
 
+def with_past(target: Values, known: NDArray[np.bool_] | None = None, **past: Values) -> Panel:
+    """A panel with past covariates, which were filled in where they are not known."""
+    times = HOUR.steps_from(np.datetime64("2024-01-01"), len(target))
+    values = np.column_stack([target, *past.values()])
+    filled = None
+    if known is not None:
+        filled = np.column_stack([np.zeros(len(target), np.bool_), *(~known for _ in past)])
+    covariates = Covariates(past=tuple(Covariate(name=name) for name in past))
+    table = Table(times, values, ("bikers", *past), HOUR, filled=filled)
+    return Panel((table,), covariates=covariates)
+
+
 def found(panel: Panel, horizon: int = HORIZON, rows: int = ROWS) -> str:
     """The error message about the first rows; empty without an error."""
     try:
-        check_copies(panel, [Span(0, 0, rows)], ("bikers",), horizon)
+        check_copies(panel, [Span(0, 0, rows)], ("bikers",), CONTEXT, horizon)
     except DataError as error:
-        return str(error).partition(": ")[2].partition(". Read")[0]
+        return re.split(r"\. (?:Read|Leave)", str(error).partition(": ")[2])[0]
     return ""
 
 
@@ -61,6 +78,17 @@ def found(panel: Panel, horizon: int = HORIZON, rows: int = ROWS) -> str:
             {"lag": np.roll(BIKERS, HORIZON - 1)},
             f"lag gives bikers {HORIZON - 1} steps before, and the horizon has {HORIZON}",
         ),
+        ({"late": np.roll(BIKERS, -REACH)}, f"late gives bikers {REACH} steps later"),
+        # The model reads no row with a target that it forecasts.
+        ({"later": np.roll(BIKERS, -REACH - 1)}, ""),
+        (
+            {"one": np.roll(CASUAL, -2), "two": np.roll(REGISTERED, -2)},
+            "one and two give bikers 2 steps later",
+        ),
+        (
+            {"one": np.roll(CASUAL, 1), "two": np.roll(REGISTERED, 1)},
+            f"one and two give bikers 1 step before, and the horizon has {HORIZON}",
+        ),
         # A target of a whole horizon before is known.
         ({"lag": np.roll(BIKERS, HORIZON)}, ""),
         ({"casual": CASUAL, "weather": WEATHER}, ""),
@@ -75,15 +103,86 @@ def test_copies_are_named_with_their_formulae(covariates: dict[str, Values], mes
 
 
 def test_every_copy_is_named_with_the_remedies() -> None:
-    panel = panel_of(BIKERS, one=BIKERS, two=2 * BIKERS, casual=CASUAL, registered=REGISTERED)
-    with pytest.raises(DataError) as raised:
-        check_copies(panel, [Span(0, 0, ROWS)], ("bikers",), HORIZON)
-    assert str(raised.value) == (
-        "future covariates give the target in all training rows: bikers = one; "
-        "bikers = 0.5 two; bikers = casual + registered. Read them with --past-covariates, or "
-        "leave them out. If they are really known for the horizon, confirm it with "
-        "--set target_copies=allow"
+    panel = panel_of(
+        BIKERS,
+        one=BIKERS,
+        two=2 * BIKERS,
+        casual=CASUAL,
+        registered=REGISTERED,
+        next=np.roll(BIKERS, -1),
     )
+    with pytest.raises(DataError) as raised:
+        check_copies(panel, [Span(0, 0, ROWS)], ("bikers",), CONTEXT, HORIZON)
+    assert str(raised.value) == (
+        "covariates give a target before it is known, in all training rows: bikers = one; "
+        "bikers = 0.5 two; next gives bikers 1 step later; bikers = casual + registered. "
+        "Read one, two, casual, registered with --past-covariates, or leave them out. "
+        "Leave out next: the past alone gives a later target. "
+        "If the values are really known that early, confirm it with --set target_copies=allow"
+    )
+
+
+@pytest.mark.parametrize(
+    ("past", "message"),
+    [
+        ({"next": np.roll(BIKERS, -1)}, "next gives bikers 1 step later"),
+        ({"late": 7 - np.roll(BIKERS, -REACH)}, f"late gives bikers {REACH} steps later"),
+        (
+            {"one": np.roll(CASUAL, -3), "two": np.roll(REGISTERED, -3)},
+            "one and two give bikers 3 steps later",
+        ),
+        ({"later": np.roll(BIKERS, -REACH - 1)}, ""),
+        # What has been measured may repeat the target of its own step, or of one before.
+        ({"same": BIKERS}, ""),
+        ({"casual": CASUAL, "registered": REGISTERED}, ""),
+        ({"lag": np.roll(BIKERS, 1)}, ""),
+    ],
+)
+def test_past_covariates_give_no_later_target(past: dict[str, Values], message: str) -> None:
+    assert found(with_past(BIKERS, **past)) == message
+
+
+def test_a_sum_of_the_past_and_the_future_gives_a_later_target() -> None:
+    panel = with_past(BIKERS, casual=np.roll(CASUAL, -1))
+    codes = np.roll(REGISTERED, -1)[:, None]
+    tables = (replace(panel.tables[0], covariates=codes),)
+    assert panel.covariates is not None
+    known = panel.covariates.model_copy(update={"future": (Covariate(name="registered"),)})
+    both = Panel(tables, covariates=known)
+    assert found(both) == "registered and casual give bikers 1 step later"
+    # In its own step, the model reads the future one alone.
+    same = replace(
+        tables[0], values=np.column_stack([BIKERS, CASUAL]), covariates=REGISTERED[:, None]
+    )
+    assert found(Panel((same,), covariates=known)) == ""
+
+
+def test_past_values_that_were_filled_in_do_not_count() -> None:
+    known = np.arange(2 * ROWS) % 7 != 0
+    copy = np.where(known, np.roll(BIKERS, -1), 0)
+    assert found(with_past(BIKERS, copy=copy)) == ""
+    assert found(with_past(BIKERS, known, copy=copy)) == "copy gives bikers 1 step later"
+
+
+def test_a_series_that_repeats_itself_is_known_from_its_past() -> None:
+    day = np.rint(100 * np.sin(np.arange(2 * ROWS) * np.pi / 12))
+    assert found(with_past(day, same=day)) == ""
+    assert found(panel_of(day, lag=np.roll(day, HORIZON))) == ""
+    assert found(panel_of(day, same=day)) == "bikers = same"
+
+
+def test_a_walk_and_short_series_hide_no_copy() -> None:
+    walk = np.cumsum(NOISE[4])
+    copy = np.roll(walk, -REACH)
+    assert found(panel_of(walk, copy=copy)) == f"copy gives bikers {REACH} steps later"
+    panel = panel_of(walk, copy=copy)
+    spans = [Span(0, start, start + 50) for start in range(0, ROWS, 50)]
+    with pytest.raises(DataError, match=f"copy gives bikers {REACH} steps later"):
+        check_copies(panel, spans, ("bikers",), CONTEXT, HORIZON)
+
+
+def test_targets_without_a_known_value_are_passed_over() -> None:
+    assert found(panel_of(BIKERS, np.ones(2 * ROWS), casual=CASUAL, registered=REGISTERED)) == ""
 
 
 def test_rows_that_were_filled_in_do_not_count() -> None:
