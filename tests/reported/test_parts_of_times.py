@@ -116,6 +116,13 @@ def test_noon_and_letters(tmp_path: Path) -> None:
     assert_reads(read(written(tmp_path, "date,time", DATES, clock)), HOURS)
 
 
+def test_numbers_of_hours_minutes_and_seconds(tmp_path: Path) -> None:
+    times = QUARTERS + pd.Timedelta(30, "s")
+    clock = times.hour * 10_000 + times.minute * 100 + times.second
+    dates = times.strftime("%Y-%m-%d")
+    assert_reads(read(written(tmp_path, "date,time", dates, clock)), times)
+
+
 def test_unknown_clock_is_not_a_series_name(tmp_path: Path) -> None:
     clock = [f"{hour} bells" for hour in HOURS.hour]
     with pytest.raises(ValueError, match="'hour' may hold times of the day: write them as 13:00"):

@@ -205,7 +205,10 @@ def test_epochs_of_two_units_are_read_by_their_sizes(
     panel = read(path)
     assert panel.tables[0].timestamps.tolist() == HOURS.to_pydatetime().tolist()
     assert panel.notes == (f"the times are epochs of {units[0]} and {units[1]}, by their sizes",)
-    message = f"is no number of {units[0]} but, by its size, of {units[1]}; leave the format out"
+    message = (
+        f"{texts[41]} is no number of {units[0]} but, by its size, of {units[1]}; "
+        "leave the format out"
+    )
     with pytest.raises(ValueError, match=message):
         read(path, Reading(date_format=units[0]))
 

@@ -63,6 +63,18 @@ def test_the_calendar_suits_model_and_data(
 
 
 @pytest.mark.parametrize(
+    ("seconds", "features"), [(119, None), (120, ("second",)), (7200, ("second", "minute"))]
+)
+def test_features_of_the_clock_need_two_cycles(
+    seconds: int, features: tuple[str, ...] | None
+) -> None:
+    frequency = Frequency.parse("s")
+    covered = timedelta(seconds=seconds)
+    config = forecaster_config(of("transformer"), CHANNELS, frequency, covered)
+    assert (config.calendar and config.calendar.features) == features
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (of("patchtst", label=4), "^label: patchtst has no such setting"),

@@ -281,6 +281,18 @@ def test_files_that_do_not_fit_are_refused(
         run(folder, models / "repeat" / "1", tmp_path)
 
 
+def test_row_without_a_series_name_is_named(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.batch.tables._CELLS", 10)
+    given = many(5)
+    names = given["unique_id"].to_pylist()
+    names[33] = None
+    given = given.set_column(0, "unique_id", pa.array(names))
+    with pytest.raises(BatchError, match=r"row 33 \(from 0\): the series name is missing"):
+        run(given, models / "repeat" / "1", tmp_path)
+
+
 def test_forecasts_that_lie_among_the_tables_are_refused(models: Path, tmp_path: Path) -> None:
     parquet.write_table(many(3), tmp_path / "given.parquet")
     (tmp_path / "link").symlink_to(tmp_path)

@@ -56,6 +56,17 @@ def two_series() -> pa.Table:
     )
 
 
+def test_memory_of_a_table_counts_its_cells(client: Client) -> None:
+    codec, rows = ArrowCodec(FORECASTING, client.settings), 1000
+    request = request_of("model=repeat")
+
+    def memory(columns: int) -> int:
+        table = pa.table({f"column {number}": [0.0] * rows for number in range(columns)})
+        return codec.parse(write_table(table), request).memory
+
+    assert memory(20) - memory(10) >= 10 * 8 * rows
+
+
 def test_table_forecasts_equal_those_of_json(client: Client) -> None:
     table = two_series()
     rows = np.stack([table["load"].to_numpy(), table["wind"].to_numpy()], axis=1)
