@@ -3,56 +3,85 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import Covariate
+from foretell.bundle.covariates import Covariate, channels_of
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.values import is_multivariate, read_values
 from foretell.service.validation import shown
-from foretell.timeaxis.gaps import Filling, Missing, filled
+from foretell.timeaxis.gaps import Missing
 
 Codes = NDArray[np.float64]
+# A known value before some rows: its distance from the first of them, below 0, and its code.
+Before = tuple[int, float]
 
 
 @dataclass(slots=True)
 class Future:
-    """Future covariates of a series, in one scenario.
+    """Future covariates that the model reads of a series, in one scenario.
 
     Attributes:
         name: Name of the scenario.
-        codes: `[rows + steps, future]`, of rows of the series and the steps after them.
-        filled: Number of filled missing values that the model reads, by covariate.
+        codes: `[context + steps, future]`, without gaps.
+        filled: Number of filled missing values, by covariate.
     """
 
     name: str
-    codes: Codes
+    codes: NDArray[np.float32]
     filled: dict[str, int]
+
+
+class PastColumn(NamedTuple):
+    """A past boolean or category of a series, sent by name.
+
+    Attributes:
+        channels: Places of its channels among the model's.
+        codes: `[rows]`, NaN where a value is missing.
+        place: The place in the request of the value of a row.
+    """
+
+    covariate: Covariate
+    channels: list[int]
+    codes: Codes
+    place: Callable[[int], str]
+
+    def read(self, codes: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Codes `[..., rows]` of it as `[..., rows, channels]`."""
+        flat = codes.ravel().astype(np.float64)
+        return channels_of(self.covariate, flat).reshape(*codes.shape, -1)
 
 
 @dataclass(slots=True)
 class SeriesCovariates:
-    """The covariates of a series, without gaps unless a past one is masked.
+    """The covariates of a series.
 
     Attributes:
-        future: `[rows + steps, future]`, of the rows of the series and the steps after them.
+        future: `[context + steps, future]`, what the model reads for a forecast.
         static: `[static]`.
-        past: `[rows, columns]`, past covariates that were sent by name, as channels.
-        columns: The model's channels of these columns.
-        names: The covariate of each of these columns.
-        filled: Number of filled missing values that the model reads, by covariate.
+        rows: `[rows + steps, future]` for rolling origins, NaN where a value is missing.
+        past: Past booleans and categories that were sent by name.
+        numbers: Past numbers that were sent by name, each `[rows]`; NaN where a value is missing.
+        columns: The model's channels of `numbers`, then of `past`.
+        names: The covariate of each of these channels.
+        filled: Number of filled missing values of `future`, by covariate.
+        gaps: Number of missing values of all scenarios that the model reads, each counted once.
         scenarios: The futures of all scenarios, if any; the first is `future`.
     """
 
-    future: Codes
+    future: NDArray[np.float32]
     static: Codes
-    past: Codes
+    rows: Codes
+    past: list[PastColumn] = field(default_factory=list)
+    numbers: list[Codes] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     filled: dict[str, int] = field(default_factory=dict)
+    gaps: int = 0
     scenarios: list[Future] = field(default_factory=list)
 
 
@@ -104,28 +133,34 @@ def read_codes(covariate: Covariate, values: Any, path: str, missing: Missing) -
     return np.array([*map(table.__getitem__, items)])
 
 
-def fill(covariate: Covariate, codes: Codes, missing: Filling) -> None:
+def known_before(codes: Codes, first: int) -> Before | None:
+    """The latest known value before a row, if that row has none."""
+    if first <= 0 or not math.isnan(codes[first]):
+        return None
+    known = np.flatnonzero(~np.isnan(codes[:first]))
+    return (int(known[-1]) - first, float(codes[known[-1]])) if len(known) else None
+
+
+def fill(covariate: Covariate, codes: Codes, missing: Missing, before: Before | None) -> None:
     """Fill the gaps of `[time]` in place; what cannot be filled stays NaN.
 
     A boolean or a category takes the value before a gap, or the one after it without any.
     """
+    is_gap = np.isnan(codes)
+    gaps, known = np.flatnonzero(is_gap), np.flatnonzero(~is_gap)
+    values = codes[known]
+    if before is not None:
+        known, values = np.append(before[0], known), np.append(before[1], values)
+    if not len(known):
+        return
     is_number = covariate.type == "number"
-    method: Filling = missing if is_number else "ffill"
-    codes[:] = filled(codes[:, None], method)[:, 0]
-    if not is_number and (known := ~np.isnan(codes)).any():
-        codes[: known.argmax()] = codes[known.argmax()]
-
-
-def fill_past(covariate: Covariate, codes: Codes, missing: Missing, context: int) -> int:
-    """Fill the gaps of a past covariate in place; the number of them in the last `context` rows.
-
-    Gaps of numbers, and masked gaps, stay: the reader of series treats them.
-    """
-    holes = np.isnan(codes)
-    if covariate.type == "number" or missing == "mask" or not holes.any():
-        return 0
-    fill(covariate, codes, missing)
-    return int(holes[-context:].sum())
+    if is_number and missing == "interpolate":
+        codes[gaps] = np.interp(gaps, known, values)
+        return
+    latest = np.searchsorted(known, gaps) - 1
+    if is_number:
+        gaps, latest = gaps[latest >= 0], latest[latest >= 0]
+    codes[gaps] = values[latest.clip(0)]
 
 
 def value_of(covariate: Covariate, code: float) -> float | bool | str:

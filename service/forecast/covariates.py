@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretell.bundle.covariates import NO_COVARIATES, Covariate, channels_of
+from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, suggestion
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.codes import Codes, SeriesCovariates, fill_past, read_codes
-from foretell.service.forecast.futures import FUTURE, PAST, FutureReader, Given, check_length
+from foretell.service.forecast.codes import Codes, PastColumn, SeriesCovariates, read_codes
+from foretell.service.forecast.futures import (
+    FUTURE,
+    PAST,
+    FutureReader,
+    Given,
+    check_length,
+    items_of,
+)
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import SeriesInput
 
@@ -27,7 +34,9 @@ class CovariateReader:
         self._futures = FutureReader(manifest, options)
         known = manifest.covariates or NO_COVARIATES
         self._future, self._static = known.future, known.static
-        self._past = manifest.past_covariates
+        # Numbers first: they are read with the series.
+        self._past = sorted(manifest.past_covariates, key=lambda each: each.type != "number")
+        self._places = places_of(manifest)
         self._known = {
             PAST: {each.name for each in (*self._past, *self._future)},
             FUTURE: {each.name for each in self._future},
@@ -50,16 +59,18 @@ class CovariateReader:
             self._check_names(changes, FUTURE, f"{at}.scenarios[{index}]")
         rows = len(entry.series)
         futures = self._futures.read(given, scenarios, rows, at)
+        first = futures.scenarios[0]
         read = SeriesCovariates(
-            futures[0].codes,
+            first.codes,
             self._read_static(given[STATIC], f"{at}.{STATIC}"),
-            np.empty((rows, 0)),
-            filled={} if scenarios else futures[0].filled,
-            scenarios=futures if scenarios else [],
+            futures.rows,
+            filled={} if scenarios else first.filled,
+            gaps=futures.gaps,
+            scenarios=futures.scenarios if scenarios else [],
         )
         past = [each for each in self._past if each.name in given[PAST]]
         if past:
-            self._read_past(past, given[PAST], read, f"{at}.{PAST}")
+            self._read_past(past, given[PAST], read, rows, f"{at}.{PAST}")
         return read
 
     def _check_names(self, given: Given, place: str, at: str) -> None:
@@ -100,17 +111,30 @@ class CovariateReader:
         return codes
 
     def _read_past(
-        self, past: Sequence[Covariate], given: Given, read: SeriesCovariates, path: str
+        self,
+        past: Sequence[Covariate],
+        given: Given,
+        read: SeriesCovariates,
+        rows: int,
+        path: str,
     ) -> None:
-        """Read past covariates that were sent by name, as channels."""
-        rows, parts = len(read.past), []
+        """Read past covariates that were sent by name, for a number of rows."""
         for covariate in past:
             place, values = f"{path}.{covariate.name}", given[covariate.name]
             check_length(values, rows, place)
             codes = read_codes(covariate, values, place, self._missing)
-            if count := fill_past(covariate, codes, self._missing, self._manifest.context):
-                read.filled[covariate.name] = count
-            parts.append(channels_of(covariate, codes))
-            read.columns += [self._manifest.channels.index(name) for name in covariate.channels]
-            read.names += [covariate.name] * len(covariate.channels)
-        read.past = np.concatenate(parts, axis=1)
+            places = self._places[covariate.name]
+            if covariate.type == "number":
+                read.numbers.append(codes)
+            else:
+                read.past.append(PastColumn(covariate, places, codes, items_of(place)))
+            read.columns += places
+            read.names += [covariate.name] * len(places)
+
+
+def places_of(manifest: Manifest) -> dict[str, list[int]]:
+    """The places of a past covariate's channels among the model's, by its name."""
+    places = {name: place for place, name in enumerate(manifest.channels)}
+    return {
+        each.name: [places[name] for name in each.channels] for each in manifest.past_covariates
+    }

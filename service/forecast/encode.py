@@ -16,7 +16,7 @@ from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
-from foretell.service.forecast.importance import CHANGES, importance
+from foretell.service.forecast.importance import CHANGES, importance, replacements
 from foretell.service.forecast.job import PAST, Job
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.series import Series
@@ -28,9 +28,9 @@ from foretell.timeaxis.frequency import Frequency
 Floats = NDArray[np.float32]
 
 _QUANTILES = "quantiles"
-# Work, as bytes of numbers that are written in the same time: the rest of an entry, a time with a
-# UTC offset of its own, and a sorted byte of numbers.
-_ENTRY, _LABEL, _SORTED = 4096, 64, 8
+# Work, as bytes of numbers that are written in the same time: the rest of a window, a time with a
+# UTC offset of its own, a sorted byte of numbers, and a member of an object beside its name.
+_WINDOW, _LABEL, _SORTED, _MEMBER = 4096, 64, 8, 64
 
 
 def encoding_work(job: Job, outputs: Arrays) -> int:
@@ -49,13 +49,33 @@ def encoding_work(job: Job, outputs: Arrays) -> int:
         size += 4 * len(job.history) * job.options.attention.values(channels)
     if job.metadata is not None:
         size += len(job.metadata)
+    return size + _entries_work(job, outputs[FORECAST][:1].nbytes)
+
+
+def _entries_work(job: Job, numbers: int) -> int:
+    """The work of entries, beside the numbers of their windows; of one forecast it is `numbers`."""
+    size, members = 0, 0
+    if job.replaced is not None:
+        moves = len(CHANGES) * len(job.model.manifest.targets) * np.dtype(np.float32).itemsize
+        names = [each.name for each in replacements(job.model.manifest)]
+        members = sum(len(name) + _MEMBER + moves for name in names)
     for entry in job.entries:
-        size += _ENTRY
-        if isinstance(entry, Series):
-            size += len(entry.name)
-            if entry.timeline and entry.timeline.clock.varies:
-                size += _LABEL * job.options.horizon
+        size += _WINDOW
+        if not isinstance(entry, Series):
+            continue
+        size += len(entry.name) + _members(entry.filled) + members
+        if entry.timeline and entry.timeline.clock.varies:
+            size += _LABEL * job.options.horizon
+        if entry.scenarios:
+            size += _WINDOW * (entry.windows - 1)
+            # The first one and its quantiles are written twice, and of each its difference.
+            size += numbers * (1 + len(job.options.quantiles) + entry.windows)
+            size += sum(len(each.name) + _members(each.filled) for each in entry.scenarios)
     return size
+
+
+def _members(filled: dict[str, int]) -> int:
+    return sum(len(name) + _MEMBER for name in filled)
 
 
 def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
@@ -91,11 +111,8 @@ def warn(job: Job, far: list[AnswerWarning] | None) -> list[AnswerWarning]:
         steps = job.model.manifest.horizon
         text = f"the steps from {steps} on, counted from 0, are forecast from forecasts"
         warnings.append(warning("rolled", text, "options.horizon"))
-    if options.missing != "error":
-        series = [entry for entry in job.entries if isinstance(entry, Series)]
-        filled = [each for entry in series for each in entry.filled_by_window]
-        if count := sum([sum(each.values()) for each in filled]):
-            warnings.append(gaps(count, options))
+    if count := sum([entry.gaps for entry in job.entries if isinstance(entry, Series)]):
+        warnings.append(gaps(count, options))
     return warnings
 
 

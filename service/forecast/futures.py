@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,28 +10,54 @@ import numpy as np
 from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.codes import Codes, Future, fill, read_codes
+from foretell.service.forecast.codes import (
+    Before,
+    Codes,
+    Future,
+    fill,
+    known_before,
+    read_codes,
+)
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import ScenarioInput
 from foretell.service.validation import shown
-from foretell.timeaxis.gaps import latest
+from foretell.timeaxis.gaps import Missing
 
 Given = Mapping[str, Any]
 PAST, FUTURE = "past_covariates", "future_covariates"
+# The codes of series without future covariates, or without a forecast.
+_NONE = np.empty((0, 0), np.float32)
 
 
 class Column(NamedTuple):
     """A future covariate of a series.
 
     Attributes:
-        codes: `[rows + steps]`, NaN where a value is missing.
+        rows: `[rows]`, codes of the series' rows; NaN where a value is missing.
+        steps: `[steps]`, of the steps after them.
         place: The place in the request of the value of a row or a step.
         has_steps: Whether the request has values for the steps.
     """
 
-    codes: Codes
+    rows: Codes
+    steps: Codes
     place: Callable[[int], str]
     has_steps: bool = True
+
+
+class Futures(NamedTuple):
+    """The future covariates of a series.
+
+    Attributes:
+        scenarios: The future of each scenario, or the only one.
+        rows: `[rows + steps, future]` of the first for rolling origins, NaN where a value is
+            missing; no rows without them.
+        gaps: Number of missing values that the model reads, each counted once.
+    """
+
+    scenarios: list[Future]
+    rows: Codes
+    gaps: int
 
 
 class FutureReader:
@@ -46,17 +72,17 @@ class FutureReader:
         self._missing = options.missing
         self._horizon = options.horizon
         self._is_backtest = options.is_backtest
+        self._is_rolling = options.rolling is not None
         # A backtest reads the values that came true, in the rows.
         self.steps = 0 if options.is_backtest else options.passes * manifest.horizon
         self._covariates = (manifest.covariates or NO_COVARIATES).future
 
     def read(
         self, given: Mapping[str, Given], scenarios: Sequence[ScenarioInput], rows: int, at: str
-    ) -> list[Future]:
+    ) -> Futures:
         """Read the future of each scenario, or the only one, of an input with a number of rows.
 
-        The first one has all rows, the others the model's context. `given` has covariates by field
-        and name. InvalidInputError names the wrong place.
+        `given` has covariates by field and name. InvalidInputError names the wrong place.
         """
         if scenarios:
             self._check_scenarios(scenarios, f"{at}.scenarios")
@@ -65,15 +91,20 @@ class FutureReader:
             for each in self._covariates
         ]
         if not scenarios:
-            return [self.fill("", columns, rows, 0)]
-        start, futures = 0, []
-        for index, scenario in enumerate(scenarios):
-            place = f"{at}.scenarios[{index}]"
-            own = self._replaced(columns, scenario.future_covariates or {}, rows, place)
-            futures.append(self.fill(scenario.name or f"scenario-{index}", own, rows, start))
-            if not index:
-                start = self._start(columns, rows)
-        return futures
+            return self.fill([("", columns)])
+        # One at a time: each needs memory only for what the model reads of it.
+        return self.fill(
+            (
+                scenario.name or f"scenario-{index}",
+                self._replaced(
+                    columns,
+                    scenario.future_covariates or {},
+                    rows,
+                    f"{at}.scenarios[{index}]",
+                ),
+            )
+            for index, scenario in enumerate(scenarios)
+        )
 
     def _check_scenarios(self, scenarios: Sequence[ScenarioInput], place: str) -> None:
         if self._is_backtest:
@@ -114,12 +145,12 @@ class FutureReader:
             count = length_of(values, place)
             if count != rows + self.steps:
                 raise InvalidInputError(f"{self._lengths(rows)}, got {count}", param=place)
-            return Column(read_codes(covariate, values, place, self._missing), _items(place))
+            codes = read_codes(covariate, values, place, self._missing)
+            return Column(codes[:rows], codes[rows:], items_of(place))
         check_length(past, rows, of_rows)
         codes = read_codes(covariate, past, of_rows, self._missing)
         if values is None:
-            codes = np.append(codes, np.full(self.steps, np.nan))
-            return Column(codes, _items(of_rows), has_steps=False)
+            return Column(codes, np.empty(0), items_of(of_rows), has_steps=False)
         count = length_of(values, place)
         if self._is_backtest or count != self.steps:
             hint = "leave it out there"
@@ -129,7 +160,7 @@ class FutureReader:
                 f"got {count} values, and those of the rows in {of_rows}, too; {hint}", param=place
             )
         steps = read_codes(covariate, values, place, self._missing)
-        return Column(np.append(codes, steps), _continued(_items(of_rows), rows, place))
+        return Column(codes, steps, _continued(items_of(of_rows), rows, place))
 
     def _replaced(
         self, columns: Sequence[Column], changes: Given, rows: int, at: str
@@ -156,15 +187,8 @@ class FutureReader:
                     param=place,
                 )
             steps = read_codes(covariate, values, place, self._missing)
-            codes = np.append(column.codes[:rows], steps)
-            own.append(Column(codes, _continued(column.place, rows, place)))
+            own.append(Column(column.rows, steps, _continued(column.place, rows, place)))
         return own
-
-    def _start(self, columns: Sequence[Column], rows: int) -> int:
-        """The first row that the context, or a gap in it, is read from."""
-        first = max(0, rows - self._manifest.context)
-        is_known = ~np.isnan(np.stack([each.codes[: first + 1] for each in columns], axis=1))
-        return int(latest(is_known)[-1].clip(0).min())
 
     @property
     def whole(self) -> str:
@@ -182,42 +206,101 @@ class FutureReader:
             f"steps after them{self.whole}, or these {steps} with the {rows} in {PAST}"
         )
 
-    def fill(self, name: str, columns: Sequence[Column], rows: int, start: int) -> Future:
-        """The future of columns, from a row on, without gaps.
+    def fill(self, scenarios: Iterable[tuple[str, Sequence[Column]]]) -> Futures:
+        """The futures of scenarios, each with its name and a column of each covariate.
 
-        InvalidInputError names the place of a gap that cannot be filled.
+        All have the same rows. InvalidInputError names the place of a gap that cannot be filled.
         """
-        codes = np.empty((rows + self.steps - start, len(columns)))
-        filled: dict[str, int] = {}
-        # A backtest reads all rows, a forecast the latest.
-        first = 0 if self._is_backtest else max(0, rows - self._manifest.context) - start
-        for index, (covariate, column) in enumerate(zip(self._covariates, columns, strict=True)):
-            codes[:, index] = column.codes[start:]
-            holes = np.isnan(codes[:, index])
-            if not holes.any():
-                continue
-            if self._missing == "mask":
-                raise InvalidInputError(
-                    "a value is missing, and options.missing 'mask' leaves out values of series "
-                    "alone; send it, or set options.missing to 'interpolate' or 'ffill'",
-                    param=column.place(start + int(holes.argmax())),
-                )
-            fill(covariate, codes[:, index], self._missing)
-            left = np.isnan(codes[first:, index])
-            # Origins before a first value are left out.
-            if left.any() and not self._is_backtest:
-                raise InvalidInputError(
-                    f"no value of {covariate.name!r} comes before it to carry forward"
-                    if self._missing == "ffill"
-                    else f"{covariate.name!r} has no value",
-                    param=column.place(start + first + int(left.argmax())),
-                )
-            if count := int((holes[first:] & ~left).sum()):
+        window = _Window(self._manifest.context, self._covariates, self._missing)
+        rows, futures = None, []
+        for name, columns in scenarios:
+            if rows is None:
+                rows = self._rows(columns)
+            # A backtest reads `rows` alone.
+            futures.append(
+                Future(name, _NONE, {}) if self._is_backtest else window.fill(name, columns)
+            )
+        assert rows is not None  # noqa: S101 - there is a scenario
+        return Futures(futures, rows, window.gaps)
+
+    def _rows(self, columns: Sequence[Column]) -> Codes:
+        """The codes of all rows and steps, if windows are cut out of them."""
+        if not (self._is_rolling and columns):
+            return np.empty((0, len(columns)))
+        codes = np.stack([np.append(each.rows, each.steps) for each in columns], axis=1)
+        if self._missing == "mask" and (gaps := np.isnan(codes)).any():
+            row, column = np.argwhere(gaps)[0].tolist()
+            raise _masked(columns[column].place(row))
+        return codes
+
+
+class _Window:
+    """Fills what the model reads of a series' future covariates, scenario by scenario.
+
+    Attributes:
+        gaps: Number of missing values so far, each counted once: scenarios share those of the rows,
+            and of the steps that they do not replace.
+    """
+
+    def __init__(self, context: int, covariates: Sequence[Covariate], missing: Missing) -> None:
+        self._context = context
+        self._covariates = covariates
+        self._missing = missing
+        # Of each column, as all scenarios have the same rows.
+        self._before: list[Before | None] = []
+        # Arrays by their id, which is theirs while they are held.
+        self._counted: dict[int, Codes] = {}
+        self.gaps = 0
+
+    def fill(self, name: str, columns: Sequence[Column]) -> Future:
+        """The codes of the context and the steps, without gaps."""
+        if not self._before:
+            self._before = [known_before(each.rows, self._first(each)) for each in columns]
+        parts, filled = [], dict[str, int]()
+        for covariate, column, before in zip(self._covariates, columns, self._before, strict=True):
+            codes = np.append(column.rows[self._first(column) :], column.steps)
+            if count := int(np.isnan(codes).sum()):
+                self._fill(covariate, column, codes, before)
+                self._count(column)
                 filled[covariate.name] = count
-        return Future(name, codes, filled)
+            parts.append(codes.astype(np.float32))
+        return Future(name, np.stack(parts, axis=1) if parts else _NONE, filled)
+
+    def _first(self, column: Column) -> int:
+        return max(0, len(column.rows) - self._context)
+
+    def _fill(
+        self, covariate: Covariate, column: Column, codes: Codes, before: Before | None
+    ) -> None:
+        first = self._first(column)
+        if self._missing == "mask":
+            raise _masked(column.place(first + int(np.isnan(codes).argmax())))
+        fill(covariate, codes, self._missing, before)
+        if (left := np.isnan(codes)).any():
+            raise InvalidInputError(
+                f"no value of {covariate.name!r} comes before it to carry forward"
+                if self._missing == "ffill"
+                else f"{covariate.name!r} has no value",
+                param=column.place(first + int(left.argmax())),
+            )
+
+    def _count(self, column: Column) -> None:
+        for part, read in ((column.rows, column.rows[self._first(column) :]), (column.steps,) * 2):
+            if id(part) not in self._counted:
+                self._counted[id(part)] = part
+                self.gaps += int(np.isnan(read).sum())
 
 
-def _items(path: str) -> Callable[[int], str]:
+def _masked(place: str) -> InvalidInputError:
+    return InvalidInputError(
+        "a value is missing, and options.missing 'mask' leaves out values of series "
+        "alone; send it, or set options.missing to 'interpolate' or 'ffill'",
+        param=place,
+    )
+
+
+def items_of(path: str) -> Callable[[int], str]:
+    """The places of the values of a list at a path."""
     return lambda row: f"{path}[{row}]"
 
 

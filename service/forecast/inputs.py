@@ -85,8 +85,8 @@ class _Inputs:
         values = read_values(entry.series, channels, at_series, gaps=self.has_gaps)
         if len(values) < self.manifest.context:
             raise self.reader.too_short(len(values), path)
-        if covariates is not None and by_name:
-            values = np.concatenate([values, covariates.past], axis=1)
+        if covariates is not None and covariates.numbers:
+            values = np.column_stack([values, *covariates.numbers])
         try:
             return self.reader.add(
                 name,
@@ -177,7 +177,8 @@ class _Inputs:
             raise InvalidInputError(
                 f"the model needs every channel; missing: {listed(missing)}", param=path
             )
-        order = [known.index(name) for name in (*names, *by_name)]
+        places = {name: place for place, name in enumerate(known)}
+        order = [places[name] for name in (*names, *by_name)]
         return names, None if order == [*range(len(known))] else order
 
     def _check_targets(

@@ -84,7 +84,9 @@ class Job:
         size = len(self.metadata or b"")
         for entry in self.entries:
             if isinstance(entry, Series):
-                size += getsizeof(entry.name)
+                size += getsizeof(entry.name) + getsizeof(entry.filled)
+                for scenario in entry.scenarios:
+                    size += getsizeof(scenario.name) + getsizeof(scenario.filled)
         self.held = 2 * size
 
     def entry_of(self, row: int) -> tuple[int, Series]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.codes import SeriesCovariates
+from foretell.service.forecast.codes import PastColumn, SeriesCovariates
+from foretell.service.forecast.filled import FilledRows
 from foretell.service.forecast.times import Timeline
 from foretell.service.settings import Settings
 from foretell.timeaxis.errors import TimestampError
-from foretell.timeaxis.gaps import Missing, filled, latest, rows_before
+from foretell.timeaxis.gaps import Missing
 from foretell.timeaxis.timestamps import check_years
 
 Floats = NDArray[np.float32]
@@ -73,7 +76,8 @@ class BacktestWindows:
     history: Floats
     # `[windows, context + passes * horizon, features]`, for models that read a calendar.
     calendar: Floats | None
-    # `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing.
+    # `[windows, horizon, channels]`, the rows that follow; NaN where a value is missing, and for
+    # past booleans and categories, which are not forecast.
     future: Floats
     # The windows of each valid series, and the row that each window forecasts first.
     spans: list[slice]
@@ -91,12 +95,21 @@ class BacktestWindows:
         return len(self.history)
 
 
+class _Parts(NamedTuple):
+    """The rows of a series: numbers, past booleans and categories, and future covariates."""
+
+    series: FilledRows
+    past: list[tuple[PastColumn, FilledRows]]
+    future: FilledRows | None
+
+
 @dataclass(slots=True)
 class WindowCutter:
     """Cuts the windows of rolling origins out of histories.
 
-    Gaps are only filled from the rows before each origin. The model reads calendar features for the
-    `steps` of a window and its future.
+    Gaps are only filled from the rows before each origin, those of future covariates from the rows
+    up to the end of its window. The model reads calendar features for the `steps` of a window
+    and its future.
     """
 
     manifest: Manifest
@@ -116,56 +129,100 @@ class WindowCutter:
     def add(
         self,
         values: NDArray[np.float64],
+        channels: list[int] | None,
         timeline: Timeline | None,
         path: str,
         covariates: SeriesCovariates | None = None,
     ) -> None:
-        """Cut the windows of a series, `[rows, channels]` in the model's order; gaps are NaN."""
-        rolling, context = self.rolling, self.manifest.context
+        """Cut the windows of a series.
+
+        `values` are `[rows, columns]`, NaN where one is missing. `channels` are the model's
+        channels of their columns, if they are not all of them in order.
+        """
+        rolling, context, missing = self.rolling, self.manifest.context, self.missing
         last = len(values) - self.horizon
-        if covariates is not None and covariates.future.shape[1]:
-            # The model reads all of its horizon.
-            last = min(last, len(covariates.future) + context - self.steps)
-        every = np.arange(last, context - 1, -rolling.stride)[::-1]
-        last_known = None
-        is_known = ~np.isnan(values)
-        given = values
-        if not is_known.all():
-            last_known = latest(is_known)
-            if self.missing != "mask":
-                values = filled(values, self.missing)
-        origins = self._sound(every, values, last_known)
+        parts = _Parts(FilledRows.of_series(values, missing), [], None)
         if covariates is not None:
-            # Filled values have no gap after the first value.
-            origins = origins[~np.isnan(covariates.future[origins - context]).any(axis=1)]
+            for each in covariates.past:
+                coded = FilledRows.of_covariates([each.covariate], each.codes[:, None], missing)
+                parts.past.append((each, coded))
+            if covariates.rows.shape[1]:
+                of_future = (self.manifest.covariates or NO_COVARIATES).future
+                future = FilledRows.of_covariates(of_future, covariates.rows, missing)
+                parts = parts._replace(future=future)
+                # The model reads all of its horizon.
+                last = min(last, len(covariates.rows) + context - self.steps)
+        every = np.arange(last, context - 1, -rolling.stride)[::-1]
+        origins = self._sound(every, parts)
         if len(origins) < rolling.least:
-            follow = len(values) - last
-            least = f"{context} to read and {follow} that follow"
-            if rolling.least > 1:
-                least += f", for each of {rolling.least} origins {rolling.stride} apart"
-            hollow = len(every) - len(origins)
-            gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
-            shortest = context + (rolling.least - 1) * rolling.stride + follow
-            raise InvalidInputError(
-                f"expected at least {shortest} rows ({least}), got {len(values)}{gaps}", param=path
-            )
+            raise self._too_few(len(origins), len(every), len(values), last, path)
         left_out = max(0, len(origins) - rolling.most)
         origins = origins[left_out:]
         if timeline is not None:
             self._add_calendar(timeline, origins, len(values), path)
-        if covariates is not None:
-            self._add_covariates(covariates, origins)
         self._left_out += left_out
-        self._filled += int(np.isnan(given[origins[0] - context : origins[-1]]).sum())
-        if last_known is None or self.missing == "mask":
-            history = _cut(values, origins - context, context)
-        else:
-            windows = origins[:, None] + np.arange(-context, 0)
-            rows = rows_before(windows, last_known[origins - 1])
-            history = values.astype(np.float32)[rows, np.arange(values.shape[1])]
-        self._histories.append(history)
-        self._futures.append(_cut(given, origins, self.horizon))
         self._origins.append(origins)
+        if covariates is not None:
+            static = covariates.static.astype(np.float32)
+            self._statics.append(np.tile(static, (len(origins), 1)))
+        self._add(parts, origins, channels)
+
+    def _add(self, parts: _Parts, origins: NDArray[np.int64], channels: list[int] | None) -> None:
+        """Add the windows of origins, and count the gaps in the rows that they read."""
+        starts, context = origins - self.manifest.context, self.manifest.context
+        first, end = int(starts[0]), int(origins[-1])
+        history = self._placed(parts.series.cut(starts, context), channels)
+        self._filled += parts.series.gaps(first, end)
+        for column, rows in parts.past:
+            # Expanded window by window: all rows would take a number for each category.
+            history[..., column.channels] = column.read(rows.cut(starts, context)[..., 0])
+            self._filled += rows.gaps(first, end)
+        self._histories.append(history)
+        given = _cut(parts.series.given, origins, self.horizon)
+        self._futures.append(self._placed(given, channels))
+        if parts.future is not None:
+            self._covariates.append(parts.future.cut(starts, self.steps))
+            self._filled += parts.future.gaps(first, int(starts[-1]) + self.steps)
+
+    def _sound(self, origins: NDArray[np.int64], parts: _Parts) -> NDArray[np.int64]:
+        """The origins with all needed values before them."""
+        if not len(origins):
+            return origins
+        context, starts = self.manifest.context, origins - self.manifest.context
+        # Each channel needs a value in the last of the rows that the model reads.
+        needed = origins - self.manifest.needed_steps(self.missing)
+        is_sound = parts.series.sound(starts, context, needed)
+        # A boolean or a category may repeat a value of any earlier row.
+        oldest = needed if self.missing == "mask" else 0
+        for _, rows in parts.past:
+            is_sound &= rows.sound(starts, context, oldest)
+        if parts.future is not None:
+            is_sound &= parts.future.sound(starts, self.steps, 0)
+        return origins[is_sound]
+
+    def _too_few(
+        self, origins: int, every: int, rows: int, last: int, path: str
+    ) -> InvalidInputError:
+        """The error of a series with fewer origins than needed, of `every` that its rows hold."""
+        rolling, context, follow = self.rolling, self.manifest.context, rows - last
+        least = f"{context} to read and {follow} that follow"
+        if rolling.least > 1:
+            least += f", for each of {rolling.least} origins {rolling.stride} apart"
+        hollow = every - origins
+        gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
+        shortest = context + (rolling.least - 1) * rolling.stride + follow
+        return InvalidInputError(
+            f"expected at least {shortest} rows ({least}), got {rows}{gaps}", param=path
+        )
+
+    def _placed(self, values: Floats, channels: list[int] | None) -> Floats:
+        """Values `[windows, steps, columns]` in their channels; others are NaN."""
+        if channels is None:
+            return values
+        width = len(self.manifest.channels)
+        placed = np.full((*values.shape[:2], width), np.nan, np.float32)
+        placed[..., channels] = values
+        return placed
 
     def _add_calendar(
         self, timeline: Timeline, origins: NDArray[np.int64], rows: int, path: str
@@ -184,13 +241,6 @@ class WindowCutter:
         features = _cut(calendar.encode(walls), origins - origins[0], self.steps)
         self._calendars.append(features)
 
-    def _add_covariates(self, covariates: SeriesCovariates, origins: NDArray[np.int64]) -> None:
-        first = origins - self.manifest.context
-        self._covariates.append(_cut(covariates.future, first, self.steps))
-        static = covariates.static.astype(np.float32)
-        self._statics.append(np.tile(static, (len(origins), 1)))
-        self._filled += sum(covariates.filled.values())
-
     def windows(self) -> BacktestWindows:
         ends = np.cumsum([len(origins) for origins in self._origins])
         spans = [slice(end - len(each), end) for end, each in zip(ends, self._origins, strict=True)]
@@ -205,23 +255,6 @@ class WindowCutter:
             _joined(self._covariates),
             _joined(self._statics),
         )
-
-    def _sound(
-        self,
-        origins: NDArray[np.int64],
-        values: NDArray[np.float64],
-        last_known: NDArray[np.int64] | None,
-    ) -> NDArray[np.int64]:
-        """The origins with all needed values before them, in every channel."""
-        if last_known is None or not len(origins):
-            return origins
-        # Each channel needs a value in the last of the rows that the model reads.
-        needed = self.manifest.needed_steps(self.missing)
-        sound = (last_known[origins - 1] >= (origins - needed)[:, None]).all(axis=1)
-        if self.missing != "mask":
-            # Filled values have no gap after the first value.
-            sound &= ~np.isnan(values[origins - self.manifest.context]).any(axis=1)
-        return origins[sound]
 
 
 def _joined(parts: list[Floats]) -> Floats | None:

@@ -11,6 +11,9 @@ import numpy as np
 from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.series import Series, SeriesRows
 
+# Codes that are no longer needed.
+_NONE = np.empty((0, 0), np.float32)
+
 
 def count_windows(inputs: Iterable[Any]) -> int:
     """The number of windows of unvalidated inputs."""
@@ -33,9 +36,8 @@ def expand(rows: SeriesRows) -> SeriesRows:
     for each in series:
         each.row = row
         for scenario in each.scenarios:
-            covariates[row] = scenario.codes[-covariates.shape[1] :]
-            # They are no longer needed.
-            scenario.codes = np.empty(0)
+            covariates[row] = scenario.codes
+            scenario.codes = _NONE
             row += 1
         row += not each.scenarios
     return SeriesRows(

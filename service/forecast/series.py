@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, ServiceError, kept
-from foretell.service.forecast.codes import Future, SeriesCovariates
+from foretell.service.forecast.codes import (
+    Future,
+    PastColumn,
+    SeriesCovariates,
+    known_before,
+)
+from foretell.service.forecast.codes import fill as fill_codes
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.origins import BacktestWindows, WindowCutter
 from foretell.service.forecast.times import Timeline
@@ -49,6 +55,7 @@ class Series:
         filled: Number of filled or masked missing values in its first window, by channel or
             covariate.
         scenarios: Scenarios of its windows, from `row` on; without any it has one window.
+        gaps: Number of missing values that its windows read, each counted once.
     """
 
     name: str
@@ -58,17 +65,15 @@ class Series:
     timeline: Timeline | None
     filled: Filled
     scenarios: list[Future] = field(default_factory=list)
+    gaps: int = 0
 
     @property
     def windows(self) -> int:
         return len(self.scenarios) or 1
 
-    @property
-    def filled_by_window(self) -> list[Filled]:
-        return [each.filled for each in self.scenarios] or [self.filled]
-
     def add_covariates(self, covariates: SeriesCovariates) -> None:
         """Take over the scenarios, and the counts of filled covariates."""
+        self.gaps += covariates.gaps
         self.filled, self.scenarios = self.filled | covariates.filled, covariates.scenarios
         for scenario in self.scenarios:
             scenario.filled = self.filled | scenario.filled
@@ -167,44 +172,80 @@ class SeriesReader:
         """Read a series of checked length into the next row of the arrays.
 
         `values` are `[time, channels]`, finite in float32, or NaN where missing, as `gaps` allows.
-        `columns` are the model's channels of their columns, if not in the model's order. With
-        `univariate` the answer is `[time]`. TimestampError: a time is outside the years 1 to 9999.
+        They have all channels except those of past booleans and categories in `covariates`.
+        `columns` are the model's channels of their columns, and then of those, if not in the
+        model's order. With `univariate` the answer is `[time]`. TimestampError: a time is outside
+        the years 1 to 9999.
         """
+        context = self._manifest.context
+        past = [] if covariates is None else covariates.past
+        own = self._without(past, columns)
         if covariates is not None:
             self._write_covariates(covariates)
-        manifest, context, missing = self._manifest, self._manifest.context, self._options.missing
         filled: Filled = {}
         known = values
         if gaps:
-            names = manifest.channels
-            if columns is not None:
-                names = tuple([names[column] for column in columns])
-            needed = manifest.needed_steps(missing)
-            known, filled = fill(values, missing, context, names, path, needed)
+            known, filled = self._fill(values, own, path)
         window = self._history[self._windows]
-        if columns is None:
+        if own is None:
             assign(window, known[-context:])
         else:
-            window[:, columns] = known[-context:]
+            window[:, own] = known[-context:]
+        for each in past:
+            self._read_past(each, filled)
         if timeline is not None:
             self._read_times(timeline)
         if self._cutter is not None:
             # Each window is filled by itself, like a request of its own.
-            rows = values if columns is None else values[:, np.argsort(columns)]
-            self._cutter.add(rows, timeline, path(), covariates)
+            self._cutter.add(values, own, timeline, path(), covariates)
         if timeline is not None:
             self._timelines.setdefault(id(timeline), self._windows)
         series = Series(name, self._windows, univariate, columns, timeline, filled)
+        series.gaps = sum(filled.values())
         if covariates is not None:
             series.add_covariates(covariates)
         self._windows += 1
         return series
 
+    def _without(self, past: list[PastColumn], columns: list[int] | None) -> list[int] | None:
+        """The channels of a series' columns, besides those of some past covariates."""
+        if not past:
+            return columns
+        taken = {channel for each in past for channel in each.channels}
+        order = range(len(self._manifest.channels)) if columns is None else columns
+        return [channel for channel in order if channel not in taken]
+
+    def _fill(
+        self, values: Values, channels: list[int] | None, path: Path
+    ) -> tuple[Values, Filled]:
+        manifest, missing = self._manifest, self._options.missing
+        names: Sequence[str] = manifest.channels
+        if channels is not None:
+            names = [names[channel] for channel in channels]
+        needed = manifest.needed_steps(missing)
+        return fill(values, missing, manifest.context, names, path, needed)
+
+    def _read_past(self, column: PastColumn, filled: Filled) -> None:
+        """Write the channels of a past covariate, and count its gaps, which may be masked."""
+        manifest, missing = self._manifest, self._options.missing
+        first = len(column.codes) - manifest.context
+        # All rows would take a number for each category.
+        codes = column.codes[first:].copy()
+        if count := int(np.isnan(codes).sum()):
+            filled[column.covariate.name] = count
+            if missing != "mask":
+                fill_codes(column.covariate, codes, missing, known_before(column.codes, first))
+            needed = manifest.needed_steps(missing)
+            if np.isnan(codes[-needed:]).all():
+                place = column.place(len(column.codes) - needed)
+                raise _hollow(column.covariate.name, needed, manifest.context, place)
+        self._history[self._windows][:, column.channels] = column.read(codes)
+
     def _write_covariates(self, covariates: SeriesCovariates) -> None:
         if not self._options.is_backtest:
             self._static[self._windows] = covariates.static
             if self._covariates.shape[-1]:
-                assign(self._covariates[self._windows], covariates.future[-self._steps :])
+                assign(self._covariates[self._windows], covariates.future)
 
     def _read_times(self, timeline: Timeline) -> None:
         """Check the years of all times, and write the calendar features."""
@@ -257,11 +298,7 @@ def fill(
         name = channels[column]
         holes = first + np.flatnonzero(missing[first:, column])
         if missing[-needed:, column].all():
-            what = "the model's context" if needed == window else "by which the model scales it"
-            raise InvalidInputError(
-                f"{name!r} has no value in the last {needed} rows, {what}",
-                param=path(len(values) - needed, column),
-            )
+            raise _hollow(name, needed, window, path(len(values) - needed, column))
         if method == "ffill" and missing[: holes[0], column].all():
             raise InvalidInputError(
                 f"no value of {name!r} comes before it to carry forward",
@@ -271,3 +308,10 @@ def fill(
             fill_gaps(values[:, column], holes, method)
         counts[name] = len(holes)
     return values, counts
+
+
+def _hollow(name: str, needed: int, window: int, place: str) -> InvalidInputError:
+    what = "the model's context" if needed == window else "by which the model scales it"
+    return InvalidInputError(
+        f"{name!r} has no value in the last {needed} rows, {what}", param=place
+    )

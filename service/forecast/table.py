@@ -114,20 +114,19 @@ class _Rows:
         has_gaps: bool,
     ) -> None:
         self._groups = groups = covariates.groups
-        self._manifest = manifest = covariates.manifest
+        self._manifest = covariates.manifest
         self._starts: list[int] = groups.starts.tolist()
         self._names = list(map(str, groups.ids.to_pylist()))
         self._clock = None if times is None else times.clock
         self._steps = None if times is None else groups.sort(times.steps)
-        self._values = np.empty((self._starts[-1], len(manifest.channels)))
-        self._is_hollow = np.zeros(self._starts[-1], np.bool_)
         names = covariates.channels
+        self._values = np.empty((self._starts[-1], len(names)))
+        self._is_hollow = np.zeros(self._starts[-1], np.bool_)
         # A column is freed before the next one is read.
-        for name, column in zip(names, read_values(table, names), strict=True):
+        for place, column in enumerate(read_values(table, names)):
             in_order = groups.sort(column)
-            self._values[:, manifest.channels.index(name)] = in_order
+            self._values[:, place] = in_order
             self._is_hollow |= np.isnan(in_order)
-        self._is_hollow |= covariates.write_past(self._values)
         self._covariates = covariates
         self._reader = reader
         self._has_gaps = has_gaps
@@ -141,7 +140,7 @@ class _Rows:
         def path(row: int | None = None, column: int = 0) -> str:
             if row is None:
                 return f"{ID}[{self._groups.row(start)}]"
-            return f"{self._covariates.column_of(column)}[{self._groups.row(start + row)}]"
+            return f"{self._covariates.channels[column]}[{self._groups.row(start + row)}]"
 
         values = self._values[start:end]
         rows = self._covariates.rows_of(values, start)
@@ -153,7 +152,7 @@ class _Rows:
             if gaps and not self._has_gaps:
                 channel, row = np.argwhere(np.isnan(values.T))[0].tolist()
                 raise InvalidInputError(MISSING, param=path(row, channel))
-            covariates = self._covariates.read(values, start)
+            covariates = self._covariates.read(rows, start)
             return self._reader.add(
                 self._names[index], values, timeline, path, covariates=covariates, gaps=gaps
             )

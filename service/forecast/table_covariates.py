@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import NO_COVARIATES, Covariate, channels_of
+from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.codes import Codes, SeriesCovariates, fill_past
+from foretell.service.forecast.codes import Codes, PastColumn, SeriesCovariates
 from foretell.service.forecast.columns import (
     ID,
     MISSING,
@@ -25,6 +25,7 @@ from foretell.service.forecast.columns import (
     read_numbers,
     read_values,
 )
+from foretell.service.forecast.covariates import places_of
 from foretell.service.forecast.futures import Column, FutureReader
 from foretell.service.forecast.options import Options
 
@@ -152,7 +153,7 @@ class TableCovariates:
 
     Attributes:
         past: Past booleans and categories with a column of their name; numbers are channels.
-        channels: The other channels.
+        channels: The other channels, in the model's order.
     """
 
     table: pa.Table
@@ -165,6 +166,7 @@ class TableCovariates:
     _static: list[CodedColumn] = field(init=False)
     _futures: FutureReader = field(init=False)
     _has_gaps: bool = field(init=False)
+    _places: dict[str, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         known, names = self.manifest.covariates or NO_COVARIATES, {*self.table.column_names}
@@ -182,6 +184,7 @@ class TableCovariates:
         self.channels = [name for name in self.manifest.channels if name not in by_name]
         self._futures = FutureReader(self.manifest, self.options)
         self._has_gaps = self.options.missing != "error"
+        self._places = places_of(self.manifest)
 
     @property
     def names(self) -> list[str]:
@@ -189,26 +192,19 @@ class TableCovariates:
         columns = (*self._future, *self._static, *self.past)
         return [each.covariate.name for each in columns]
 
-    def write_past(self, values: Floats) -> NDArray[np.bool_]:
-        """Write the channels of `past` into `[rows, channels]`; which rows lack one `[rows]`."""
-        is_hollow = np.zeros(len(values), np.bool_)
-        for each in self.past:
-            self._write(each.covariate, each.codes, values)
-            is_hollow |= np.isnan(each.codes)
-        return is_hollow
-
     def rows_of(self, values: Floats, start: int) -> int:
         """The number of rows of a series before its future.
 
-        `values` `[rows, channels]` are those of the table's rows from a position on. If the model
+        `values` `[rows, columns]` are those of `channels`, from a position on. If the model
         reads future covariates, the rows after the last value of a target have those of the future.
         InvalidInputError: there are more or fewer than the model reads.
         """
         steps = self._futures.steps
         if not (self._future and steps):
             return len(values)
-        targets = self.manifest.columns
-        known = ~np.isnan(values if targets is None else values[:, targets])
+        targets = {*self.manifest.targets}
+        is_target = [name in targets for name in self.channels]
+        known = ~np.isnan(values[:, is_target])
         at = np.flatnonzero(known.any(axis=1))
         rows = int(at[-1]) + 1 if len(at) else 0
         names = listed(self.manifest.targets)
@@ -218,62 +214,52 @@ class TableCovariates:
                 f"covariates of the steps after it{self._futures.whole}, got {after}",
                 param=f"{ID}[{self.groups.row(start)}]",
             )
-        if (wrong := ~np.isnan(values[rows:])).any():
-            row, column = np.argwhere(wrong)[0].tolist()
-            raise InvalidInputError(
-                f"expected null after the last value of {names}: only covariates of the future "
-                "are known there",
-                param=f"{self.column_of(column)}[{self.groups.row(start + rows + row)}]",
-            )
+        end = start + len(values)
+        parts = [*zip(self.channels, values[rows:].T, strict=True)]
+        parts += [(each.covariate.name, each.codes[start + rows : end]) for each in self.past]
+        for name, part in parts:
+            if (wrong := ~np.isnan(part)).any():
+                raise InvalidInputError(
+                    f"expected null after the last value of {names}: only covariates of the future "
+                    "are known there",
+                    param=f"{name}[{self.groups.row(start + rows + int(wrong.argmax()))}]",
+                )
         return rows
 
-    def column_of(self, channel: int) -> str:
-        """The name of the column that a channel is read from."""
-        name = self.manifest.channels[channel]
-        by_name = (each.covariate for each in self.past if name in each.covariate.channels)
-        return next((each.name for each in by_name), name)
-
-    def read(self, values: Floats, start: int) -> SeriesCovariates | None:
+    def read(self, rows: int, start: int) -> SeriesCovariates | None:
         """Read the covariates of a series, from its position in the codes on.
 
-        `values` are those of its rows before the future; gaps of past covariates are filled in it.
-        Returns None if the model needs none. InvalidInputError names the wrong place.
+        `rows` are those before the future. Returns None if the model needs none.
+        InvalidInputError names the wrong place.
         """
         if not (self._future or self._static or self.past):
             return None
-        rows = len(values)
-        end = start + rows + (self._futures.steps if self._future else 0)
-        filled = self._fill_past(values, start)
+        middle = start + rows
+        end = middle + (self._futures.steps if self._future else 0)
+        past = [
+            PastColumn(
+                each.covariate,
+                self._places[each.covariate.name],
+                each.codes[start:middle],
+                self._placed(each, start, middle),
+            )
+            for each in self.past
+        ]
         columns = []
         for each in self._future:
-            each.check(start, end, gaps=self._has_gaps)
-
-            def place(row: int, column: CodedColumn = each) -> str:
-                return column.place(start + row)
-
-            columns.append(Column(each.codes[start:end], place))
-        future = self._futures.fill("", columns, rows, 0)
+            place = self._placed(each, start, end)
+            columns.append(Column(each.codes[start:middle], each.codes[middle:end], place))
+        futures = self._futures.fill([("", columns)])
+        (future,) = futures.scenarios
         static = np.array([self._one(each, start, end) for each in self._static])
         return SeriesCovariates(
-            future.codes, static, np.empty((rows, 0)), filled=filled | future.filled
+            future.codes, static, futures.rows, past, filled=future.filled, gaps=futures.gaps
         )
 
-    def _fill_past(self, values: Floats, start: int) -> dict[str, int]:
-        filled = {}
-        for each in self.past:
-            each.check(start, start + len(values), gaps=self._has_gaps)
-            codes = each.codes[start : start + len(values)]
-            missing, context = self.options.missing, self.manifest.context
-            if np.isnan(codes).any():
-                count = fill_past(each.covariate, codes, missing, context)
-                self._write(each.covariate, codes, values)
-                if count:
-                    filled[each.covariate.name] = count
-        return filled
-
-    def _write(self, covariate: Covariate, codes: Codes, values: Floats) -> None:
-        at = [self.manifest.channels.index(name) for name in covariate.channels]
-        values[:, at] = channels_of(covariate, codes)
+    def _placed(self, column: CodedColumn, start: int, end: int) -> Callable[[int], str]:
+        """Check some rows of a column; the places of its values, by their rows from there."""
+        column.check(start, end, gaps=self._has_gaps)
+        return lambda row: column.place(start + row)
 
     def _one(self, column: CodedColumn, start: int, end: int) -> float:
         """The code of a static covariate, which is the same in all rows of a series."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +24,12 @@ from foretell.bundle.manifest import Manifest, Scaler
 from foretell.service.forecast import parse as parsing
 from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.backtest import BACKTESTING
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.options import FORECASTING
 from foretell.service.forecast.parse import JsonCodec, parse
+from foretell.service.forecast.requests import ForecastOptions
+from foretell.service.forecast.table import read_request
 from foretell.service.http.body import LARGE
 from foretell.service.settings import Settings
 from tests.bundle.test_manifest import FIELDS
@@ -272,7 +278,7 @@ def test_past_covariates_come_from_one_place(server: Client) -> None:
     entry = kiosk()
     wide = {**entry, "series": [[1.0] * 5] * 8}
     error = server.error(body("kiosk", wide))
-    assert error["param"] == "inputs[0].past_covariates.staff"
+    assert error["param"] == "inputs[0].past_covariates.visits"
     assert "it is a column of inputs[0].series, too" in error["message"]
     named = {**entry, "series": [[1.0] * 2] * 8, "channels": ["sales", "visits"]}
     error = server.error(body("kiosk", named))
@@ -387,11 +393,48 @@ def test_masks_are_for_channels_alone(tmp_path_factory: pytest.TempPathFactory) 
     }
     with Client(folder) as client:
         found = first(client, "masked", entry, missing="mask")
-        assert found["masked"] == {"staff=few": 4, "staff=many": 4}
+        assert found["masked"] == {"staff": 4}
         entry[FUTURE]["price"][10] = None  # type: ignore[index]
         error = client.error(body("masked", entry, missing="mask"))
     assert error["param"] == "inputs[0].future_covariates.price[10]"
     assert "set options.missing to 'interpolate'" in error["message"]
+
+
+@pytest.mark.parametrize("kind", ["json", "table", "backtest"])
+def test_categories_take_memory_for_what_the_model_reads(tmp_path: Path, kind: str) -> None:
+    """Rows before the context have a code, not a number for each category."""
+    count, rows = 300, 20_000
+    staff = Covariate(
+        name="staff", type="category", categories=tuple(f"c{number}" for number in range(count))
+    )
+    spec = Spec(
+        name="many",
+        channels=("sales", *staff.channels),
+        targets=("sales",),
+        covariates=Covariates(past=(staff,)),
+    )
+    write_bundle(tmp_path, spec)
+    names = ["c0", None, "c2", *["c1"] * (rows - 3)]
+    sent: dict[str, Any] = {"series": [1.0] * rows, PAST: {"staff": names}}
+    table = pa.table({"unique_id": ["a"] * rows, "sales": sent["series"], "staff": names})
+    with Client(tmp_path) as client:
+        model, given = client.repository.registry.find("many"), client.settings
+        tracemalloc.start()
+        if kind == "table":
+            options = ForecastOptions(missing="ffill")
+            found = read_request(table, FORECASTING, options, model, given)[0]
+        elif kind == "json":
+            found = job(client, "many", sent, missing="ffill")
+        else:
+            request = body("many", sent, missing="ffill", origins=4)
+            envelope, ignored = parse(json.dumps(request).encode(), BACKTESTING)
+            found = decode(envelope, ignored, model, given, BACKTESTING)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < rows * count * 2
+    assert found.history[0].sum(axis=0)[:4].tolist() == [8, 0, 8, 0]
+    if found.past is not None:
+        assert found.past.history[0].sum(axis=0)[:4].tolist() == [8, 0, 8, 0]
 
 
 COMBINED = [

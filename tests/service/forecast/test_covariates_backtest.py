@@ -18,6 +18,7 @@ from tests.service.forecast.shops import (
     forecast_of_shop,
     kiosk,
     shop,
+    values,
 )
 from tests.service.forecast.test_backtest import error, first, post
 from tests.support.bundles import write_bundle
@@ -106,6 +107,47 @@ def test_origins_without_known_covariates_are_left_out(server: Client) -> None:
     options = {"missing": "ffill", "stride": 1}
     found = first(server, {"model": "shop", "inputs": [entry], "options": options})
     assert found["first_origin"] == CONTEXT + 3
+
+
+@pytest.mark.parametrize("missing", ["interpolate", "ffill"])
+@pytest.mark.parametrize("model", ["shop", "kiosk"])
+def test_origins_fill_gaps_as_requests_do(server: Client, model: str, missing: str) -> None:
+    """Nothing is filled from rows that a request at the origin lacks."""
+    entry = shop(ROWS, 0) if model == "shop" else kiosk(ROWS)
+    future, past = entry["future_covariates"], entry.get("past_covariates", {})
+    future["price"] = values("price", ROWS)
+    future["price"][14:22] = [None] * 8
+    if model == "shop":
+        future["sky"][:16] = [None] * 16
+        future["open"][18:23] = [None] * 5
+    else:
+        past["staff"][:12] = [None] * 12
+        past["sale"][:3] = past["sale"][13:16] = [None] * 3
+        past["visits"][18:20] = [None] * 2
+    body = {"model": model, "inputs": [entry], "options": {"stride": 1, "missing": missing}}
+    found = first(server, body)
+    assert found["origins"] == ROWS - HORIZON + 1 - 13
+    errors = []
+    for origin in range(13, ROWS - HORIZON + 1):
+        own = cut(entry, origin, HORIZON)
+        if past:
+            own["past_covariates"] = {name: each[:origin] for name, each in past.items()}
+        request = {"model": model, "inputs": [own], "options": {"missing": missing}}
+        forecast = server.first(request)["mean_forecast"]
+        errors.append(np.array(forecast) - entry["series"][origin : origin + HORIZON])
+    mae = np.abs(errors).mean(axis=(0, 1))
+    np.testing.assert_allclose(
+        [each["mae"] for each in found["channels"]], np.atleast_1d(mae), rtol=1e-4
+    )
+
+
+def test_gap_of_a_category_counts_once(server: Client) -> None:
+    entry = kiosk(ROWS)
+    entry["future_covariates"]["price"] = [1.0] * ROWS
+    entry["past_covariates"]["staff"][9:12] = [None] * 3
+    body = {"model": "kiosk", "inputs": [entry], "options": {"missing": "ffill"}}
+    warned = {each["type"]: each["message"] for each in post(server, body).json()["warnings"]}
+    assert warned["filled"].startswith("3 missing values")
 
 
 def test_quantiles_are_corrected_by_origins_with_covariates(server: Client) -> None:

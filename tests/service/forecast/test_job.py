@@ -30,6 +30,7 @@ from foretell.service.http.body import ALWAYS
 from tests.service.client import Client, request_of
 from tests.service.conftest import CALENDAR
 from tests.service.forecast.bodies import EIGHT, PAIRS, body
+from tests.service.forecast.shops import SHOP, shop
 from tests.service.kserve import kserve_types
 from tests.support.bundles import Spec, write_bundle
 
@@ -198,6 +199,28 @@ def test_work_of_an_answer_counts_values_and_attention(client: Client) -> None:
     assert encoding_work(job(client, *inputs, model="multi"), values) == least
     explained = job(client, *inputs, model="multi", options={"attention": True})
     assert encoding_work(explained, values) == least + 4 * 2 * (18 + 64 + 36)
+
+
+def test_work_of_an_answer_counts_scenarios_and_importance(tmp_path: Path) -> None:
+    write_bundle(tmp_path, SHOP)
+    entry = shop()
+    long = {"name": "n" * 500, "future_covariates": {"price": [1.0, None, 2.0, 3.0]}}
+    options = {"missing": "interpolate", "quantiles": [0.5]}
+    forecast = np.ones((3, 4, 2), np.float32)
+    with Client(tmp_path) as client:
+        plain = job(client, entry, model="shop", options=options)
+        least = encoding_work(plain, {"forecast": forecast[:1]})
+        entry["scenarios"] = [{}, {}, long]
+        found = job(client, entry, model="shop", options=options)
+        # Each writes a forecast, a quantile and a difference, and the first two of these twice.
+        more = 2 * 4096 + (2 * 2 + 3 + 2) * 32 + 2 * len("scenario-0") + 500 + len("price") + 64
+        assert encoding_work(found, {"forecast": forecast}) == least + more
+        assert found.held - plain.held > 2 * 500
+        moved = job(client, entry, model="shop", options={**options, "importance": True})
+        assert moved.replaced is not None
+        names = sum(map(len, ("sales", "returns", "price", "open", "sky", "region", "size")))
+        work = encoding_work(moved, {"forecast": forecast})
+        assert work == least + more + names + 7 * (64 + 2 * 2 * 4)
 
 
 def test_times_with_varying_offsets_count_as_work(client: Client) -> None:

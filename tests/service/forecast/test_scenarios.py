@@ -15,9 +15,11 @@ import pytest
 from foretell.service.forecast import parse as parsing
 from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
+from foretell.service.forecast.covariates import CovariateReader
 from foretell.service.forecast.encode import encode
 from foretell.service.forecast.job import decode
-from foretell.service.forecast.options import FORECASTING
+from foretell.service.forecast.options import FORECASTING, Options
+from foretell.service.forecast.requests import SeriesInput
 from foretell.service.http.body import LARGE
 from tests.service.client import Client, request_of
 from tests.service.forecast.bodies import request_body, submitted
@@ -146,6 +148,40 @@ def test_scenarios_differ_in_what_they_change(server: Client) -> None:
     found = first(server, "shop", entry)["scenarios"]
     assert np.all(np.equal(found[0]["difference"], 0))
     assert all(np.any(np.not_equal(each["difference"], 0)) for each in found[1:])
+
+
+def test_scenarios_hold_what_the_model_reads(server: Client) -> None:
+    """A gap may reach back over many rows."""
+    rows = 5000
+    entry = {**shop(rows), "scenarios": changes(4)}
+    entry[FUTURE]["price"][1:rows] = [None] * (rows - 1)
+    entry[FUTURE]["sky"][1:rows] = [None] * (rows - 1)
+    manifest = server.repository.registry.find("shop").manifest
+    options = Options(HORIZON, 1, "ffill", (), None)
+    read = CovariateReader(manifest, options).read(SeriesInput.model_validate(entry), "inputs[0]")
+    assert read is not None
+    for scenario in read.scenarios:
+        assert scenario.codes.shape == (CONTEXT + HORIZON, 3)
+        assert scenario.codes.dtype == np.float32
+        assert scenario.codes.base is None
+        assert (scenario.codes[:CONTEXT, 0] == entry[FUTURE]["price"][0]).all()
+    assert read.rows.size == 0
+
+
+def test_gaps_that_scenarios_share_count_once(server: Client) -> None:
+    entry = shop()
+    entry["series"][2][0] = None
+    entry[FUTURE]["price"][3:5] = [None] * 2
+    entry[FUTURE]["sky"][-1] = None
+    entry["scenarios"] = [{}, {}, {FUTURE: {"price": [1.0, None, None, 2.0]}}, {}]
+    options = {"missing": "interpolate"}
+    answer = answered(server, request_body(entry, model="shop", options=options))
+    (told,) = [each for each in answer["warnings"] if each["type"] == "filled"]
+    # One of the series, two of rows, one of the steps of all and two of a scenario.
+    assert told["message"].startswith("6 missing values")
+    own = [each["filled"] for each in answer["outputs"][0]["content"][0]["scenarios"]]
+    assert own[0] == own[1] == own[3] == {"sales": 1, "price": 2, "sky": 1}
+    assert own[2] == {"sales": 1, "price": 4, "sky": 1}
 
 
 def test_scenarios_run_in_one_run(server: Client) -> None:
