@@ -26,11 +26,11 @@ from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.importance import REPLACED, replaced, without_means
 from foretell.service.forecast.inputs import read_inputs
-from foretell.service.forecast.options import FORECASTING, Operation, Options
+from foretell.service.forecast.options import FORECASTING, Operation, Options, check_answer
 from foretell.service.forecast.origins import BacktestWindows, window_bytes
 from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
-from foretell.service.forecast.scenarios import count_windows, expand
+from foretell.service.forecast.scenarios import count_forecasts, count_windows, expand
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import AnswerWarning, unknown_fields
 from foretell.service.settings import Settings
@@ -215,6 +215,8 @@ def decode(
         )
     options = operation.read_options(envelope.options, count, model, settings)
     if count > len(envelope.inputs):
+        written = count_forecasts(envelope.inputs, 1 + len(options.quantiles))
+        check_answer(written * options.horizon * len(model.manifest.targets), settings)
         most = settings.max_queue_bytes // window_bytes(model.manifest, options.passes)
         if count > most:
             raise InvalidInputError(

@@ -62,13 +62,7 @@ def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Se
     """Check the options of a request with a number of inputs."""
     horizon, passes, quantiles = check_options(given, model, settings)
     forecasts = inputs * horizon * len(model.manifest.targets)
-    values = forecasts * (1 + len(quantiles))
-    if values > settings.max_answer_values:
-        raise InvalidInputError(
-            f"the answer would hold {values} values and may hold {settings.max_answer_values} "
-            "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
-            param="options",
-        )
+    check_answer(forecasts * (1 + len(quantiles)), settings)
     searched = forecasts * len(quantiles)
     if searched and (most := model.intervals.most) is not None and searched > most:
         raise InvalidInputError(
@@ -85,6 +79,16 @@ def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Se
     checked = Options(horizon, passes, given.missing, quantiles, attention, rolling)
     checked.importance = given.importance
     return checked
+
+
+def check_answer(values: int, settings: Settings) -> None:
+    """Refuse a request whose answer would hold too many values."""
+    if values > settings.max_answer_values:
+        raise InvalidInputError(
+            f"the answer would hold {values} values and may hold {settings.max_answer_values} "
+            "(max_answer_values); send fewer inputs, or ask for fewer steps or quantiles",
+            param="options",
+        )
 
 
 def most_steps(manifest: Manifest, settings: Settings) -> int:
@@ -156,7 +160,7 @@ def _rolling(
     if most < LEAST_ORIGINS:
         raise InvalidInputError(
             f"{inputs} inputs leave room for {most} origins of each, and it takes {LEAST_ORIGINS} "
-            f"({LIMITS}); send fewer inputs",
+            f"({LIMITS}); send fewer inputs, or ask for fewer steps or quantiles",
             param=_CORRECTED,
         )
     return RollingOrigins(stride_of(horizon), LEAST_ORIGINS, min(MOST_ORIGINS, most))

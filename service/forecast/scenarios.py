@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +17,23 @@ _NONE = np.empty((0, 0), np.float32)
 
 def count_windows(inputs: Iterable[Any]) -> int:
     """The number of windows of unvalidated inputs."""
-    count = 0
+    return sum(max(1, count) for count in _counts(inputs))
+
+
+def count_forecasts(inputs: Iterable[Any], layers: int) -> int:
+    """The number of forecasts in an answer to unvalidated inputs.
+
+    Each window has `layers`: its forecast, and one of each quantile. A scenario also has its
+    difference, and the first one is written twice.
+    """
+    return sum(count * (layers + 1) + layers for count in _counts(inputs))
+
+
+def _counts(inputs: Iterable[Any]) -> Iterator[int]:
+    """The number of scenarios of each input."""
     for entry in inputs:
         scenarios = entry.get("scenarios") if isinstance(entry, dict) else None
-        count += max(1, len(scenarios)) if isinstance(scenarios, list) else 1
-    return count
+        yield len(scenarios) if isinstance(scenarios, list) else 0
 
 
 def expand(rows: SeriesRows) -> SeriesRows:
