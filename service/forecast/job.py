@@ -26,9 +26,9 @@ from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.importance import REPLACED, replaced, without_means
 from foretell.service.forecast.inputs import read_inputs
+from foretell.service.forecast.metadata import echoed
 from foretell.service.forecast.options import FORECASTING, Operation, Options, check_answer
 from foretell.service.forecast.origins import BacktestWindows, window_bytes
-from foretell.service.forecast.pieces import echoed
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.scenarios import count_forecasts, count_windows, expand
 from foretell.service.forecast.series import Series

@@ -14,8 +14,8 @@ from foretell.service.engine.recalibration import LEAST_ORIGINS, MOST_ORIGINS, s
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import Selection, select
+from foretell.service.forecast.form import ANY, Form
 from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
-from foretell.service.forecast.pieces import ANY, Form
 from foretell.service.forecast.requests import (
     NAMES,
     SCENARIOS,

@@ -15,10 +15,12 @@ from starlette.requests import Request
 
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.encode import encode, encoding_work
+from foretell.service.forecast.form import Form
 from foretell.service.forecast.futures import FUTURE, PAST
 from foretell.service.forecast.job import Job, decode
+from foretell.service.forecast.metadata import METADATA, echo, read_leniently
 from foretell.service.forecast.options import FORECASTING, Operation
-from foretell.service.forecast.pieces import METADATA, Form, echo, read_leniently, read_pieces
+from foretell.service.forecast.pieces import read_pieces
 from foretell.service.forecast.requests import BacktestEnvelope, BacktestOptions, Envelope
 from foretell.service.forecast.scenarios import count_windows
 from foretell.service.http.body import ALWAYS, JSON, LARGE

@@ -61,7 +61,7 @@ def _check_metadata(value: object) -> object:
     return value
 
 
-# The text from `foretell.service.forecast.pieces.echo`, or a parsed object.
+# The text from `foretell.service.forecast.metadata.echo`, or a parsed object.
 Metadata = Annotated[
     dict[str, Any] | bytes | None,
     PlainValidator(_check_metadata),

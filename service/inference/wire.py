@@ -19,7 +19,7 @@ from pydantic import (
 from foretell.bundle.attention import ElementType
 from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.registry import Model
-from foretell.service.forecast.pieces import Form
+from foretell.service.forecast.form import Form
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
 

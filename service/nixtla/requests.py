@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from foretell.service.errors import InvalidInputError, NotSupportedError
+from foretell.service.forecast.form import Form
 from foretell.service.forecast.parse import read_json
-from foretell.service.forecast.pieces import Form
 from foretell.service.forecast.requests import MOST_INTEGER, Calibrated, Rows, Texts
 from foretell.service.http.compression import Body
 from foretell.service.validation import MOST_UNKNOWN, at_most, check_texts, shown, validate

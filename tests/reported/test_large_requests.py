@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from foretell.service.forecast import pieces
+from foretell.service.forecast import metadata
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
 
@@ -163,7 +163,7 @@ def test_large_bodies_are_parsed_in_pieces(
 
     with monkeypatch.context() as patch:
         patch.setattr(orjson, "loads", watched(orjson.loads))
-        patch.setattr(pieces, "from_json", watched(pieces.from_json))
+        patch.setattr(metadata, "from_json", watched(metadata.from_json))
         answer = client.request("POST", kind.path, content=body)
     assert answer.status_code in (200, 400, 422), answer.text
     assert json.loads(answer.content)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.manifest import Manifest, Scaler
+from foretell.service.forecast import cut
 from foretell.service.forecast import parse as parsing
-from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.backtest import BACKTESTING
 from foretell.service.forecast.job import Job, decode
@@ -177,7 +177,7 @@ def test_errors_are_those_of_every_parser(
     monkeypatch.setattr(parsing, "_simd", None)
     answers.append(server.forecast(request).json())
     monkeypatch.setattr(parsing, "_WHOLE", 0)
-    monkeypatch.setattr(pieces, "_PIECE", 40)
+    monkeypatch.setattr(cut, "_PIECE", 40)
     answers.append(server.forecast(request).json())
     assert [each.get("error") for each in answers] == [answers[0].get("error")] * 3
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast import pieces
-from foretell.service.forecast.pieces import Form, read_pieces
+from foretell.service.forecast import cut, merge, metadata
+from foretell.service.forecast.form import Form
+from foretell.service.forecast.pieces import read_pieces
 from foretell.service.validation import MOST_UNKNOWN
 
 FORM = Form(
@@ -40,7 +41,7 @@ DATA = st.recursive(
 @pytest.fixture(autouse=True, scope="module", params=[7, 40])
 def _small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "_PIECE", request.param)
+        patch.setattr(cut, "_PIECE", request.param)
         yield
 
 
@@ -97,7 +98,7 @@ def test_objects_among_lists_are_not_all_kept() -> None:
 def test_a_long_text_takes_no_more_than_a_few_times_its_size(
     text: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "_PIECE", 16 * 1024)
+    monkeypatch.setattr(cut, "_PIECE", 16 * 1024)
     body = (place % f'"{text * (2_000_000 // len(text))}"').encode()
     tracemalloc.start()
     try:
@@ -110,7 +111,7 @@ def test_a_long_text_takes_no_more_than_a_few_times_its_size(
 
 @pytest.mark.parametrize("mark", ["[", "]", "{", "}", "[]", "[{"])
 def test_endless_brackets_are_refused_early(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_PIECE", 1024)
+    monkeypatch.setattr(cut, "_PIECE", 1024)
     body = (mark * 2_000_000).encode()
     tracemalloc.start()
     try:
@@ -212,7 +213,7 @@ def test_objects_with_any_names_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
     found = read(json.dumps({"inputs": [{"by_name": given}]}))["inputs"][0]["by_name"]
     assert without_objects(list(found.values())) == without_objects(list(given.values()))
     assert [*found] == [*given]
-    monkeypatch.setattr(pieces, "_MOST_ITEMS", 30)
+    monkeypatch.setattr(merge, "_MOST_ITEMS", 30)
     many = {f"z{index}": index for index in range(300)}
     found = read(json.dumps({"inputs": [{"by_name": many}]}))["inputs"][0]["by_name"]
     assert found == {f"z{index}": index for index in range(30)}
@@ -251,12 +252,12 @@ def test_metadata_with_nonfinite_numbers_are_refused(number: str, inner: str) ->
     text = '{"model":"m","metadata":%s,"inputs":[1]}' % inner.replace("%s", number)  # noqa: UP031 - braces
     with pytest.raises(InvalidInputError, match="NaN and Infinity") as error:
         # Values within one piece are refused as in small requests.
-        pieces.echoed(read(text)["metadata"])
+        metadata.echoed(read(text)["metadata"])
     assert error.value.param == "metadata"
     text = '{"inputs":[{"values":[1,2,%s,4,5,6,7,8]}],"metadata":{"a":1}}' % number  # noqa: UP031 - likewise
     found = read(text)
     assert not np.isfinite(found["inputs"][0]["values"]).all()
-    assert pieces.echoed(found["metadata"]) in (b'{"a":1}', b'{"a": 1}')
+    assert metadata.echoed(found["metadata"]) in (b'{"a":1}', b'{"a": 1}')
 
 
 @example("\\")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretell.service.forecast import cut
 from foretell.service.forecast import parse as parsing
-from foretell.service.forecast import pieces
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.covariates import CovariateReader
 from foretell.service.forecast.encode import encode
@@ -321,7 +321,7 @@ def test_requests_are_read_alike_in_pieces(server: Client, monkeypatch: pytest.M
     whole = answered(server, request)
     monkeypatch.setattr(parsing, "_simd", None)
     monkeypatch.setattr(parsing, "_WHOLE", 0)
-    monkeypatch.setattr(pieces, "_PIECE", 30)
+    monkeypatch.setattr(cut, "_PIECE", 30)
     in_pieces = answered(server, request)
     assert json.dumps(in_pieces["outputs"][0]["content"]) == json.dumps(
         whole["outputs"][0]["content"]
