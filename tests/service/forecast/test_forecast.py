@@ -259,7 +259,7 @@ START, ROWS = "2024-03-01T00:00:00", 60
 LEVELS = [0.1, 0.9]
 CHANGES: dict[str, Any] = {
     "bounds": {"sun": Bound(low=-2.0)},
-    "scaler": Scaler(mean=(0.0, 0.0, 1.0), std=(1.0, 3.0, 5.0)),
+    "scaler": Scaler(mean=(0.0, 0.0, 1.0), std=(1.5, 3.0, 5.0)),
 }
 SPEC: dict[str, Any] = {"channels": CHANNELS, "calibrated": 1, "changes": CHANGES}
 

@@ -265,7 +265,7 @@ def test_errors_of_late_correct_quantiles(client: Client) -> None:
 
 def test_warning_of_a_distant_history_uses_known_values(client: Client) -> None:
     manifest = client.repository.registry.find("gaps").manifest
-    manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0, 0), std=(1, 1.5))})
+    manifest = manifest.model_copy(update={"scaler": Scaler(mean=(0, 0), std=(1.2, 1.5))})
     history = np.full((2, CONTEXT, 2), 1, np.float32)
     history[1] = 100
     history[:, 1:, 0] = NAN
