@@ -9,7 +9,6 @@ import torch
 
 from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
 from foretell.bundle.manifest import Scaler
-from foretell.data.coding import recoded
 from foretell.data.panel import Panel
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
@@ -34,6 +33,8 @@ def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:
 def windows_of(info: CheckpointInfo, panel: Panel) -> Windows:
     """All windows of the test split, or of all rows without a split, in the user's units.
 
+    The panel has the model's codes of covariates.
+
     Raises:
         DataError: the rows hold no window.
     """
@@ -50,13 +51,14 @@ def whole(panel: Panel) -> Spans:
 def windows_in(info: CheckpointInfo, panel: Panel, spans: Spans, horizon: int) -> Windows:
     """All windows of some rows in the user's units, with a future of `horizon` steps.
 
+    The panel has the model's codes of covariates.
+
     Raises:
         DataError: the rows hold no window.
     """
     config = info.config
     # The graph standardises.
     identity = Scaler.identity(config.channels)
-    panel = recoded(panel, config.covariates)
     return Windows(panel, spans, config.context, horizon, identity, config.calendar, config.targets)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from foretell.bundle.example import Example
-from foretell.data.coding import recoded
 from foretell.data.panel import Panel
 from foretell.export.data_windows import windows_of
 from foretell.export.runtime import Graph
@@ -32,13 +31,12 @@ def example_of(graph: Graph, info: CheckpointInfo, panel: Panel, batch: int) -> 
     Args:
         graph: Graph of the bundle.
         info: Metadata of the checkpoint.
-        panel: Data of the checkpoint.
+        panel: Data of the checkpoint, with its codes of covariates.
         batch: Most windows run together.
 
     Raises:
         DataError: the data hold no window.
     """
-    panel = recoded(panel, info.config.covariates)
     windows = windows_of(info, panel)
     table, first, end = windows.span(_median(graph, info, windows, batch))
     begin, rows = first + info.config.context, panel.tables[table]

@@ -27,6 +27,7 @@ from foretell.bundle.manifest import (
 from foretell.bundle.placement import appearing, check_free
 from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.data import reading
+from foretell.data.coding import recoded
 from foretell.data.panel import Panel, check_bounds
 from foretell.data.scaler import fit
 from foretell.data.source import DataSource
@@ -294,15 +295,16 @@ def _with(checkpoint: Checkpoint, panel: Panel | None, **changes: object) -> Che
 
 
 def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
+    """The data to verify on, with the model's codes of covariates."""
     info = checkpoint.info
     frequency = Frequency.parse(info.frequency)
-    source = DataSource.recorded(info.data)
+    source, covariates = DataSource.recorded(info.data), info.config.covariates
     if source is not None:
-        return source.read(info.channels, frequency, data)
+        return recoded(source.read(info.channels, frequency, data), covariates)
     if data is not None:
         known = reading.Reading(channels=info.channels, frequency=info.frequency)
-        named = reading.Reading.of_covariates(info.config.covariates)
-        return reading.read(data, known.model_copy(update=named))
+        named = reading.Reading.of_covariates(covariates)
+        return recoded(reading.read(data, known.model_copy(update=named)), covariates)
     return None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
+from foretell.data.categories import meant
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
@@ -136,52 +137,79 @@ def _column(panel: Panel, kind: str, covariate: Covariate, own: Covariate, codes
         return codes
     if covariate.type == "number" and own.type == "boolean":
         return codes
-    if covariate.type == "category" and own.type == "number":
-        own, codes = _by_name(own, codes)
+    if covariate.type == "category" and own.type != "category":
+        own, codes = _by_name(kind, covariate, own, codes)
     if covariate.type != own.type:
-        raise DataError(
-            f"{kind} covariate {name!r}: expected a {covariate.type}, and the column holds "
-            f"{_PLURALS[own.type]}"
-        )
+        raise _other_type(kind, covariate, own)
     if covariate.type != "category":
         return codes
     of = {each: code for code, each in enumerate(covariate.categories)}
-    new = np.array([of.get(each, len(of)) for each in own.categories], np.float64)
+    names = _meant(kind, covariate, own.categories)
+    new = np.array([of.get(each, len(of)) for each in names], np.float64)
     found: Codes = new[codes.astype(int)]
     if not covariate.other and (unknown := np.flatnonzero(found == len(of))).size:
         row = int(unknown[0])
-        category = own.categories[int(codes[row])]
         if kind == "future":
             where = f"first at {panel.time_of(row)}"
         else:
             where = f"of series {panel.tables[row].series!r}"
-        raise DataError(_unseen(kind, name, category, where))
+        raise DataError(_unseen(kind, name, names[int(codes[row])], where))
     return found
 
 
-def _by_name(covariate: Covariate, codes: Codes) -> tuple[Covariate, Codes]:
-    """A covariate of numbers as one of categories, whose names are the numbers as text."""
-    numbers, places = np.unique(codes, return_inverse=True)
-    names = tuple(str(int(each)) if each.is_integer() else str(each) for each in numbers.tolist())
-    known = covariate.model_copy(update={"type": "category", "categories": names})
-    return known, places.astype(np.float64)
+def _by_name(kind: str, wanted: Covariate, own: Covariate, codes: Codes) -> tuple[Covariate, Codes]:
+    """A covariate of numbers or booleans as one of categories."""
+    values, places = np.unique(codes, return_inverse=True)
+    cells = (values > 0).tolist() if own.type == "boolean" else values.tolist()
+    names = _meant(kind, wanted, cells)
+    categories = tuple(dict.fromkeys(names))
+    new = np.array([categories.index(each) for each in names], np.float64)
+    return own.model_copy(update={"type": "category", "categories": categories}), new[places]
+
+
+def _meant(kind: str, wanted: Covariate, cells: Sequence[str | float | bool]) -> list[str]:
+    try:
+        return meant(cells, wanted.categories)
+    except DataError as error:
+        raise DataError(f"{kind} covariate {wanted.name!r}: {error}") from None
+
+
+def _other_type(kind: str, wanted: Covariate, own: Covariate) -> DataError:
+    return DataError(
+        f"{kind} covariate {wanted.name!r}: expected a {wanted.type}, and the column holds "
+        f"{_PLURALS[own.type]}"
+    )
 
 
 def _with_channels(panel: Panel, given: Sequence[Covariate], wanted: Sequence[Covariate]) -> Panel:
     """The panel with the channels of the model's categories."""
+    by_name = {each.name: each for each in given}
     left_out = {name for each in given for name in each.channels}
     for each in wanted:
-        for own in (own for own in given if own.name == each.name and own.type == "category"):
-            for category, name in zip(own.categories, own.channels, strict=True):
-                if category in each.categories or each.other:
-                    continue
-                column = panel.channels.index(name)
-                rows = np.concatenate([table.values[:, column] for table in panel.tables])
-                if rows.any():
-                    where = f"first at {panel.time_of(int(rows.argmax()))}"
-                    raise DataError(_unseen("past", each.name, category, where))
         left_out -= {*each.channels}
+        own = by_name.get(each.name)
+        if own is None:
+            continue
+        if each.type == own.type == "category":
+            if not each.other:
+                _check_categories(panel, each, own)
+        elif "category" in (each.type, own.type) or (
+            each.type == "boolean" and not np.isin(_rows(panel, each.name), (0, 1)).all()
+        ):
+            raise _other_type("past", each, own)
     return panel.select([name for name in panel.channels if name not in left_out])
+
+
+def _check_categories(panel: Panel, wanted: Covariate, own: Covariate) -> None:
+    for category, name in zip(own.categories, own.channels, strict=True):
+        if category not in wanted.categories and (rows := _rows(panel, name)).any():
+            where = f"first at {panel.time_of(int(rows.argmax()))}"
+            raise DataError(_unseen("past", wanted.name, category, where))
+
+
+def _rows(panel: Panel, channel: str) -> Codes:
+    column = panel.channels.index(channel)
+    return np.concatenate([table.values[:, column] for table in panel.tables])
 
 
 def _unseen(kind: str, name: str, category: str, where: str) -> str:

@@ -76,6 +76,8 @@ def choose_columns(
                 raise DataError(f"channel {name!r} is a column and a category; rename the column")
             found[name] = _Read(codes, column.missing, *_described(column))
     for name in wanted or ():
+        if name not in found and name in kinds.past:
+            raise DataError(f"past covariate {name!r}: expected numbers, and it holds categories")
         if name not in found:
             raise DataError(f"no channel {name!r}; there are {listed(list(found))}")
     channels = tuple(dict.fromkeys((*(wanted or ()), *found)))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate
 from foretell.bundle.nearness import suggestion
+from foretell.data.categories import check_count, meant
 from foretell.data.cells import Cells
 from foretell.data.errors import DataError
-from foretell.data.numbers import NO_CATEGORY, is_text, read_numbers
+from foretell.data.numbers import NO_CATEGORY, Numbers, is_text, read_numbers
 
 _WORDS = frozenset(("true", "false"))
 
@@ -49,16 +50,17 @@ class Column(NamedTuple):
     missing: NDArray[np.bool_]
 
 
-def read_column(cells: Cells, name: str, categories: Sequence[str] | None = None) -> Column:
+def read_column(cells: Cells, name: str, categories: Sequence[str] = ()) -> Column:
     """Read a column of numbers, of true and false, or of categories.
 
     Args:
         cells: The table; problems of rows are added to its problems.
         name: Name of the column.
-        categories: Categories to read; all of the column, sorted, if not given.
+        categories: Known categories, which come first; the others follow, sorted. With any, the
+            column holds categories.
 
     Raises:
-        DataError: the column does not exist, holds times or has no values.
+        DataError: the column does not exist, holds times, has no values or too many categories.
     """
     if name not in cells.frame:
         known = [str(each) for each in cells.frame.columns]
@@ -68,52 +70,75 @@ def read_column(cells: Cells, name: str, categories: Sequence[str] | None = None
         raise DataError(f"column {name!r} holds times and no covariate; write numbers or names")
     if not column.notna().any():
         raise DataError(f"column {name!r} has no values; leave it out of the covariates")
+    numbers = read_numbers(column, cells.decimal)
     if not is_text(column):
         is_boolean = pd.api.types.is_bool_dtype(column)
-        numbers = read_numbers(column, cells.decimal)
+        if categories:
+            return _of_values(name, numbers, categories, is_boolean=is_boolean)
         covariate = Covariate(name=name, type="boolean" if is_boolean else "number")
     else:
         texts = column.map(str, na_action="ignore").astype(object).str.strip()
         there = texts[texts.notna() & ~texts.isin(NO_CATEGORY)]
-        numbers = read_numbers(column, cells.decimal)
+        if categories:
+            return _of_texts(name, texts, there, categories)
         if len(there) and {*there.str.lower().unique()} <= _WORDS:
             covariate = Covariate(name=name, type="boolean")
         elif isinstance(column.dtype, pd.CategoricalDtype) or not (
             numbers.mostly and np.isfinite(numbers.values).any()
         ):
-            return _of_categories(name, texts, there, categories)
+            return _of_texts(name, texts, there, ())
         else:
             covariate = Covariate(name=name)
     cells.report_wrong(name, numbers)
     return Column(covariate, numbers.values, numbers.missing)
 
 
-def _of_categories(
-    name: str, texts: pd.Series, there: pd.Series, categories: Sequence[str] | None
-) -> Column:
+def _of_texts(name: str, texts: pd.Series, there: pd.Series, known: Sequence[str]) -> Column:
     if not len(there):
         raise DataError(f"column {name!r} has no values; leave it out of the covariates")
-    found = sorted(there.unique()) if categories is None else list(categories)
-    covariate = Covariate(name=name, type="category", categories=tuple(found))
     missing = ~texts.index.isin(there.index)
-    codes = np.full(len(texts), np.nan)
-    # Categories that are not read have the code after the last.
-    codes[~missing] = there.map({each: code for code, each in enumerate(found)}).fillna(len(found))
-    return Column(covariate, codes, missing)
+    places, cells = pd.factorize(there)
+    return _coded(name, [*cells], places, missing, known)
+
+
+def _of_values(name: str, numbers: Numbers, known: Sequence[str], *, is_boolean: bool) -> Column:
+    missing = numbers.missing | numbers.wrong
+    there = numbers.values[~missing]
+    cells, places = np.unique(there, return_inverse=True)
+    values = (cells > 0).tolist() if is_boolean else cells.tolist()
+    return _coded(name, values, places, missing, known)
+
+
+def _coded(
+    name: str,
+    cells: Sequence[str | float | bool],
+    places: NDArray[np.intp],
+    missing: NDArray[np.bool_],
+    known: Sequence[str],
+) -> Column:
+    """A column of categories from its different cells, and their places in the rows with one."""
+    try:
+        names = meant(cells, known)
+    except DataError as error:
+        raise DataError(f"column {name!r}: {error}") from None
+    others = sorted({*names} - {*known})
+    check_count(name, len(others))
+    categories = (*known, *others)
+    of = {each: code for code, each in enumerate(categories)}
+    codes = np.full(len(missing), np.nan)
+    codes[~missing] = np.array([of[each] for each in names], np.float64)[places]
+    return Column(Covariate(name=name, type="category", categories=categories), codes, missing)
 
 
 def read_past(cells: Cells, name: str, channels: Sequence[str] | None) -> Column:
-    """Read a past covariate with the categories whose channels are wanted; all without any.
+    """Read a past covariate, with the categories of the wanted channels first.
 
     Raises:
         DataError: as `read_column`.
     """
     prefix = f"{name}="
     wanted = [each.removeprefix(prefix) for each in channels or () if each.startswith(prefix)]
-    column = read_column(cells, name, wanted or None)
-    if wanted and (column.codes == len(wanted)).any():
-        cells.notes.append(f"{name}: categories other than {', '.join(wanted)} are read as others")
-    return column
+    return read_column(cells, name, wanted)
 
 
 def read_static(

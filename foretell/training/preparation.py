@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from foretell.bundle.covariates import Covariates
+from foretell.bundle.covariates import NO_COVARIATES, Covariates
 from foretell.bundle.manifest import Scaler
 from foretell.bundle.nearness import suggestion
 from foretell.data.coding import fit_covariates, recoded
@@ -97,13 +97,15 @@ def targets_of(
     """Names of the channels to forecast, in the order of all channels; no past covariates.
 
     Raises:
-        TrainingError: the settings name an unknown channel, or a past covariate.
+        TrainingError: the settings name an unknown channel, or a covariate.
     """
-    past = {name for each in (covariates.past if covariates else ()) for name in each.channels}
+    known = covariates or NO_COVARIATES
+    past = {name for each in known.past for name in each.channels}
+    others = {each.name for each in (*known.future, *known.static)}
     for name in settings.target or ():
-        if name in past:
+        if name in past or name in others - {*channels}:
             raise TrainingError(
-                f"target: {name!r} is a past covariate, which is not forecast; take it out of one"
+                f"target: {name!r} is a covariate, which is not forecast; take it out of one"
             )
         if name not in channels:
             raise TrainingError(f"target: no channel {name!r}; {suggestion(name, channels)}")

@@ -137,6 +137,80 @@ def test_zero_and_one_may_be_a_truth_value() -> None:
     assert coded[:, 0].tolist() == [0, 1] * 5
 
 
+@pytest.mark.parametrize("kind", ["future", "static"])
+@pytest.mark.parametrize(
+    ("cells", "categories", "expected"),
+    [
+        ([1, 2], ("A", "01", "02"), ["01", "02"]),
+        ([1.0, 2.5], ("2.50", "1", "x"), ["1", "2.50"]),
+        (["1.0", "x", "y"], ("x", "1", "y"), ["1", "x", "y"]),
+        ([True, False], ("unknown", "TRUE", "FALSE"), ["TRUE", "FALSE"]),
+        (["true", "False"], ("False", "True", "x"), ["True", "False"]),
+    ],
+)
+def test_cells_of_other_types_stand_for_categories(
+    kind: str, cells: list[object], categories: tuple[str, ...], expected: list[str]
+) -> None:
+    both = [pd.DataFrame({"id": f"s{i}", "ds": DAYS, "x": each}) for i, each in enumerate(cells)]
+    frame = pd.concat(both, ignore_index=True).assign(y=1)
+    panel = read_frame(frame, Reading.model_validate({f"{kind}_covariates": "x"}))
+    covariate = Covariate(name="x", type="category", categories=categories)
+    tables = recoded(panel, Covariates.model_validate({kind: [covariate]})).tables
+    codes = [one.static if one.covariates is None else one.covariates[0] for one in tables]
+    assert [categories[int(each[0])] for each in codes if each is not None] == expected
+
+
+def test_a_number_that_may_be_two_categories_is_refused() -> None:
+    frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": 7})
+    wanted = Covariate(name="x", type="category", categories=("007", "7", "8"))
+    message = "covariate 'x': 7 may be the category '007' or '7'; write the names as texts"
+    with pytest.raises(DataError, match=message):
+        recoded(read_frame(frame, Reading(future_covariates=("x",))), Covariates(future=(wanted,)))
+    with pytest.raises(DataError, match="column 'x': 7 may be the category '007' or '7'"):
+        read_frame(frame, Reading(past_covariates=("x",), channels=("y", "x=007", "x=7")))
+
+
+def test_large_numbers_are_no_categories_by_value() -> None:
+    frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": 2**53 + 2})
+    wanted = Covariate(name="x", type="category", categories=(str(2**53 + 1), "a"))
+    with pytest.raises(DataError, match="'9007199254740994' is no category"):
+        recoded(read_frame(frame, Reading(future_covariates=("x",))), Covariates(future=(wanted,)))
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_past_categories_that_training_rows_lack_are_refused_or_others(
+    tmp_path: Path, other: bool
+) -> None:
+    known = fit_covariates(panel(tmp_path, "past"), TRAIN, other=other)
+    channels = ("y", "price", "wind", *known.past[2].channels)
+    options = {"past_covariates": "price,wind,sky", "static_covariates": "place"}
+    again = read_text(tmp_path, text(*ROWS, header=HEADER), channels=channels, **options)
+    if other:
+        coded = recoded(again, known)
+        assert coded.channels == channels
+        assert coded.tables[0].values[7:, 3:].tolist() == [[0, 0], [1, 0], [0, 0]]
+    else:
+        with pytest.raises(DataError, match=r"past covariate 'sky': 'hail' is no category"):
+            recoded(again, known)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cells", "message"),
+    [
+        ({"type": "boolean"}, [0, 1, 2, 0], "expected a boolean, and the column holds numbers"),
+        ({"type": "category", "categories": ("a", "b")}, [0, 1, 0, 1], "expected a category, and"),
+    ],
+)
+def test_past_columns_of_another_type_are_refused(
+    wanted: dict[str, object], cells: list[int], message: str
+) -> None:
+    frame = pd.DataFrame({"ds": DAYS[:4], "y": range(4), "x": cells})
+    whole = read_frame(frame, Reading(past_covariates=("x",)))
+    known = Covariates(past=(Covariate.model_validate({"name": "x"} | wanted),))
+    with pytest.raises(DataError, match=f"past covariate 'x': {message}"):
+        recoded(whole, known)
+
+
 def test_numbers_may_be_categories_and_truth_values_numbers() -> None:
     frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": [7, 12] * 5, "z": [True, False] * 5})
     whole = read_frame(frame, Reading(channels=("y",), future_covariates=("x", "z")))

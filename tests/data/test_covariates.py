@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from foretell.bundle.covariates import Covariate, Covariates
+from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read, read_frame
 from foretell.data.source import DataSource
@@ -213,7 +214,10 @@ WRONG = [
     ({"future_covariates": "prise"}, "no column 'prise'; did you mean 'price'?"),
     ({"static_covariates": "date2"}, "no column 'date2'"),
     ({"future_covariates": "price", "channels": "sales,promo=x"}, "no column 'promo=x'"),
-    ({"past_covariates": "price", "channels": "sales,price=x"}, "no channel 'price=x'"),
+    (
+        {"past_covariates": "promo", "channels": "sales,promo"},
+        "past covariate 'promo': expected numbers, and it holds categories",
+    ),
 ]
 
 
@@ -230,6 +234,35 @@ def test_wrong_numbers_and_times_are_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"ds": DAYS, "y": range(10), "at": pd.Timestamp(0)})
     with pytest.raises(ValueError, match="column 'at' holds times and no covariate"):
         read_frame(frame, Reading(future_covariates=("at",)))
+
+
+@pytest.mark.parametrize("kind", ["future", "past", "static"])
+def test_a_column_of_too_many_categories_is_refused(kind: str) -> None:
+    rows = 24 * 50
+    times = pd.date_range("2024-01-01", periods=rows, freq="h")
+    frame = pd.DataFrame({"ds": times, "y": range(rows), "who": [f"n{i}" for i in range(rows)]})
+    reading = Reading.model_validate({f"{kind}_covariates": "who"})
+    with pytest.raises(DataError) as raised:
+        read_frame(frame, reading)
+    assert str(raised.value) == (
+        "the frame: column 'who' has 1,200 categories, and at most 1,000 are read; if it names the "
+        "series, give it as --id-column; otherwise join rare ones, or leave it out"
+    )
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[1, 2, 2], ["01", "02", "02"], ["1.0", "2.0", "2.0"], [1.0, 2.0, 2.0], ["1", "02", "2.0"]],
+)
+def test_numbers_stand_for_the_categories_with_their_values(
+    tmp_path: Path, cells: list[object]
+) -> None:
+    frame = pd.DataFrame({"ds": DAYS[:3], "y": range(3), "x": cells})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    reading = Reading(past_covariates=("x",), channels=("y", "x=02", "x=01", "x=A"))
+    for panel in (read_frame(frame, reading), read(tmp_path / "data.csv", reading)):
+        assert panel.channels == ("y", "x=02", "x=01", "x=A")
+        assert panel.tables[0].values[:, 1:].tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -261,11 +294,10 @@ def test_the_source_reads_the_same_again(tmp_path: Path) -> None:
     again = DataSource.model_validate_json(source.model_dump_json())
     found = again.read(panel.channels, panel.frequency)
     assert found.fingerprint() == panel.fingerprint()
-    # A model that lacks a category reads the others, in its order.
+    # The categories of a model come first, in its order.
     some = again.read(("promo=sale", "sales", "open"), panel.frequency)
-    assert some.channels == ("promo=sale", "sales", "open")
-    assert some.notes[0] == "promo: categories other than sale are read as others"
-    assert some.tables[0].values[:2].tolist() == [[0, 10, 1], [1, 11, 0]]
+    assert some.channels == ("promo=sale", "sales", "open", "promo=flyer", "promo=none")
+    assert some.tables[0].values[:2].tolist() == [[0, 10, 1, 0, 1], [1, 11, 0, 0, 0]]
 
 
 @given(st.lists(st.sampled_from(["", "x", "y", "z"]), min_size=4, max_size=9))

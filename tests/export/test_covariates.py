@@ -14,6 +14,7 @@ from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest, Scaler, read
+from foretell.data.coding import recoded
 from foretell.data.reading import Reading, read_frame
 from foretell.export.runtime import Graph
 from foretell.export.sample import example_of
@@ -117,7 +118,7 @@ def test_example_has_the_codes_of_the_model() -> None:
         def predict(self, history: Tensor, *_: object) -> NDArray[np.float32]:
             return np.zeros((len(history), 4, config.channels), np.float32)
 
-    found = example_of(cast("Graph", Zeros()), info, panel, 8)
+    found = example_of(cast("Graph", Zeros()), info, recoded(panel, config.covariates), 8)
     (table,) = panel.tables
     first = int(np.flatnonzero(table.values[:, 0] == found.history[0, 0])[0])
     assert table.covariates is not None

@@ -100,7 +100,8 @@ def test_kinds_are_proposed(data: Path) -> None:
         ({"future_covariates": "prise"}, "data.csv: line 1: no column 'prise'; did you mean"),
         ({"static_covariates": "price"}, "column 'price': "),
         ({"future_covariates": "price", "past_covariates": "price"}, "past_covariates: 'price' is"),
-        ({"past_covariates": "wind", "target": "wind"}, "target: 'wind' is a past covariate"),
+        ({"past_covariates": "wind", "target": "wind"}, "target: 'wind' is a covariate, which"),
+        ({"future_covariates": "wind", "target": "wind"}, "target: 'wind' is a covariate, which"),
     ],
 )
 def test_wrong_kinds_are_refused(data: Path, given: dict[str, str], message: str) -> None:

@@ -112,7 +112,7 @@ def test_a_model_learns_from_the_price_of_the_horizon(
 
 def test_a_past_covariate_is_no_target(panel: Panel, small: TrainingConfig) -> None:
     settings = small.model_copy(update={"target": ("wind",)})
-    with pytest.raises(TrainingError, match="target: 'wind' is a past covariate"):
+    with pytest.raises(TrainingError, match="target: 'wind' is a covariate"):
         prepare(settings, panel)
 
 
