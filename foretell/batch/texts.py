@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from pyarrow import compute as pc
 from pyarrow import csv
 
+from foretell.data.missing import NO_CATEGORY
+
 # The column of the first wrong cell of each row. No channel can have this name.
 WRONG = "\0wrong"
 _WRONG_TYPE = pa.struct([("column", pa.string()), ("text", pa.string())])
 _NULLS = pa.array(csv.ConvertOptions().null_values)
+# Texts that are no category. NA is one, as in training.
+_NO_CATEGORY = pa.array(sorted(NO_CATEGORY))
 # Types of times that Arrow tries, in its order.
 _TIMES = (
     pa.date32(),
@@ -56,7 +60,8 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.boo
         except pa.ArrowInvalid:
             pass
     trimmed = pc.utf8_trim_whitespace(texts)
-    given = pc.if_else(pc.is_in(trimmed, _NULLS), None, trimmed)
+    nulls = _NO_CATEGORY if pa.types.is_string(kind) else _NULLS
+    given = pc.if_else(pc.is_in(trimmed, nulls), None, trimmed)
     values = _cast(given, kind)
     wrong = pc.and_(pc.is_valid(given), pc.is_null(values))
     return values, np.asarray(wrong.to_numpy(zero_copy_only=False))

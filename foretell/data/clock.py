@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.data.numbers import MISSING, is_text
+from foretell.data.missing import MISSING
+from foretell.data.numbers import is_text
 from foretell.data.written import HOUR_WORD, OFFSET, ZONE
 
 Spans = NDArray[np.timedelta64]

@@ -15,8 +15,9 @@ from foretell.bundle.nearness import listed
 from foretell.data.cells import Cells
 from foretell.data.covariates import Column, Kinds, read_column, read_past
 from foretell.data.errors import DataError
+from foretell.data.missing import NAMELESS
 from foretell.data.moments import are_times_near
-from foretell.data.numbers import NAMELESS, Numbers, read_numbers
+from foretell.data.numbers import Numbers, read_numbers
 from foretell.data.parts import repeats_times
 from foretell.data.roles import Roles
 from foretell.timeaxis.timestamps import Timestamps

@@ -14,7 +14,8 @@ from foretell.bundle.nearness import suggestion
 from foretell.data.categories import check_count, meant
 from foretell.data.cells import Cells
 from foretell.data.errors import DataError
-from foretell.data.numbers import NO_CATEGORY, Numbers, is_text, read_numbers
+from foretell.data.missing import NO_CATEGORY
+from foretell.data.numbers import Numbers, is_text, read_numbers
 
 _WORDS = frozenset(("true", "false"))
 
@@ -159,10 +160,12 @@ def read_static(
     labels = cells.frame.index.to_numpy(np.int64)
     found = np.full(len(names), np.nan)
     for place, own in _rows_of(series, len(names)):
-        there = own[~missing[own]]
+        there = own[~np.isnan(codes[own])]
         of = f" of series {names[place]!r}" if names[place] else ""
         if not len(there):
-            cells.problems.add(f"no value{of}; write one", labels[own], name)
+            # The reader names wrong cells.
+            if missing[own].all():
+                cells.problems.add(f"no value{of}; write one", labels[own], name)
             continue
         found[place] = codes[there[0]]
         others = there[codes[there] != found[place]]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from foretell.data.counted import times_of_counts
 from foretell.data.errors import DataError
-from foretell.data.numbers import MISSING, is_text, read_numbers
+from foretell.data.missing import MISSING
+from foretell.data.numbers import is_text, read_numbers
 from foretell.data.written import made_plain
 from foretell.timeaxis.timestamps import Offsets, Timestamps
 

@@ -22,8 +22,9 @@ from foretell.data.header import (
     is_comment,
     records,
 )
+from foretell.data.missing import MISSING, NO_CATEGORY
 from foretell.data.moments import looks_like_timestamp
-from foretell.data.numbers import MISSING, NO_CATEGORY, Mark, is_text
+from foretell.data.numbers import Mark, is_text
 from foretell.data.problems import Problems
 from foretell.data.wide import may_be_times
 

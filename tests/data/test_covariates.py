@@ -115,6 +115,15 @@ def test_static_covariates_have_one_value_for_each_series(tmp_path: Path) -> Non
     )
 
 
+def test_a_wrong_static_number_is_one_problem(tmp_path: Path) -> None:
+    content = text(*STORES, header="unique_id,ds,y,region,size").replace(",south,7", ",south,big")
+    message = refusal(tmp_path, content, static_covariates="size")
+    assert message.endswith(
+        "column 'size': 'big' is no finite number; correct it, or leave the cell empty with "
+        "--missing interpolate"
+    )
+
+
 GAPS = {3: f"{DAYS[3]},13,,,", 0: f"{DAYS[0]},10,0,,"}
 
 

@@ -190,3 +190,10 @@ def test_columns_of_several_lines(models: Path, tmp_path: Path) -> None:
     rows = "".join(f'"1\n2",{line}\n' for line in BELOW.splitlines())
     path = written(tmp_path, '"the\nshop",' + HEAD + rows)
     assert run(path, models / "repeat" / "1", tmp_path).counts == (6, 0)
+
+
+def test_categories_are_missing_where_they_are_in_training() -> None:
+    given = pa.array(["NA", "none", " ", "n/a", "NULL", "01"])
+    found, wrong = texts.parsed(given, pa.string())
+    assert found.to_pylist() == ["NA", "none", None, None, None, "01"]
+    assert not wrong.any()
