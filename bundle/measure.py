@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.manifest import Precision, Scaler, Verification
+from foretell.bundle.results import Precision, Verification
+from foretell.bundle.scaler import Scaler
 
 Floats = NDArray[np.floating]
 

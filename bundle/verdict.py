@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foretell.bundle.manifest import Accuracy, TestResult
+from foretell.bundle.results import Accuracy, TestResult
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_name
 

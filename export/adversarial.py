@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.window_set import WindowSet
 
 _DAY = 24

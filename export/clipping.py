@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from foretell.bundle.bounds import Floats, Limits
-from foretell.bundle.manifest import Check
 from foretell.bundle.measure import relative_error
+from foretell.bundle.results import Check
 from foretell.export.comparison import Runner
 from foretell.export.window_set import WindowSet
 

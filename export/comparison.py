@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from foretell.bundle.manifest import Check, Precision
 from foretell.bundle.measure import relative_error
+from foretell.bundle.results import Check, Precision
 from foretell.export.choices import (
     Errors,
     Mask,

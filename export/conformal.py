@@ -28,7 +28,7 @@ from foretell.bundle.calibration import (
     scale,
     stored_levels,
 )
-from foretell.bundle.manifest import CalibrationMethod, CalibrationReport, Coverage
+from foretell.bundle.results import CalibrationMethod, CalibrationReport, Coverage
 from foretell.data.panel import Panel
 from foretell.data.scaler import typical_share
 from foretell.data.splits import Spans, Split, count_windows

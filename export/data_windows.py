@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split

@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from foretell.bundle import layout
 from foretell.bundle.bounds import Limits
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.errors import ExportError
 from foretell.export.lowerings import LOWERINGS
 from foretell.export.serving_form import GraphKind, ServingForm

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 from foretell.export.errors import ExportError
 from foretell.models.forecaster import Forecaster
 from foretell.models.layers.feed_forward import FeedForward

@@ -7,7 +7,7 @@ import copy
 import torch
 
 from foretell.bundle.bounds import Limits
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.comparison import Reference
 from foretell.export.serving_form import GraphKind, ServingForm
 from foretell.export.window_set import WindowSet

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 
 # Largest error that counts as rounding in float32, relative to the largest score or value.
 ROUNDING = 1e-4

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx.external_data_helper import load_external_data_for_model
 from torch import Tensor
 
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 from foretell.export.clipping import without_bounds
 from foretell.export.twin import float32_twin, half_precision
 from foretell.export.window_set import Floats, arrays_of

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from foretell.bundle.bounds import limits
 from foretell.bundle.calibration import Calibration, bounds, scale
 from foretell.bundle.evaluation import Evaluation
-from foretell.bundle.manifest import CalibrationReport
+from foretell.bundle.results import CalibrationReport
 from foretell.data.panel import Panel
 from foretell.export.data_windows import windows_of
 from foretell.export.runtime import Graph

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from foretell.bundle.attention import AttentionStage
 from foretell.bundle.bounds import Limits
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.rewrites.conditioning import clearness_of_norms
 from foretell.export.rewrites.margins import extremes, smallest_margin
 from foretell.models.attention.evidence import Evidence

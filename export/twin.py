@@ -16,7 +16,7 @@ from onnx import (
     shape_inference,
 )
 
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 
 TensorTypes = dict[str, TypeProto.Tensor]
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from foretell.bundle.bounds import Limits
 from foretell.bundle.layout import EXPLAIN_GRAPH, FORECAST_GRAPH
-from foretell.bundle.manifest import Precision, Scaler, Verification
 from foretell.bundle.measure import deviations
+from foretell.bundle.results import Precision, Verification
+from foretell.bundle.scaler import Scaler
 from foretell.export.clipping import check_limits
 from foretell.export.comparison import LARGEST, Case, Comparison
 from foretell.export.errors import ExportError

@@ -15,16 +15,10 @@ from foretell.bundle import calibration, evaluation, example, layout
 from foretell.bundle.bounds import Bounds, limits
 from foretell.bundle.checksums import sha256
 from foretell.bundle.evaluation import Evaluation
-from foretell.bundle.manifest import (
-    Accuracy,
-    Manifest,
-    Precision,
-    Scaler,
-    TestResult,
-    Verification,
-    read,
-)
+from foretell.bundle.manifest import Manifest, read
 from foretell.bundle.placement import appearing, check_free
+from foretell.bundle.results import Accuracy, Precision, TestResult, Verification
+from foretell.bundle.scaler import Scaler
 from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.data import reading
 from foretell.data.coding import recoded

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from foretell.bundle.bounds import Bounds, Floats, Limits
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Scaler, TestResult
 from foretell.bundle.part import FrequencyAlias, Part, first_problem
 from foretell.bundle.placement import appearing
+from foretell.bundle.results import TestResult
+from foretell.bundle.scaler import Scaler
 from foretell.models.config import AnyConfig
 from foretell.models.forecaster import Forecaster
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.importers.convert import Imported, import_checkpoint
 from foretell.importers.registry import ARCHITECTURES
 from foretell.importers.saved import Request

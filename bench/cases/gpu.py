@@ -19,7 +19,7 @@ from bench.models import NAME, SERVED, SIZES, Subject, prepare
 from bench.models import ours as body_of
 from bench.servers import Load, load, metrics, middle, resident, roles
 from bench.servers import ours as serve
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 from foretell.export.rules import RULES
 from tests.support.stand_in.look import check
 from tests.support.stand_in.machine import Machine, UnavailableError, build

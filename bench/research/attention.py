@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bench.cases.graphs import peak_memory
 from bench.harness import Result, Run, Tables, interleaved_medians, kept, spread
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.data.reading import read
 from foretell.demo.data import write_csv

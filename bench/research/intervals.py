@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bench.harness import Result, Row, Run
 from foretell.bundle.calibration import Calibration, order_statistics, scale
-from foretell.bundle.manifest import CalibrationReport
 from foretell.bundle.manifest import read as read_manifest
+from foretell.bundle.results import CalibrationReport
 from foretell.data.panel import Panel
 from foretell.data.reading import read
 from foretell.data.source import DataSource

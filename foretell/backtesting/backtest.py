@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foretell.backtesting.subject import Subject, predictor
 from foretell.bundle.checksums import sha256
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.bundle.verdict import baseline_names, compare
 from foretell.data.coding import recoded
 from foretell.data.panel import Panel

@@ -13,7 +13,7 @@ from foretell.bundle.bounds import Limits, limits
 from foretell.bundle.checksums import check
 from foretell.bundle.covariates import Covariates
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.reading import Reading
 from foretell.data.source import DataSource
 from foretell.export.runtime import Graph

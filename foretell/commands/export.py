@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Precision
+from foretell.bundle.results import Precision
 from foretell.commands.command import Command
 from foretell.commands.options import FILE, FOLDER, NEW_FOLDER, bounds_option
 from foretell.errors import RefusedError

@@ -103,7 +103,7 @@ def _on_device(
     *,
     timings: bool,
 ) -> bool:
-    from foretell.bundle.manifest import Verification
+    from foretell.bundle.results import Verification
     from foretell.service.engine.runtime import Runtime
     from foretell.terminal.tables import print_timings, print_verification
     from foretell.verification.device import Subject, check, noting, time_batches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple, cast
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel, check_bounds
 from foretell.data.scaler import fit
 from foretell.data.source import DataSource

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle.covariates import Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
 from foretell.data.splits import Splits

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.importers.arguments import Argument, Arguments
 from foretell.models.forecaster import Forecaster

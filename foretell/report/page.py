@@ -15,7 +15,8 @@ from markupsafe import Markup
 
 from foretell.bundle import checksums, evaluation, manifest
 from foretell.bundle.evaluation import Evaluation
-from foretell.bundle.manifest import Manifest, TestResult
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import TestResult
 from foretell.bundle.verdict import baseline_names, verdict
 from foretell.plots.evidence import figure_of as evidence_figure
 from foretell.plots.forecasts import bands, figure_of

@@ -10,15 +10,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from foretell.bundle.manifest import (
-    Accuracy,
-    CalibrationReport,
-    Manifest,
-    Precision,
-    TestResult,
-    Verification,
-)
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.measure import deviation_warning
+from foretell.bundle.results import Accuracy, CalibrationReport, Precision, TestResult, Verification
 from foretell.bundle.verdict import verdict
 from foretell.timeaxis.frequency import Frequency
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretell.bundle.bounds import Bound, limits
-from foretell.bundle.manifest import Accuracy, Scaler, TestResult
+from foretell.bundle.results import Accuracy, TestResult
+from foretell.bundle.scaler import Scaler
 from foretell.data.errors import DataError
 from foretell.models.batches import windows_that_fit
 from foretell.models.forecaster import Forecaster

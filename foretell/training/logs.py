@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from foretell.bundle.manifest import Accuracy
+from foretell.bundle.results import Accuracy
 from foretell.training.progress import EpochReport, Progress
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from foretell.bundle.covariates import NO_COVARIATES, Covariates
-from foretell.bundle.manifest import Scaler
 from foretell.bundle.nearness import suggestion
+from foretell.bundle.scaler import Scaler
 from foretell.data.coding import fit_covariates, recoded
 from foretell.data.copies import check_copies
 from foretell.data.coverage import covered, learnable

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from foretell.bundle.manifest import Accuracy
+from foretell.bundle.results import Accuracy
 
 
 class EpochReport(NamedTuple):

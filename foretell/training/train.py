@@ -8,8 +8,8 @@ import torch
 
 from foretell.bundle.calibration import LEAST_WINDOWS
 from foretell.bundle.checksums import sha256
-from foretell.bundle.manifest import TestResult
 from foretell.bundle.nearness import listed
+from foretell.bundle.results import TestResult
 from foretell.bundle.verdict import baseline_names
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel, check_bounds

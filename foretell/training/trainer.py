@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from foretell.bundle.manifest import Accuracy
+from foretell.bundle.results import Accuracy
 from foretell.models.batches import are_recomputed, parts_that_fit, windows_that_fit
 from foretell.models.config import ForecasterConfig
 from foretell.models.forecaster import Forecaster

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Check, Manifest
+from foretell.bundle.manifest import Manifest
 from foretell.bundle.measure import deviations, relative_error
+from foretell.bundle.results import Check
 from foretell.export.choices import Outputs
 from foretell.export.comparison import LARGEST as LARGEST_COMPARED
 from foretell.export.comparison import Comparison

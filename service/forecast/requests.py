@@ -21,7 +21,7 @@ from pydantic_core.core_schema import is_instance_schema
 
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.covariates import CovariateType
-from foretell.bundle.manifest import CalibrationReport, TestResult, Verification
+from foretell.bundle.results import CalibrationReport, TestResult, Verification
 from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
 from foretell.timeaxis.gaps import Missing
 

@@ -11,7 +11,7 @@ from bench.research.attention import _by_step, faithfulness
 from bench.research.intervals import SCALE, SERVED, Errors, Sample, held, judge, methods, scales
 from foretell.bundle.attention import Axis, stage
 from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
 from foretell.data.table import Table

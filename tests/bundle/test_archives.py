@@ -9,7 +9,8 @@ import pytest
 from foretell.bundle import archives, calibration, evaluation, example, layout
 from foretell.bundle.archives import Array
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import CalibrationReport, Manifest
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import CalibrationReport
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from foretell.bundle.attention import Axis
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Check, Manifest, Verification, read
+from foretell.bundle.manifest import Manifest, read
+from foretell.bundle.results import Check, Verification
 from foretell.timeaxis.frequency import Frequency
 
 FIELDS: dict[str, Any] = {

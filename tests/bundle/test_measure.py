@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from foretell.bundle.manifest import Accuracy, TestResult
 from foretell.bundle.measure import relative_error
+from foretell.bundle.results import Accuracy, TestResult
 from foretell.bundle.verdict import baseline_names, is_worth_nothing, verdict
 from foretell.timeaxis.frequency import Frequency
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.coding import fit_covariates, recoded
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel, Source, check_bounds
 from foretell.data.reading import Reading, read_frame

@@ -11,7 +11,8 @@ import onnx
 import pytest
 import torch
 
-from foretell.bundle.manifest import Check, Precision, Scaler
+from foretell.bundle.results import Check, Precision
+from foretell.bundle.scaler import Scaler
 from foretell.export.choices import Outputs
 from foretell.export.comparison import Case, Comparison, Reference
 from foretell.export.data_windows import synthetic

@@ -13,7 +13,8 @@ from foretell.bundle import example, layout
 from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
-from foretell.bundle.manifest import Manifest, Scaler, read
+from foretell.bundle.manifest import Manifest, read
+from foretell.bundle.scaler import Scaler
 from foretell.data.coding import recoded
 from foretell.data.reading import Reading, read_frame
 from foretell.export.runtime import Graph

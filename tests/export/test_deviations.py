@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from foretell.bundle import archives, layout
 from foretell.bundle.checksums import sha256
-from foretell.bundle.manifest import Manifest, Scaler, read
+from foretell.bundle.manifest import Manifest, read
 from foretell.bundle.measure import deviation_warning
+from foretell.bundle.scaler import Scaler
 from foretell.commands.verify import command
 from foretell.data.reading import read as read_panel
 from foretell.data.source import DataSource

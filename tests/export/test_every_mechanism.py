@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import torch
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.adversarial import adversarial
 from foretell.export.graphs import trace_all
 from foretell.export.operators import without_kernel

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from foretell.bundle.attention import Axis
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.graphs import OPSET, trace
 from foretell.export.operators import without_kernel
 from foretell.export.rewrites import inference_form

@@ -15,7 +15,7 @@ from onnxscript.rewriter.rules import common
 from torch import Tensor, nn
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export import simplification
 from foretell.export.data_windows import synthetic
 from foretell.export.errors import ExportError

@@ -16,7 +16,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.errors import ExportError
 from foretell.export.graphs import OPSET, trace, trace_all
 from foretell.export.lowerings import LOWERINGS

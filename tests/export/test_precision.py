@@ -8,7 +8,7 @@ from onnx import TensorProto
 from torch import nn
 
 from foretell.bundle.layout import FORECAST_GRAPH
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.errors import ExportError
 from foretell.export.graphs import trace
 from foretell.export.precision import DTYPES, Reduced, reduce_precision

@@ -1,6 +1,6 @@
 import torch
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm
 from foretell.models.architectures.autoformer import AutoformerConfig

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.reading import read
 from foretell.export.adversarial import adversarial
 from foretell.export.data_windows import natural, split_of, synthetic, windows_of

@@ -10,8 +10,9 @@ import pytest
 from foretell.bundle import checksums, layout
 from foretell.bundle.bounds import Bound
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Accuracy, read
+from foretell.bundle.manifest import read
 from foretell.bundle.measure import relative_error
+from foretell.bundle.results import Accuracy
 from foretell.data import reading
 from foretell.data.errors import DataError
 from foretell.export import write

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from foretell.bundle import layout
-from foretell.bundle.manifest import Accuracy, TestResult, read
+from foretell.bundle.manifest import read
+from foretell.bundle.results import Accuracy, TestResult
 from foretell.data import reading
 from foretell.demo import models as demo
 from foretell.demo.data import write_csv

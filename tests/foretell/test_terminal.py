@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from foretell.bundle.distribution import Distribution
-from foretell.bundle.manifest import (
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import (
     Accuracy,
     CalibrationReport,
     Check,
     Coverage,
-    Manifest,
     TestResult,
     Verification,
 )

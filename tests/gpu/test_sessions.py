@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from foretell.bundle.bounds import Limits
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.graphs import FILES, trace
 from foretell.export.rewrites import inference_form
 from foretell.export.serving_form import ServingForm

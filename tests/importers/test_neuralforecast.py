@@ -20,13 +20,14 @@ from foretell.bundle.covariates import Covariate, Covariates
 from foretell.commands.import_ import command
 from foretell.importers.convert import import_checkpoint
 from foretell.importers.errors import ImporterError
-from foretell.importers.neuralforecast import FAMILIES, _names
+from foretell.importers.neuralforecast import _names
 from foretell.importers.neuralforecast_exogenous import (
     Readers,
     of_series,
     read_covariates,
     with_categories,
 )
+from foretell.importers.neuralforecast_families import FAMILIES
 from foretell.importers.neuralforecast_folder import Member
 from foretell.models.checkpoint import load
 from foretell.models.config import ARCHITECTURES

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.reading import read
 from foretell.data.source import DataSource
 from foretell.data.splits import Splits

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.models import checkpoint
 from foretell.models.architectures.patchtst import PatchTSTConfig
 from foretell.models.checkpoint import (

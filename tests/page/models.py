@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import example
-from foretell.bundle.manifest import Accuracy, Scaler, TestResult
+from foretell.bundle.results import Accuracy, TestResult
+from foretell.bundle.scaler import Scaler
 from tests.support.bundles import (
     Spec,
     channel_stage,

@@ -15,7 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.export.data_windows import synthetic
 from foretell.export.graphs import trace_all
 from foretell.export.rewrites import inference_form

@@ -25,8 +25,8 @@ from pydantic import TypeAdapter
 from foretell.backtesting.backtest import backtest
 from foretell.backtesting.subject import load_subject
 from foretell.bundle import evaluation, manifest
-from foretell.bundle.manifest import Scaler
 from foretell.bundle.measure import LARGEST_DEVIATION, deviation_warning, deviations
+from foretell.bundle.scaler import Scaler
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read

@@ -18,7 +18,9 @@ from foretell.bundle import calibration, example, layout
 from foretell.bundle.attention import AttentionStage, Axis, Choice, Output, stage
 from foretell.bundle.checksums import sha256
 from foretell.bundle.covariates import FUTURE_COVARIATES, NO_COVARIATES, Covariates
-from foretell.bundle.manifest import CalibrationReport, Coverage, Manifest, Scaler, Verification
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import CalibrationReport, Coverage, Verification
+from foretell.bundle.scaler import Scaler
 from foretell.timeaxis import timestamps
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency

@@ -7,7 +7,7 @@ import numpy as np
 from foretell.bundle import evaluation, layout, manifest
 from foretell.bundle.checksums import sha256
 from foretell.bundle.evaluation import Evaluation
-from foretell.bundle.manifest import Accuracy, TestResult
+from foretell.bundle.results import Accuracy, TestResult
 from tests.support.bundles import (
     Spec,
     channel_stage,

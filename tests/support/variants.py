@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.models.architectures.autoformer import AutoformerConfig
 from foretell.models.architectures.dlinear import DLinearConfig
 from foretell.models.architectures.huggingface_autoformer import HuggingFaceAutoformerConfig

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
 from foretell.training.accuracy import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.table import Table

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from foretell.bundle.manifest import Accuracy
+from foretell.bundle.results import Accuracy
 from foretell.data.panel import Panel
 from foretell.models.checkpoint import LOG, CheckpointError
 from foretell.training.config import TrainingConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.bundle.manifest import Accuracy
+from foretell.bundle.results import Accuracy
 from foretell.data.panel import Panel
 from foretell.models import batches
 from foretell.models.inputs import Inputs

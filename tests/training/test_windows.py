@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.splits import Span

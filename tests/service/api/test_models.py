@@ -11,13 +11,9 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.bundle.distribution import Distribution
-from foretell.bundle.manifest import (
-    Accuracy,
-    CalibrationReport,
-    Manifest,
-    Scaler,
-    TestResult,
-)
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import Accuracy, CalibrationReport, TestResult
+from foretell.bundle.scaler import Scaler
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
 from foretell.service.forecast.answers import ModelExample

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from foretell.bundle.bounds import Bound
 from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
 from foretell.bundle.distribution import Distribution
-from foretell.bundle.manifest import CalibrationReport, Manifest, Scaler
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.results import CalibrationReport
+from foretell.bundle.scaler import Scaler
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import InvalidInputError, NotSupportedError
 

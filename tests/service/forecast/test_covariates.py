@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Manifest, Scaler
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.scaler import Scaler
 from foretell.service.forecast import cut
 from foretell.service.forecast import parse as parsing
 from foretell.service.forecast.answers import ForecastResponse

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from foretell.bundle.bounds import Bound
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.service.inference.wire import describe
 from tests.service.client import Client, connect
 from tests.service.conftest import CALENDAR, MULTIVARIATE

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.requests import Missing
 from foretell.service.forecast.series import fill

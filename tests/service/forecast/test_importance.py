@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Scaler
+from foretell.bundle.scaler import Scaler
 from foretell.service.forecast.answers import ForecastResponse
 from foretell.service.forecast.importance import replacements
 from foretell.service.forecast.job import decode

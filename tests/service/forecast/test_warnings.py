@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate, Covariates
-from foretell.bundle.manifest import Manifest, Scaler
+from foretell.bundle.manifest import Manifest
+from foretell.bundle.scaler import Scaler
 from foretell.service.forecast.warnings import outside
 from tests import golden
 from tests.service.client import Client

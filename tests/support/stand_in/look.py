@@ -11,7 +11,8 @@ from pathlib import Path
 
 import onnx
 
-from foretell.bundle.manifest import Precision, Scaler
+from foretell.bundle.results import Precision
+from foretell.bundle.scaler import Scaler
 from foretell.export.adversarial import adversarial
 from foretell.export.errors import ExportError
 from foretell.export.graphs import trace_all
