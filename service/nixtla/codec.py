@@ -21,7 +21,7 @@ from foretell.service.errors import InvalidInputError, NotSupportedError, Servic
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of, warn
 from foretell.service.forecast.job import Job, decode
-from foretell.service.forecast.options import FORECASTING, Operation, Options
+from foretell.service.forecast.options import FORECASTING, Operation, Options, most_steps
 from foretell.service.forecast.parse import JsonBody, parsing_bytes, reading_work
 from foretell.service.forecast.requests import (
     BacktestEnvelope,
@@ -33,7 +33,7 @@ from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_f
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
 from foretell.service.http.pipeline import Parsed
-from foretell.service.nixtla.covariates import fields_of
+from foretell.service.nixtla.covariates import check_steps, fields_of
 from foretell.service.nixtla.requests import (
     CrossValidationRequest,
     ForecastRequest,
@@ -168,7 +168,10 @@ class ForecastCodec(_Codec):
             quantiles=quantiles,
             **request.model_parameters.model_dump(),
         )
-        inputs = _inputs(request, model)
+        if request.h <= most_steps(model.manifest, self._settings):
+            # A longer forecast is refused with the options.
+            check_steps(request.h, model.manifest)
+        inputs = _inputs(request, request.h, model)
         envelope = Envelope.model_construct(inputs=inputs, metadata=None, options=options)
         return self._read(envelope, model, FORECASTING)
 
@@ -219,7 +222,7 @@ class CrossValidationCodec(_Codec):
             missing=parameters.missing,
         )
         envelope = BacktestEnvelope.model_construct(
-            inputs=_inputs(request, model), metadata=None, options=options
+            inputs=_inputs(request, 0, model), metadata=None, options=options
         )
         job = self._read(envelope, model, _EXACTLY)
         if request.full_history:
@@ -253,9 +256,9 @@ class CrossValidationCodec(_Codec):
         return _written(answer, decoded, decoded.job.warnings(outputs))
 
 
-def _inputs(request: ForecastRequest, model: Model) -> list[dict[str, Any]]:
+def _inputs(request: ForecastRequest, steps: int, model: Model) -> list[dict[str, Any]]:
     inputs = inputs_of(request)
-    fields = fields_of(request.series, request.h, model.manifest)
+    fields = fields_of(request.series, steps, model.manifest)
     return [entry | further for entry, further in zip(inputs, fields, strict=True)]
 
 

@@ -20,39 +20,80 @@ from foretell.service.validation import shown
 _Columns = list[list[Any]]
 
 
-def fields_of(series: Series, h: int, manifest: Manifest) -> list[dict[str, Any]]:
+def check_steps(h: int, manifest: Manifest) -> None:
+    """Refuse `h` unless it is a multiple of the model's horizon, if it reads future covariates."""
+    known, horizon = manifest.covariates or NO_COVARIATES, manifest.horizon
+    if known.future and h % horizon:
+        whole = -(-h // horizon) * horizon
+        raise InvalidInputError(
+            f"{manifest.name} reads the future of {_names(known.future)} for {whole} steps; pass "
+            f"h={whole}, with {whole} rows of each series in X_df, and use the first {h} forecasts",
+            param="h",
+        )
+
+
+def fields_of(series: Series, steps: int, manifest: Manifest) -> list[dict[str, Any]]:
     """The fields of covariates of each series.
 
-    InvalidInputError: the columns are not those of the model. NotSupportedError: it reads none.
+    `steps` are those after the rows, without any in a cross-validation. InvalidInputError: the
+    columns are not those of the model. NotSupportedError: it reads no columns.
     """
     given = series.X, series.X_future, series.categorical_exog
-    if all(value is None for value in given):
-        return [{} for _ in series.sizes]
-    known = manifest.covariates or NO_COVARIATES
+    known, name = manifest.covariates or NO_COVARIATES, manifest.name
     if not (known.future or known.static):
-        raise NotSupportedError(
-            "models here read no other columns: send only the id, the time and the target",
+        if any(value is not None for value in given):
+            raise NotSupportedError(
+                f"{name} reads no covariates; send only the id, the time and the target",
+                param="series.X",
+            )
+        return [{} for _ in series.sizes]
+    if series.X is None:
+        names = _names([*known.future, *known.static])
+        raise InvalidInputError(
+            f"required: {name} reads the columns {names}; send them with the target",
             param="series.X",
         )
     rows = _columns(series.X, "series.X", sum(series.sizes))
     order = _in_order([*known.future, *known.static], rows, series.categorical_exog or [])
-    steps: dict[str, list[Any]] = {}
-    if series.X_future is not None:
-        after = _columns(series.X_future, "series.X_future", h * len(series.sizes))
-        future = sorted(known.future, key=lambda each: each.type == "category")
-        _check_count(after, future, "series.X_future")
-        steps = {each.name: column for each, column in zip(future, after, strict=True)}
+    later = _later(series, steps, known.future, name)
     found = []
     for index, end in enumerate(accumulate(series.sizes)):
-        start, first = end - series.sizes[index], index * h
+        start, first = end - series.sizes[index], index * steps
         future_values = {
             each.name: rows[order[each.name]][start:end]
-            + steps.get(each.name, [])[first : first + h]
+            + later.get(each.name, [])[first : first + steps]
             for each in known.future
         }
         static = {each.name: _one(rows, order[each.name], start, end) for each in known.static}
         found.append({"future_covariates": future_values, "static_covariates": static})
     return found
+
+
+def _later(
+    series: Series, steps: int, known: Sequence[Covariate], name: str
+) -> dict[str, list[Any]]:
+    """The columns of the steps after the rows, by name."""
+    place, given = "series.X_future", series.X_future
+    if not (known and steps):
+        if given is not None:
+            raise InvalidInputError(
+                f"leave it out: {name} reads the columns of the rows alone here", param=place
+            )
+        return {}
+    if given is None:
+        raise InvalidInputError(
+            f"required: {name} reads the future of {_names(known)}; pass X_df with {steps} rows of "
+            "each series",
+            param=place,
+        )
+    after = _columns(given, place, steps * len(series.sizes))
+    future = sorted(known, key=lambda each: each.type == "category")
+    _check_count(after, future, place)
+    return {each.name: column for each, column in zip(future, after, strict=True)}
+
+
+def _names(known: Sequence[Covariate]) -> str:
+    return listed([each.name for each in known])
 
 
 def _columns(given: object, place: str, count: int) -> _Columns:
@@ -84,7 +125,7 @@ def _in_order(known: Sequence[Covariate], rows: _Columns, categories: object) ->
     _check_count(rows, [*wanted, *named], "series.X")
     if len(categories) != len(named):
         raise InvalidInputError(
-            f"expected {len(named)} columns of categories ({listed([each.name for each in named])})"
+            f"expected {len(named)} columns of categories ({_names(named)})"
             f", got {len(categories)}; pass categorical_exog_list",
             param="series.categorical_exog",
         )
@@ -94,10 +135,9 @@ def _in_order(known: Sequence[Covariate], rows: _Columns, categories: object) ->
 
 def _check_count(columns: _Columns, known: Sequence[Covariate], place: str) -> None:
     if len(columns) != len(known):
-        names = listed([each.name for each in known])
         raise InvalidInputError(
-            f"expected {len(known)} columns, which have no names, in the order {names}; got "
-            f"{len(columns)}",
+            f"expected {len(known)} columns, which have no names, in the order {_names(known)}; "
+            f"got {len(columns)}",
             param=place,
         )
 

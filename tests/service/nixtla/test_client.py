@@ -230,7 +230,7 @@ def test_gaps(client: Any) -> None:
         ({"h": 49}, 422, "h: expected at most 48 steps"),
         ({"model": "nobody"}, 404, "model: no model 'nobody'"),
         ({"finetune_steps": 5}, 422, "finetune_steps: nothing is trained here"),
-        ({"date_features": ["month"]}, 422, "series.X: models here read no other columns"),
+        ({"date_features": ["month"]}, 422, "series.X: air reads no covariates; send only"),
         ({"model_parameters": {"size": 1}}, 422, "model_parameters.size: "),
     ],
 )

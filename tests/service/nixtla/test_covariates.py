@@ -117,7 +117,12 @@ Change = Callable[[dict[str, Any]], object]
 WRONG: list[tuple[Change, str]] = [
     (
         lambda series: series.update(X=None, X_future=None, categorical_exog=None),
-        "series[0].X of price: required, but missing: store reads it",
+        "series.X: required: store reads the columns price, open, sky, region, size; send them",
+    ),
+    (
+        lambda series: series.pop("X_future"),
+        "series.X_future: required: store reads the future of price, open, sky; pass X_df with 4 "
+        "rows of each series",
     ),
     (
         lambda series: series["X"].pop(),
@@ -170,10 +175,26 @@ def test_mistakes_have_their_place(client: Client, change: Change, message: str)
     assert text.startswith(message), text
 
 
-def test_covariates_of_the_whole_horizon_are_needed(client: Client) -> None:
-    request = body(entries(ahead=2)) | {"h": 2}
-    (text,) = post(client, request).json().values()
-    assert text.startswith("series[0].X of price: expected 12 values, 8 for the rows of series")
+@pytest.mark.parametrize(("h", "whole"), [(2, 4), (6, 8)])
+def test_steps_of_the_whole_horizon_are_needed(client: Client, h: int, whole: int) -> None:
+    (text,) = post(client, body(entries(ahead=h)) | {"h": h}).json().values()
+    assert text == (
+        f"h: store reads the future of price, open, sky for {whole} steps; pass h={whole}, with "
+        f"{whole} rows of each series in X_df, and use the first {h} forecasts"
+    )
+    assert len(post(client, body(entries(ahead=whole)) | {"h": whole}).json()["mean"]) == 2 * whole
+    (text,) = post(client, body(entries(ahead=17)) | {"h": 17}).json().values()
+    assert text.startswith("h: expected at most 16 steps")
+
+
+def test_windows_have_no_future(client: Client) -> None:
+    request = body(entries(rows=20, ahead=0), task="cross_validation")
+    request["series"]["X_future"] = [[1.0] * 8] * 3
+    answer = post(client, request, "cross_validation")
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["detail"] == (
+        "series.X_future: leave it out: store reads the columns of the rows alone here"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:A future version of pandas", "ignore:IProgress not found")

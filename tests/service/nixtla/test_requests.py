@@ -150,7 +150,7 @@ def test_frequencies_of_polars(tmp_path: Path, frequency: str, freq: str) -> Non
             "series[0].y: expected at least 24 rows, the model's context, got 20",
         ),
         *(
-            ({"series": {name: [[1]]}}, "series.X: models here read no other columns")
+            ({"series": {name: [[1]]}}, "series.X: air reads no covariates; send only the id")
             for name in ("X", "X_future", "categorical_exog")
         ),
         ({"series": None}, "series: "),
