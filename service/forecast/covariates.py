@@ -56,7 +56,7 @@ class CovariateReader:
         scenarios = entry.scenarios or ()
         for index, scenario in enumerate(scenarios):
             changes = scenario.future_covariates or {}
-            self._check_names(changes, FUTURE, f"{at}.scenarios[{index}]")
+            self._check_names(changes, FUTURE, f"{at}.scenarios[{index}]", of=at)
         rows = len(entry.series)
         futures = self._futures.read(given, scenarios, rows, at)
         first = futures.scenarios[0]
@@ -73,7 +73,8 @@ class CovariateReader:
             self._read_past(past, given[PAST], read, rows, f"{at}.{PAST}")
         return read
 
-    def _check_names(self, given: Given, place: str, at: str) -> None:
+    def _check_names(self, given: Given, place: str, at: str, of: str | None = None) -> None:
+        """Refuse unknown names in a field at a path; `of` is the input of a scenario."""
         known = self._known[place]
         for name in given:
             if name in known:
@@ -85,6 +86,8 @@ class CovariateReader:
                 )
             if other := next((key for key, names in self._known.items() if name in names), None):
                 hint = f"it belongs in {other}"
+                if of is not None:
+                    hint = f"it belongs in {of}.{other}, which all scenarios read"
             elif known:
                 hint = suggestion(name, sorted(known))
             else:

@@ -20,6 +20,7 @@ from foretell.service.forecast.codes import (
 )
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import ScenarioInput
+from foretell.service.forecast.scenarios import names_of
 from foretell.service.validation import shown
 from foretell.timeaxis.gaps import Missing
 
@@ -85,7 +86,8 @@ class FutureReader:
         `given` has covariates by field and name. InvalidInputError names the wrong place.
         """
         if scenarios:
-            self._check_scenarios(scenarios, f"{at}.scenarios")
+            self._check_scenarios(f"{at}.scenarios")
+        names = names_of(scenarios, f"{at}.scenarios")
         columns = [
             self._read_column(each, given, rows, at, needs_steps=not scenarios)
             for each in self._covariates
@@ -95,7 +97,7 @@ class FutureReader:
         # One at a time: each needs memory only for what the model reads of it.
         return self.fill(
             (
-                scenario.name or f"scenario-{index}",
+                names[index],
                 self._replaced(
                     columns,
                     scenario.future_covariates or {},
@@ -106,7 +108,7 @@ class FutureReader:
             for index, scenario in enumerate(scenarios)
         )
 
-    def _check_scenarios(self, scenarios: Sequence[ScenarioInput], place: str) -> None:
+    def _check_scenarios(self, place: str) -> None:
         if self._is_backtest:
             raise InvalidInputError(
                 "a backtest reads the covariates that came true; leave scenarios out", param=place
@@ -116,13 +118,6 @@ class FutureReader:
                 f"{self._manifest.name} reads no future covariates, in which scenarios differ",
                 param=place,
             )
-        names = [each.name or f"scenario-{index}" for index, each in enumerate(scenarios)]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise InvalidInputError(
-                    f"expected a name that no other scenario has, got {shown(name)}",
-                    param=f"{place}[{index}].name",
-                )
 
     def _read_column(
         self,

@@ -17,6 +17,7 @@ from foretell.service.forecast.covariates import CovariateReader
 from foretell.service.forecast.futures import PAST
 from foretell.service.forecast.options import Options
 from foretell.service.forecast.requests import SCENARIOS, SeriesInput
+from foretell.service.forecast.scenarios import default_name
 from foretell.service.forecast.series import Series, SeriesReader, SeriesRows
 from foretell.service.forecast.times import Timeline, check_frequency, find_zone, read_timeline
 from foretell.service.forecast.values import is_multivariate, read_values, width_of
@@ -120,11 +121,7 @@ class _Inputs:
             self.known.check(level, raw, at, self.unknown)
 
     def _claim_name(self, given: str | None, index: int) -> str:
-        name = given
-        if name is None:
-            name = f"series-{index}"
-            while name in self.given:
-                name += f"-{index}"
+        name = default_name("series", index, self.given) if given is None else given
         if name in self.names:
             raise InvalidInputError(
                 f"expected a name that no other input has, got {shown(name)}",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.origins import BacktestWindows
+from foretell.service.forecast.requests import ScenarioInput
 from foretell.service.forecast.series import Series, SeriesRows
+from foretell.service.validation import shown
 
 # Codes that are no longer needed.
 _NONE = np.empty((0, 0), np.float32)
@@ -34,6 +37,37 @@ def _counts(inputs: Iterable[Any]) -> Iterator[int]:
     for entry in inputs:
         scenarios = entry.get("scenarios") if isinstance(entry, dict) else None
         yield len(scenarios) if isinstance(scenarios, list) else 0
+
+
+def default_name(kind: str, index: int, given: Container[str]) -> str:
+    """A name for an input or a scenario without one, which the request gives to no other."""
+    name = f"{kind}-{index}"
+    while name in given:
+        name += f"-{index}"
+    return name
+
+
+def names_of(scenarios: Sequence[ScenarioInput], place: str) -> list[str]:
+    """The names of an input's scenarios; InvalidInputError: one is empty, or names two."""
+    given: set[str] = set()
+    for index, scenario in enumerate(scenarios):
+        name = scenario.name
+        if name == "":
+            raise InvalidInputError(
+                "expected a name that is not empty; leave it out for the default",
+                param=f"{place}[{index}].name",
+            )
+        if name in given:
+            raise InvalidInputError(
+                f"expected a name that no other scenario has, got {shown(name)}",
+                param=f"{place}[{index}].name",
+            )
+        if name is not None:
+            given.add(name)
+    return [
+        default_name("scenario", index, given) if each.name is None else each.name
+        for index, each in enumerate(scenarios)
+    ]
 
 
 def expand(rows: SeriesRows) -> SeriesRows:

@@ -217,13 +217,18 @@ WRONG: list[tuple[Any, str, str]] = [
     ([{}, {FUTURE: {"price": [1.0] * 3}}], f"scenarios[1].{FUTURE}.price", "expected 4 values"),
     ([{FUTURE: {"price": [1.0] * 12}}], f"scenarios[0].{FUTURE}.price", "rows' come once, in the"),
     ([{FUTURE: {"prices": [1.0] * 4}}], f"scenarios[0].{FUTURE}.prices", "did you mean 'price'"),
-    ([{FUTURE: {"size": [1.0] * 4}}], f"scenarios[0].{FUTURE}.size", "belongs in static"),
+    (
+        [{FUTURE: {"size": [1.0] * 4}}],
+        f"scenarios[0].{FUTURE}.size",
+        "static_covariates, which all",
+    ),
     ([{FUTURE: {"sky": ["rian"] * 4}}], f"scenarios[0].{FUTURE}.sky[0]", "did you mean 'rain'"),
     ([{FUTURE: {"open": [True, None] * 2}}], f"scenarios[0].{FUTURE}.open[1]", "is missing"),
     ([{}, {"futur_covariates": {}}], "scenarios[1].futur_covariates", "did you mean"),
     ([{"series": [1]}], "scenarios[0].series", r"belongs in inputs\[\]"),
     ([{"name": "a"}, {"name": "a"}], "scenarios[1].name", "no other scenario has, got .*'a'"),
-    ([{"name": "scenario-1"}, {}], "scenarios[1].name", "no other scenario has"),
+    ([{}, {"name": ""}], "scenarios[1].name", "expected a name that is not empty; leave it out"),
+    ([{}, {"name": 1}], "scenarios[1].name", "expected a string, got 1"),
 ]
 
 
@@ -234,6 +239,29 @@ def test_mistakes_have_their_place(
     found = server.error(request_body({**shop(), "scenarios": scenarios}, model="shop"))
     assert found["param"] == f"inputs[0].{place}"
     assert re.search(message, found["message"]), found["message"]
+
+
+def test_names_that_the_request_leaves_out_differ_from_given_ones(server: Client) -> None:
+    scenarios = [{"name": "scenario-1"}, {}, {"name": "scenario-1-1"}, {}]
+    found = first(server, "shop", {**shop(), "scenarios": scenarios})["scenarios"]
+    names = ["scenario-1", "scenario-1-1-1", "scenario-1-1", "scenario-3"]
+    assert [each["name"] for each in found] == names
+
+
+def test_scenario_names_the_field_of_the_input_that_a_past_covariate_belongs_in(
+    server: Client,
+) -> None:
+    entry = {**kiosk(), "scenarios": [{FUTURE: {"visits": [1.0] * HORIZON}}]}
+    found = server.error(request_body(entry, model="kiosk"))
+    assert found["param"] == "inputs[0].scenarios[0].future_covariates.visits"
+    assert found["message"] == (
+        "kiosk reads no such covariate here; it belongs in inputs[0].past_covariates, which all "
+        "scenarios read"
+    )
+    entry["scenarios"] = [{PAST: {"visits": [1.0] * HORIZON}}]
+    found = server.error(request_body(entry, model="kiosk"))
+    assert found["param"] == "inputs[0].scenarios[0].past_covariates"
+    assert found["message"] == "unknown; 'past_covariates' belongs in inputs[]"
 
 
 def test_gap_that_cannot_be_filled_is_named_where_it_is(server: Client) -> None:
