@@ -126,14 +126,24 @@ def _categories(column: pa.ChunkedArray, covariate: Covariate) -> Codes:
             param=name,
         )
     parts = [np.empty(0)]
+    codes, last = parts[0], None
     for chunk in column.chunks:
         if pa.types.is_dictionary(chunk.type):
-            # The last code is that of a missing value.
-            codes = np.append(_codes_of(chunk.dictionary, covariate), np.nan)
+            # Record batches share a dictionary.
+            if (memory := _memory_of(chunk.dictionary)) != last:
+                last = memory
+                # The last code is that of a missing value.
+                codes = np.append(_codes_of(chunk.dictionary, covariate), np.nan)
             parts.append(codes[chunk.indices.cast(pa.int64()).fill_null(len(codes) - 1)])
         else:
             parts.append(_codes_of(chunk, covariate))
     return np.concatenate(parts)
+
+
+def _memory_of(array: pa.Array) -> tuple[int, ...]:
+    """Offset, length and addresses of an array, which are those of no other one."""
+    addresses = (0 if each is None else each.address for each in array.buffers())
+    return array.offset, len(array), *addresses
 
 
 def _codes_of(texts: pa.Array, covariate: Covariate) -> Codes:

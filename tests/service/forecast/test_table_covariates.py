@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.bundle.covariates import Covariate
+from foretell.service.forecast import table_covariates
 from tests.service.client import Client
 from tests.service.forecast.bodies import notes_of, table_of
 from tests.service.forecast.shops import (
@@ -361,3 +363,25 @@ def test_short_dictionary_of_long_texts_is_not_expanded(server: Client) -> None:
     columns = columns_of(shop(), "shop").items()
     table = pa.table({**{name: pa.array([each[0]] * rows) for name, each in columns}, "sky": text})
     assert error(server, table, "shop")["param"] == "unique_id[0]"
+
+
+def test_dictionary_of_many_record_batches_is_read_once(
+    server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = shop(rows=40)
+    columns = columns_of(entry, "shop")
+    sky = pa.array(columns["sky"]).dictionary_encode()
+    batches = pa.table({**columns, "sky": sky}).to_batches(max_chunksize=2)
+    read = []
+
+    def counted(texts: pa.Array, covariate: Covariate) -> Any:
+        read.append(covariate.name)
+        return codes_of(texts, covariate)
+
+    codes_of = table_covariates._codes_of
+    monkeypatch.setattr(table_covariates, "_codes_of", counted)
+    found = forecast(server, pa.Table.from_batches(batches), "shop")
+    np.testing.assert_allclose(found, forecast_of_shop(entry), rtol=1e-5)
+    assert read.count("sky") == 1
+    # The regions are strings in each of the batches.
+    assert read.count("region") == len(batches)
