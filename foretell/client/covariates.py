@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from foretell.client.cards import Covariate, ModelCard
 from foretell.client.errors import InvalidInputError
+from foretell.client.frames import check_column
 
 
 def by_name(table: pa.Table, card: ModelCard) -> list[Covariate]:
-    """The past covariates that are no numbers and have a column of their name."""
-    past = card.covariates.past
-    return [each for each in past if each.type != "number" and each.name in table.column_names]
+    """The past covariates that are no numbers and are read from a column of their name.
+
+    A table may have a column for each channel of a category instead.
+    """
+    there = set(table.column_names)
+    return [
+        each
+        for each in card.covariates.past
+        if each.type != "number" and (each.name in there or there.isdisjoint(each.channels))
+    ]
 
 
 def rows_before_future(table: pa.Table, targets: list[str], card: ModelCard) -> int:
@@ -28,63 +35,61 @@ def rows_before_future(table: pa.Table, targets: list[str], card: ModelCard) -> 
     columns = [table[name].to_pylist() for name in targets if name in table.column_names]
     if not (card.covariates.future and columns):
         return len(table)
-    missing = (None,) * len(columns)
-    rows = [row for row, each in enumerate(zip(*columns, strict=True)) if _known(each) != missing]
-    return rows[-1] + 1 if rows else len(table)
+    known = [
+        any(_known(value) is not None for value in each) for each in zip(*columns, strict=True)
+    ]
+    return len(table) - known[::-1].index(True) if any(known) else len(table)
 
 
-def _known(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    # NaN differs from itself.
-    return tuple(value if value == value else None for value in values)
-
-
-def fields(table: pa.Table, rows: int, card: ModelCard) -> dict[str, dict[str, object]]:
-    """The fields of covariates that the table has columns of.
+def fields(
+    table: pa.Table, rows: pa.Array, count: int, card: ModelCard
+) -> dict[str, dict[str, object]]:
+    """The fields of covariates.
 
     Args:
-        table: Rows of one series, and of its future.
-        rows: Number of rows before the future.
+        table: The whole frame.
+        rows: Rows of one series, and of its future.
+        count: Number of rows before the future.
         card: Card of the model.
 
     Raises:
-        InvalidInputError: a static covariate has several values, or a column has a wrong type.
+        InvalidInputError: a column is missing or has a wrong type, or a static covariate
+            misses a value or has several.
     """
-    there = set(table.column_names)
+    past, known = by_name(table, card), card.covariates
     found: dict[str, dict[str, object]] = {
-        "past_covariates": {
-            each.name: _values(table, each.name)[:rows] for each in by_name(table, card)
-        },
-        "future_covariates": {
-            each.name: _values(table, each.name)
-            for each in card.covariates.future
-            if each.name in there
-        },
-        "static_covariates": {
-            each.name: _one(table, each.name)
-            for each in card.covariates.static
-            if each.name in there
-        },
+        "past_covariates": {each.name: _values(table, rows[:count], each.name) for each in past},
+        "future_covariates": {each.name: _values(table, rows, each.name) for each in known.future},
+        "static_covariates": {each.name: _one(table, rows, each.name) for each in known.static},
     }
     return {name: values for name, values in found.items() if values}
 
 
-def _values(table: pa.Table, name: str) -> list[Any]:
+def _values(table: pa.Table, rows: pa.Array, name: str) -> list[Any]:
+    """Values of some rows; NaN is missing, as null is."""
+    check_column(name, table.column_names)
     kind = table[name].type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_temporal(kind) or pa.types.is_nested(kind) or pa.types.is_decimal(kind):
         raise InvalidInputError(
             f"expected a column of numbers, booleans or names, got {kind}", place=name
         )
-    values: list[Any] = table[name].to_pylist()
-    return values
+    return [_known(value) for value in table[name].take(rows).to_pylist()]
 
 
-def _one(table: pa.Table, name: str) -> object:
-    values = _values(table, name)
-    others = [value for value in values if value != values[0]]
-    if others and not all(isinstance(each, float) and np.isnan(each) for each in values):
-        raise InvalidInputError(
-            f"expected one value in all rows of a series, got {values[0]!r} and {others[0]!r}",
-            place=f"{name}[{values.index(others[0])}]",
-        )
+def _known(value: Any) -> Any:  # noqa: ANN401 - of any type
+    # NaN differs from itself.
+    return value if value == value else None
+
+
+def _one(table: pa.Table, rows: pa.Array, name: str) -> object:
+    values = _values(table, rows, name)
+    for row, value in zip(rows.to_pylist(), values, strict=True):
+        if value is None:
+            raise InvalidInputError("a value is missing", place=f"{name}[{row}]")
+        if value != values[0]:
+            raise InvalidInputError(
+                f"expected one value in all rows of a series, got {values[0]!r} and {value!r}",
+                place=f"{name}[{row}]",
+            )
     return values[0]

@@ -16,14 +16,14 @@ from foretell.client.covariates import by_name, fields, rows_before_future
 from foretell.client.errors import ForetellError, InvalidInputError
 from foretell.client.exchange import Steps, post_json
 from foretell.client.forecasting import FrameOptions
-from foretell.client.frames import ID, TIME, Given, is_time, read
+from foretell.client.frames import ID, TIME, Given, check_column, is_time, read
 
 Heads = Literal["all", "mean"] | Sequence[int]
 
 # The server accepts this name for the only channel of a model.
 _TARGET = "y"
 _PLACE = re.compile(r"inputs\[0\]\.(\w+)(?:\[(\d+)\])?(?:\[(\d+)\])?$")
-_COVARIATE = re.compile(r"inputs\[0\]\.\w+_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
+_COVARIATE = re.compile(r"inputs\[0\]\.(\w+)_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 class Patch(Part):
@@ -141,7 +141,8 @@ def explain(
     card = yield from chosen(model, retry_for)
     named = {name for each in by_name(given.table, card) for name in each.channels}
     channels = [name for name in card.channels if name not in named]
-    if len(channels) == 1 and channels[0] not in given.table.column_names:
+    names = given.table.column_names
+    if len(channels) == 1 and channels[0] not in names and _TARGET in names:
         channels = [_TARGET]
     attention = {"heads": "all"} | _set(options, "stages", "layers", "heads")
     body = {
@@ -192,8 +193,8 @@ def _input(
     series = given.table.take(rows)
     targets = [name for name in channels if name in (*card.targets, _TARGET)]
     count = rows_before_future(series, targets, card)
-    covariates, rows = fields(series, count, card), rows[:count]
-    columns = [_numbers(given.table, name, card).take(rows).to_pylist() for name in channels]
+    covariates, rows = fields(given.table, rows, count, card), rows[:count]
+    columns = [_numbers(given.table, name).take(rows).to_pylist() for name in channels]
     found: dict[str, object] = {"series": columns[0]}
     if len(channels) > 1:
         found = {"series": list(zip(*columns, strict=True)), "channels": channels}
@@ -206,13 +207,9 @@ def _input(
     return found | covariates
 
 
-def _numbers(table: pa.Table, name: str, card: ModelCard) -> pa.ChunkedArray:
+def _numbers(table: pa.Table, name: str) -> pa.ChunkedArray:
     """A channel as numbers; the server reads both NaN and null as missing."""
-    if table.column_names.count(name) != 1:
-        raise InvalidInputError(
-            f"expected one column of this name: {card.name} reads {', '.join(card.channels)}",
-            place=name,
-        )
+    check_column(name, table.column_names)
     kind = table[name].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise InvalidInputError(f"expected a column of numbers, got {kind}", place=name)
@@ -236,7 +233,10 @@ def _placed(
 ) -> str | None:
     """A place of the request as a place of the caller's frame or options."""
     if (found := _COVARIATE.match(place or "")) is not None:
-        name, number = found.groups()
+        kind, name, number = found.groups()
+        if kind == "static":
+            # Its value is that of the first row.
+            number = "0"
         return name if number is None else f"{name}[{rows[int(number)]}]"
     found = _PLACE.match(place or "")
     if found is None:

@@ -78,7 +78,7 @@ def read(frame: Frame, id_column: str | None, time_column: str | None) -> Given[
     names = table.column_names
     for name in (id_column, time_column):
         if name is not None:
-            _check_column(name, names)
+            check_column(name, names)
     series = id_column or (ID if ID in names else None)
     time = time_column or _times_of(table, {series})
     renamed = {series: ID, time: TIME}
@@ -95,7 +95,12 @@ def read(frame: Frame, id_column: str | None, time_column: str | None) -> Given[
     return Given(table, series, time, restore)
 
 
-def _check_column(name: str, names: list[str]) -> None:
+def check_column(name: str, names: list[str]) -> None:
+    """Check that a frame has one column of a name.
+
+    Raises:
+        InvalidInputError: it has none, or several.
+    """
     if names.count(name) != 1:
         meant = nearest(name, [each for each in names if each != name])
         hint = f"; did you mean {meant!r}?" if meant else ""

@@ -119,3 +119,54 @@ def test_mistakes_have_their_place(
     with pytest.raises(InvalidInputError, match=message) as raised:
         getattr(client, method)(pd.DataFrame(columns), model="shop")
     assert raised.value.place == place
+
+
+def put(name: str, row: int, value: Any) -> Change:
+    return lambda columns: columns[name].__setitem__(row, value)
+
+
+PLACED: list[tuple[str, Change, str]] = [
+    ("shop", put("sky", 3, "fog"), "sky[7]"),
+    ("shop", put("price", 9, None), "price[19]"),
+    ("shop", put("size", 6, 9.0), "size[13]"),
+    ("shop", put("size", 0, None), "size[1]"),
+    ("kiosk", put("staff", 2, "lots"), "staff[5]"),
+    ("kiosk", put("visits", 5, None), "visits[11]"),
+    ("kiosk", put("sale", 1, None), "sale[3]"),
+    ("kiosk", put("price", 0, None), "price[1]"),
+]
+
+
+@pytest.mark.parametrize("method", ["forecast_with_notes", "backtest", "explain"])
+@pytest.mark.parametrize(("model", "change", "place"), PLACED)
+def test_places_are_rows_of_a_frame_whose_series_alternate(
+    client: Client, method: str, model: str, change: Change, place: str
+) -> None:
+    one, two = (
+        columns_of(shop(12) if model == "shop" else kiosk(12), model, name) for name in "ab"
+    )
+    change(two)
+    pairs = {
+        name: [each for pair in zip(one[name], two[name], strict=True) for each in pair]
+        for name in one
+    }
+    frame = pd.DataFrame(pairs)
+    if method == "explain":
+        with pytest.raises(InvalidInputError) as raised:
+            client.explain(frame, model=model, series="b")
+        found = raised.value.place
+    else:
+        rows = frame if method == "forecast_with_notes" else frame[: 2 * 12]
+        (error,) = getattr(client, method)(rows, model=model).notes.errors
+        found = error.place
+    assert found == place
+
+
+@pytest.mark.parametrize("name", ["price", "region", "staff"])
+def test_explain_suggests_the_column_that_a_misspelt_one_may_be(client: Client, name: str) -> None:
+    model = "kiosk" if name == "staff" else "shop"
+    columns = columns_of(kiosk() if name == "staff" else shop(), model)
+    columns[f"{name}s"] = columns.pop(name)
+    with pytest.raises(InvalidInputError, match=f"did you mean '{name}s'") as raised:
+        client.explain(pd.DataFrame(columns), model=model)
+    assert raised.value.place == name

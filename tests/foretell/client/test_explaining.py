@@ -90,7 +90,7 @@ def gap(row: int) -> pd.DataFrame:
             r"^wind\[13\]: ",
         ),
         (FRAME.astype(str), {}, "^load: expected a column of numbers"),
-        (FRAME.rename(columns={"load": "lode"}), {}, "^y: expected one column .*: load reads load"),
+        (FRAME.rename(columns={"load": "lode"}), {}, "^load: expected one column .* mean 'lode'"),
         (FRAME.assign(at=HOURS.astype(str)).reset_index(drop=True), {"time_column": "at"}, "^at: "),
         (FRAME, {"horizon": 99}, "^horizon: expected at most 16"),
         (FRAME, {"stages": ["encoder.9"]}, r"^stages\[0\]: expected one of"),
