@@ -33,7 +33,7 @@ from foretell.service.settings import DeviceChoice
 from foretell.service.validation import validate
 from foretell.timeaxis.gaps import Missing
 
-# Values of the histories or forecasts in a chunk.
+# Values of the rows or forecasts in a chunk.
 _VALUES = 8 * 1024 * 1024
 _NAMES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
@@ -109,12 +109,17 @@ def prepare(task: Task) -> tuple[Work, Record]:
     if about.covariates is not None and about.covariates.future:
         last += -(-(task.horizon or about.horizon) // about.horizon) * about.horizon
     made = (task.horizon or about.horizon) * len(about.targets) * (1 + len(task.quantiles))
+    taken = about.context * len(about.channels)
+    if about.covariates is not None:
+        # Every row that is read, with a code of each covariate.
+        codes = len(about.covariates.future) + len(about.covariates.static)
+        taken = last * (len(about.channels) + codes)
     work = Work(
         table,
         task.bundle,
         options,
         last,
-        max(_VALUES // max(about.context * len(about.channels), made), 1),
+        max(_VALUES // max(taken, made), 1),
         task.device,
         target,
         schema_of(table.names, table.schema, about, task.quantiles),

@@ -17,7 +17,7 @@ from foretell.batch.places import Place
 from foretell.batch.texts import converted, kind_of_times, parsed
 from foretell.bundle.covariates import NO_COVARIATES
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.nearness import listed
+from foretell.bundle.nearness import listed, nearest
 from foretell.service.forecast.columns import ID, TARGET, TIME
 from foretell.service.forecast.table_covariates import past_by_name
 from foretell.service.validation import shown
@@ -164,7 +164,10 @@ def _schema(
         found = _fragment(place, file, names).physical_schema
     for name in names.values():
         if found.names.count(name) != 1:
-            remedy = f"; {_COMMENTS}" if "".join(found.names).startswith("#") else ""
+            near = nearest(name, [each for each in found.names if each != name])
+            remedy = f"; did you mean {near!r}?" if near else ""
+            if "".join(found.names).startswith("#"):
+                remedy = f"; {_COMMENTS}"
             raise BatchError(
                 f"{place.of(file)}: expected one column {name!r}; the table has "
                 f"{listed(found.names) or 'none'}{remedy}"

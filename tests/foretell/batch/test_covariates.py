@@ -136,3 +136,15 @@ def test_series_without_their_future_are_rejected(models: Path, tmp_path: Path) 
     (row,) = rejected(tmp_path).values()
     assert row["unique_id"] == "s01"
     assert row["reason"].startswith("expected 4 rows after the last value of sales, returns")
+
+
+@pytest.mark.parametrize("missing", ["error", "ffill"])
+def test_chunk_holds_all_that_is_read_of_a_series(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr("foretell.batch.prepare._VALUES", 1000)
+    path = written(pa.table(columns("shop", 2, ahead=2 * HORIZON)), tmp_path / "given.parquet")
+    work, _ = prepare(task(path, tmp_path, models / "shop" / "1", horizon=7, missing=missing))
+    # Two targets, three future covariates and two static ones.
+    assert work.last == (1 if missing == "error" else 2) * CONTEXT + 2 * HORIZON
+    assert work.most == 1000 // (work.last * 7)
