@@ -192,7 +192,7 @@ def _ask(
 
     how = reading_of(reading)
     card = choose_model(client.models(), model)
-    histories, notes = read_histories(file, card, how, series, holdout)
+    histories, notes = read_histories(file, card, how, series, holdout, options["horizon"])
     if "attention" in options and len(histories) > 1:
         raise RefusedError(
             f"{file}: {len(histories):,} series; choose one with --series, such as "

@@ -356,8 +356,8 @@ class Assembly:
             total = self._done["codes"]
             self.notes.append(f"filled in: {count:,} of {total:,} covariates ({count / total:.1%})")
         for key, one, several in (
-            ("ahead", "the last row has covariates alone: training stops before it", "{} rows "
-             "after the last values have covariates alone: training stops before them"),
+            ("ahead", "the last row has covariates alone: it is of the future", "{} rows after the "
+             "last values have covariates alone: they are of the future"),
             ("turned", "a series came newest first and was turned round", "{} series came newest "
              "first and were turned round"),
             ("sorted", "a series was not in the order of time and was sorted", "{} series were not "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,18 +12,20 @@ from numpy.typing import NDArray
 
 from foretell.client import Client
 from foretell.client.cards import ModelCard
+from foretell.client.errors import ForetellError
 from foretell.client.explaining import FORECASTS, SeriesForecast, Stage
 from foretell.data.table import Table
 from foretell.errors import RefusedError
 from foretell.predict.histories import History
 from foretell.timeaxis.regularity import origin
-from foretell.timeaxis.timestamps import Timestamps, parse, render
+from foretell.timeaxis.timestamps import Timestamps, parse, render, shown
 
 Floats = NDArray[np.float64]
 
 # Limits of a request: a server's default, and 60 MB of JSON for numbers and times of 20 characters
 # each.
 _MOST_SERIES, _MOST_NUMBERS = 1024, 1_500_000
+_COVARIATE = re.compile(r"inputs\[(\d+)\]\.\w+_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -120,23 +123,50 @@ def request_forecasts(
     """
     answers = Answers([], {}, [])
     levels = len(options.get("quantiles", ()))
+    steps = options.get("horizon", card.horizon)
     numbers = max(
-        card.context * len(card.channels),
-        options.get("horizon", card.horizon) * len(card.channels) * (1 + levels),
+        card.context * len(card.channels) + (card.context + steps) * len(card.covariates.future),
+        steps * len(card.channels) * (1 + levels),
     )
     size = min(max(_MOST_NUMBERS // numbers, 1), _MOST_SERIES)
     for first in range(0, len(histories), size):
         some = histories[first : first + size]
-        inputs = [{"name": one.name or unnamed, **_input(one.table)} for one in some]
+        inputs = [{"name": one.name or unnamed, **_input(one.table), **one.fields} for one in some]
         body = {"model": model, "inputs": inputs, "options": dict(options)}
-        answer = client.request("forecast", body, FORECASTS)
+        try:
+            answer = client.request("forecast", body, FORECASTS)
+        except ForetellError as error:
+            error.place = _placed(error.place, some)
+            raise
         name = f"{answer.model}@{answer.model_version}"
         for history, output in zip(some, answer.outputs, strict=True):
             answers.forecasts.extend(_forecast(name, history, one) for one in output.content)
             if output.error is not None:
-                answers.failures[history.name] = output.error.message
+                place = _placed(output.error.place, some)
+                own = f"{place}: " if place != output.error.place else ""
+                answers.failures[history.name] = f"{own}{output.error.message}"
         answers.warnings.extend(one.message for one in answer.warnings)
     return answers
+
+
+def _placed(place: str | None, histories: Sequence[History]) -> str | None:
+    """A place of a request; that of a covariate as column and time of the file."""
+    found = _COVARIATE.match(place or "")
+    if found is None:
+        return place
+    number, name, row = found.groups()
+    history = histories[int(number)]
+    of = f"{history.name}, " if history.name else ""
+    if row is None:
+        return f"{of}column {name!r}"
+    table, steps = history.table, int(row) - len(history.table)
+    time = table.timestamps[int(row)] if steps < 0 else _after(table, steps)
+    return f"{of}column {name!r}, {shown(time)}"
+
+
+def _after(table: Table, steps: int) -> np.datetime64:
+    time: np.datetime64 = table.frequency.steps_from(table.timestamps[-1], steps + 2)[-1]
+    return time
 
 
 def _forecast(model: str, history: History, found: SeriesForecast) -> Forecast:

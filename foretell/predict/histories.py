@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,10 @@ from foretell.bundle.nearness import nearest
 from foretell.client.cards import ModelCard
 from foretell.data import reading
 from foretell.data.errors import DataError
+from foretell.data.panel import Panel
 from foretell.data.reading import Reading
 from foretell.data.table import Table
+from foretell.predict.covariates import columns_of, fields_of
 
 Floats = NDArray[np.float64]
 
@@ -27,29 +30,39 @@ class History:
         name: Name of the series; empty for one series without a name.
         table: Rows that are sent.
         actual: Rows that were held out `[steps, channels]`; NaN for missing values.
+        fields: Further fields of the input in JSON, such as covariates.
     """
 
     name: str
     table: Table
     actual: Floats
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_histories(
-    path: Path, card: ModelCard, how: Reading, series: Sequence[str], holdout: int
+    path: Path,
+    card: ModelCard,
+    how: Reading,
+    series: Sequence[str],
+    holdout: int,
+    horizon: int | None = None,
 ) -> tuple[list[History], tuple[str, ...]]:
     """Read the rows of a file that the model reads, and notes on the file.
 
     Args:
-        path: The file; its columns must include the model's channels.
+        path: The file; its columns must include the model's channels and covariates. Rows after
+            the last value to forecast have future covariates.
         card: Card of the model.
         how: Options for reading the file; channels and frequency are the model's.
         series: Names of the series; all if empty.
         holdout: Number of last rows that are not sent.
+        horizon: Steps to forecast; the model's if not given.
 
     Raises:
-        DataError: the file cannot be read, lacks a series, or has no more rows than are held out.
+        DataError: the file cannot be read, lacks a series, has no more rows than are held out, or
+            fewer rows of the future than the model reads.
     """
-    how = how.model_copy(update={"channels": card.channels, "frequency": card.frequency})
+    how = how.model_copy(update={**columns_of(card), "frequency": card.frequency})
     spare = 0 if how.missing == "error" else how.max_gap
     panel = reading.read(path, how, last=card.context + holdout + spare)
     names = list(panel.series)
@@ -61,24 +74,36 @@ def read_histories(
             raise DataError(f"{path}: no series {name}; {meant}")
     # A history cannot cross a gap, so only the last table of a series is used.
     tables = {name: panel.tables[panel.series[name][-1]] for name in series or names}
-    found = [_history(table, name, card.context, holdout) for name, table in tables.items()]
-    for history in found:
-        if not len(history.table):
-            of = f" of series {history.name}" if history.name else ""
-            raise DataError(f"{path}: {len(history.actual)} rows{of}, all of which are held out")
+    steps = -(-(horizon or card.horizon) // card.horizon) * card.horizon
+    try:
+        found = [
+            _history(table, name, panel, card, holdout, steps) for name, table in tables.items()
+        ]
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     return found, panel.notes
 
 
-def _history(table: Table, name: str, context: int, holdout: int) -> History:
-    end = max(len(table) - holdout, 0)
-    rows = slice(max(end - context, 0), end)
+def _history(
+    table: Table, name: str, panel: Panel, card: ModelCard, holdout: int, steps: int
+) -> History:
+    end = len(table) - holdout
+    if end <= 0:
+        of = f" of series {name}" if name else ""
+        raise DataError(f"{len(table)} rows{of}, all of which are held out")
+    rows = slice(max(end - card.context, 0), end)
     offset = table.utc_offset
+    # Other channels are past covariates, which are sent by name.
+    channels = columns_of(card)["channels"]
+    columns = [table.channels.index(channel) for channel in channels]
     sent = replace(
         table,
         timestamps=table.timestamps[rows],
         # Missing values are filled, but never from rows that are held out.
-        values=table.history(rows.start, end),
+        values=table.history(rows.start, end)[:, columns],
+        channels=channels,
         filled=None,
         utc_offset=offset[rows] if isinstance(offset, np.ndarray) else offset,
     )
-    return History(name, sent, table.known(end))
+    fields = fields_of(table, rows, steps, panel, card)
+    return History(name, sent, table.known(end)[:, columns], fields)

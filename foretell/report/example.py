@@ -16,6 +16,7 @@ from foretell.predict.evidence import Evidence, find_evidence
 from foretell.predict.forecasts import Forecast, request_forecasts
 from foretell.predict.histories import History
 from foretell.predict.in_process import opened
+from foretell.service.api.models import example_covariates
 from foretell.timeaxis.timestamps import parse
 
 LEVELS = (0.025, 0.1, 0.9, 0.975)
@@ -41,7 +42,11 @@ def run_example(folder: Path, manifest: Manifest) -> tuple[Forecast, list[Eviden
     if stamps[0].utc_offset is not None:
         offsets = np.array([stamp.utc_offset for stamp in stamps], "m8[us]")
     table = Table(walls, values, manifest.channels, manifest.step, offsets)
-    history = History(found.series, table, values[:0])
+    future = found.future_covariates
+    if future is not None:
+        future = future[-manifest.context - manifest.horizon :]
+    fields = example_covariates(replace(found, future_covariates=future), manifest)
+    history = History(found.series, table, values[:0], fields)
     options: dict[str, Any] = {"quantiles": _levels(manifest)}
     with opened(folder, "cpu") as client:
         (card,) = client.models()

@@ -143,7 +143,7 @@ def _example(model: Model, example: Example, request: Request) -> Response:
         "channels": manifest.channels,
         "frequency": manifest.frequency,
         "timestamps": example.timestamps.tolist(),
-        **_example_covariates(example, manifest),
+        **example_covariates(example, manifest),
     }
     document = {
         "model": reference,
@@ -156,7 +156,7 @@ def _example(model: Model, example: Example, request: Request) -> Response:
     return respond(text, request.headers.get("accept-encoding", ""), JSON)
 
 
-def _example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
+def example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
     """The covariates of an example, as a client sends them."""
     known = manifest.covariates or NO_COVARIATES
     found: dict[str, Any] = {}

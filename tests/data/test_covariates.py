@@ -180,7 +180,7 @@ def test_rows_of_the_future_follow_the_series(tmp_path: Path) -> None:
     assert len(table) == 10
     assert table.ahead is not None
     assert table.ahead.tolist() == [[11, 2], [12, 2], [13, 2]]
-    note = "3 rows after the last values have covariates alone: training stops before them"
+    note = "3 rows after the last values have covariates alone: they are of the future"
     assert panel.notes == (note,)
     # Without future covariates such rows have a missing value.
     assert "lines 12, 13 and 14, column 'sales': no value" in refusal(tmp_path, content)
