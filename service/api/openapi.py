@@ -68,7 +68,10 @@ _TENSORS = {
 
 
 def examples() -> dict[str, Any]:
-    """Values of parameters, and bodies by the last segment of their path; the demo accepts them."""
+    """Values of parameters, and bodies by the last segment of their path.
+
+    The demo's models accept them, and the `shop` of docs/guides/covariates.md.
+    """
     values: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
     return values
 
