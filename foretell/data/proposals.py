@@ -29,8 +29,8 @@ class Proposal(NamedTuple):
 
     Attributes:
         kinds: Their names, by kind.
-        ahead: Those of the future that have values after the last one of the target. If they were
-            read as channels, the target would have gaps at the end.
+        ahead: Future covariates with values after the last one of the target. If they were read as
+            channels, the target would have gaps at the end.
     """
 
     kinds: Kinds = Kinds()

@@ -132,7 +132,7 @@ def test_every_copy_is_named_with_the_remedies() -> None:
             "one and two give bikers 3 steps later",
         ),
         ({"later": np.roll(BIKERS, -REACH - 1)}, ""),
-        # What has been measured may repeat the target of its own step, or of one before.
+        # A past covariate may repeat the target of its own step, or of one before.
         ({"same": BIKERS}, ""),
         ({"casual": CASUAL, "registered": REGISTERED}, ""),
         ({"lag": np.roll(BIKERS, 1)}, ""),
