@@ -292,4 +292,4 @@ def test_limits_are_in_the_terms_of_the_client(client: Client) -> None:
     given = {"level": [80], "model_parameters": {"calibration": "history"}}
     text = refusal(client, {**request, **given})
     assert text.startswith("model_parameters.calibration: 65 inputs leave room for 0 origins")
-    assert text.endswith("send fewer inputs")
+    assert text.endswith("send fewer inputs, or ask for fewer steps or quantiles")
