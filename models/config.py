@@ -167,6 +167,21 @@ class ForecasterConfig(BaseModel):
         return self
 
     @property
+    def target_channels(self) -> tuple[int, ...]:
+        """Places of the channels that are forecast."""
+        return self.targets or tuple(range(self.channels))
+
+    @property
+    def other_channels(self) -> tuple[int, ...]:
+        """Places of the channels that are read and not forecast."""
+        return tuple(place for place in range(self.channels) if place not in self.target_channels)
+
+    @property
+    def calendar_features(self) -> int:
+        """Number of calendar features of each step."""
+        return len(self.calendar.features) if self.calendar else 0
+
+    @property
     def reads_all_covariates(self) -> bool:
         """Whether the network needs no decoder for its future and static covariates."""
         return self.reads_covariates

@@ -51,7 +51,7 @@ class Forecaster(nn.Module, ABC):
                 known,
                 context=config.context,
                 channels=config.channels,
-                calendar=len(config.calendar.features) if config.calendar else 0,
+                calendar=config.calendar_features,
                 outputs=config.parameters * config.channels,
                 width=config.covariate_width,
                 neighbours=config.covariate_neighbours,
@@ -68,9 +68,8 @@ class Forecaster(nn.Module, ABC):
         config = self.config
         shapes: dict[str, tuple[int, ...]] = {"history": (config.context, config.channels)}
         if config.calendar is not None:
-            features = len(config.calendar.features)
-            shapes["history_calendar"] = config.context, features
-            shapes["future_calendar"] = config.horizon, features
+            shapes["history_calendar"] = config.context, config.calendar_features
+            shapes["future_calendar"] = config.horizon, config.calendar_features
         if config.covariates is not None:
             shapes |= config.covariates.shapes(config.context, config.horizon)
         return Inputs(**{n: torch.zeros(batch, *each, dtype=dtype) for n, each in shapes.items()})

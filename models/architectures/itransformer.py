@@ -42,7 +42,7 @@ class ITransformerConfig(AttendingConfig):
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
         """Channels attend to each other, and to the calendar's tokens behind them."""
-        features = len(self.calendar.features) if self.calendar else 0
+        features = self.calendar_features
         tokens = Axis(of="channels", length=self.channels + features, padding=features)
         site = Site(self.d_model, self.heads, tokens, tokens, dropout=self.dropout)
         return {f"encoder.{i}.self": (i, site) for i in range(self.encoder_layers)}

@@ -54,20 +54,10 @@ class TideConfig(ForecasterConfig):
         return 1e-3
 
     @property
-    def past(self) -> tuple[int, ...]:
-        """Places of the channels that are read and not forecast."""
-        return tuple(place for place in range(self.channels) if place not in self.forecast)
-
-    @property
-    def forecast(self) -> tuple[int, ...]:
-        """Places of the channels that are forecast."""
-        return self.targets or tuple(range(self.channels))
-
-    @property
     def future_features(self) -> int:
         """Number of features that are known for each step of context and horizon."""
         known = self.covariates.future if self.covariates else ()
-        return features_of(known) + (len(self.calendar.features) if self.calendar else 0)
+        return features_of(known) + self.calendar_features
 
     @classmethod
     @override
@@ -125,7 +115,7 @@ class Tide(Forecaster):
 
     def __init__(self, config: TideConfig) -> None:
         super().__init__(config)
-        past, future = len(config.past), config.future_features
+        past, future = len(config.other_channels), config.future_features
         static = features_of(config.covariates.static) if config.covariates else 0
         self.past_projection = config.block(past, config.projection) if past else None
         self.future_projection = config.block(future, config.projection) if future else None
@@ -143,14 +133,14 @@ class Tide(Forecaster):
         )
         self.skip = nn.Linear(config.context, config.parameters * config.horizon)
         # Channels that are forecast come first, and go back to their places.
-        order = torch.tensor([*config.forecast, *config.past])
+        order = torch.tensor([*config.target_channels, *config.other_channels])
         self._order = nn.Buffer(order, persistent=False) if past else None
         self._places = nn.Buffer(order.argsort(), persistent=False) if past else None
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         config, history = self.config, inputs.history
-        count = len(config.forecast)
+        count = len(config.target_channels)
         shared: list[Tensor] = []
         if self.past_projection is not None and self._order is not None:
             history = history.index_select(2, self._order)
@@ -171,7 +161,7 @@ class Tide(Forecaster):
         outputs = by_step.transpose(2, 3).flatten(2) + self.skip(series)
         forecast = outputs.transpose(1, 2)
         if self._places is not None:
-            forecast = functional.pad(forecast, (0, len(config.past)))
+            forecast = functional.pad(forecast, (0, len(config.other_channels)))
             forecast = forecast.index_select(2, self._places)
         return Explained(forecast, {})
 
