@@ -165,6 +165,7 @@ FAMILIES: Mapping[str, Family] = {
         | {"e_layers": "encoder_layers", "d_ff": "d_ff", "dropout": "dropout"}
         | {"use_norm": "target_norm", "stat_exog_list": None},
         configure=lambda values: {
+            "unpatched": "newest",
             "exogenous": "all",
             "activation": "relu",
             "static_tokens": bool(values["stat_exog_list"]),

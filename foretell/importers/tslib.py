@@ -189,8 +189,9 @@ def _with_marks(values: Values) -> dict[str, Any]:
 
 
 def _with_exogenous(values: Values) -> dict[str, Any]:
-    """The channels that global tokens read, calendar features and the norm of a TimeXer."""
+    """The rows and channels that a TimeXer reads, its calendar features and its norm."""
     return {
+        "unpatched": "newest",
         "exogenous": "all" if values["features"] == "M" else "others",
         "window_norm": "mean" if values["use_norm"] else None,
         **_with_marks({**values, "marks": 1}),

@@ -45,7 +45,12 @@ class TimeXerConfig(AttendingConfig):
 
     architecture: Literal["timexer"] = "timexer"
     has_heads: ClassVar[bool] = True
-    patch: int = Field(default=16, ge=1, description="Steps of a patch; a rest is not in any.")
+    patch: int = Field(default=16, ge=1, description="Steps of a patch.")
+    unpatched: Literal["oldest", "newest"] = Field(
+        default="oldest",
+        description="Steps that are in no patch if patches do not fill the context; the published "
+        "code leaves out the newest.",
+    )
     exogenous: Exogenous = Field(
         default_factory=_exogenous,
         description="Channels that global tokens attend to: all, or others than those forecast; "
@@ -66,9 +71,12 @@ class TimeXerConfig(AttendingConfig):
     def _check_series(self) -> Self:
         if self.patch > self.context:
             raise ValueError(f"patch: {self.patch} steps are more than the context {self.context}")
-        if not self.exogenous_channels and self.calendar is None:
+        if self.static_tokens and not self.static_features:
+            raise ValueError("static_tokens: there are no static covariates")
+        if not self.exogenous_channels and not self.other_tokens:
             raise ValueError(
-                "exogenous: no channels are left to read, and no calendar features; expected all"
+                "exogenous: no channels are left to read, no calendar features and no static "
+                "tokens; expected all"
             )
         return self
 
@@ -98,15 +106,19 @@ class TimeXerConfig(AttendingConfig):
         return max(self.context // self.patch, 1)
 
     @property
-    def endogenous_channels(self) -> tuple[int, ...]:
-        """Places of the channels that are forecast."""
-        return self.targets or tuple(range(self.channels))
+    def first_patch(self) -> int:
+        """Row of the context where the first patch begins."""
+        return self.context - self.patches * self.patch if self.unpatched == "oldest" else 0
 
     @property
     def exogenous_channels(self) -> tuple[int, ...]:
         """Places of the channels that global tokens attend to."""
-        left_out = () if self.exogenous == "all" else self.endogenous_channels
-        return tuple(place for place in range(self.channels) if place not in left_out)
+        return tuple(range(self.channels)) if self.exogenous == "all" else self.other_channels
+
+    @property
+    def other_tokens(self) -> int:
+        """Number of tokens that global tokens attend to besides channels."""
+        return self.calendar_features + self.static_features
 
     @override
     def sites(self) -> dict[str, tuple[int, Site]]:
@@ -118,13 +130,13 @@ class TimeXerConfig(AttendingConfig):
         tokens = Axis(
             of="patches",
             length=self.patches + 1,
-            start=-self.context,
+            start=self.first_patch - self.context,
             stride=self.patch,
             width=self.patch,
             padding=1,
         )
-        features = self.static_features + (len(self.calendar.features) if self.calendar else 0)
-        forecast, read = self.endogenous_channels, self.exogenous_channels
+        features = self.other_tokens
+        forecast, read = self.target_channels, self.exogenous_channels
         query = Axis(of="channels", length=len(forecast), places=self._places(forecast))
         key = Axis(of="landmarks", length=features or 1)
         if read:
@@ -201,11 +213,12 @@ class TimeXer(Forecaster):
     def __init__(self, config: TimeXerConfig) -> None:
         super().__init__(config)
         self.stages = config.describe_stages()
-        forecast, read = config.endogenous_channels, config.exogenous_channels
+        forecast, read = config.target_channels, config.exogenous_channels
         # The base class cuts the targets out of all channels; others repeat the first target.
         spread = [forecast.index(i) if i in forecast else 0 for i in range(config.channels)]
         self._spread = nn.Buffer(torch.tensor(spread), persistent=False)
-        self._read = nn.Buffer(torch.tensor(read, dtype=torch.long), persistent=False)
+        some = torch.tensor(read) if 0 < len(read) < config.channels else None
+        self._read = None if some is None else nn.Buffer(some, persistent=False)
         self.patch_projection = nn.Linear(config.patch, config.d_model, bias=False)
         self.positions = nn.Buffer(sinusoids(config.patches, config.d_model), persistent=False)
         self.global_tokens = nn.Parameter(torch.randn(len(forecast), config.d_model))
@@ -246,9 +259,10 @@ class TimeXer(Forecaster):
 
     def _patches(self, history: Tensor) -> Tensor:
         """`[batch, context, channels]` to tokens `[batch, channels, patches + 1, d_model]`."""
-        count, steps, channels = self.config.patches, self.config.patch, history.shape[2]
-        series = history[:, : count * steps].transpose(1, 2)
-        patches = self.patch_projection(series.reshape(-1, channels, count, steps))
+        config, channels = self.config, history.shape[2]
+        first = config.first_patch
+        series = history[:, first : first + config.patches * config.patch].transpose(1, 2)
+        patches = self.patch_projection(series.reshape(-1, channels, config.patches, config.patch))
         glob = self.global_tokens[:, None].expand(history.shape[0], -1, -1, -1)
         tokens = torch.cat([patches + self.positions, glob], dim=2)
         return self.dropout(tokens)  # type: ignore[no-any-return]
@@ -256,9 +270,8 @@ class TimeXer(Forecaster):
     def _series(self, history: Tensor, inputs: Inputs) -> Tensor:
         """A token `[batch, series, d_model]` for each channel that is read, and each feature."""
         series = []
-        if len(self._read):
-            every = len(self._read) == self.config.channels
-            series.append(history if every else history.index_select(2, self._read))
+        if self.config.exogenous_channels:
+            series.append(history if self._read is None else history.index_select(2, self._read))
         if self.config.calendar is not None and inputs.history_calendar is not None:
             series.append(inputs.history_calendar)
         if self.config.static_tokens and self.covariate_encoder is not None:

@@ -58,7 +58,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "official": SIZES | OFFICIAL,
     "dlinear": {"channels": 3, "context": 24, "horizon": 6, "moving_average": 5},
     "itransformer": SIZES | {"calendar": SERIES["calendar"]},
-    "timexer": SIZES | {"patch": 6, "calendar": SERIES["calendar"]},
+    "timexer": SIZES | {"patch": 6, "unpatched": "newest", "calendar": SERIES["calendar"]},
 }
 _TOKENS = {"seq_len": "24", "n_heads": "2", "activation": "gelu"}
 _MARKS = {"embed": "timeF", "freq": "h"}

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.models.architectures.timexer import TimeXer, TimeXerConfig
 from foretell.models.attention.evidence import Dense
 from foretell.timeaxis.frequency import Frequency
@@ -36,6 +37,7 @@ CASES: list[dict[str, Any]] = [
     {"targets": (1, 2), "activation": "relu"},
     {"targets": (0, 2), "exogenous": "all", "window_norm": None},
     {"channels": 1, "exogenous": "others", "calendar": HOURLY},
+    {"unpatched": "newest"},
 ]
 Floats = NDArray[np.float64]
 
@@ -103,11 +105,12 @@ def worked(model: TimeXer, history: Floats, marks: Floats | None) -> Expected:
     series = [scaled[:, i] for i in read] + ([] if marks is None else list(marks.T))
     source = linear(np.stack(series), "series_embedding")
     count = config.context // config.patch
+    patched = scaled if config.unpatched == "newest" else scaled[config.context % config.patch :]
     position = np.arange(count)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
     table = np.stack([np.sin(position), np.cos(position)], -1).reshape(count, width)
     tokens = []
     for place, channel in enumerate(forecast):
-        patches = [scaled[i * config.patch :][: config.patch, channel] for i in range(count)]
+        patches = [patched[i * config.patch :][: config.patch, channel] for i in range(count)]
         embedded = linear(np.stack(patches), "patch_projection") + table
         tokens.append(np.vstack([embedded, state["global_tokens"][place]]))
     owns, crosses = [], []
@@ -158,7 +161,8 @@ def test_axes_name_the_channels_that_are_forecast_and_read() -> None:
     own, cross, *_ = make(targets=(1, 3), calendar=HOURLY).stages
     assert (own.places, own.per_channel, cross.per_channel) == ((1, 3), True, False)
     assert (own.key.of, own.key.length, own.key.padding) == ("patches", 5, 1)
-    assert (own.key.start, own.key.stride, own.key.width) == (-26, 6, 6)
+    assert (own.key.start, own.key.stride, own.key.width) == (-24, 6, 6)
+    assert make(unpatched="newest").stages[0].key.start == -26
     assert (cross.query.of, cross.query.places) == ("channels", (1, 3))
     assert (cross.key.length, cross.key.padding, cross.key.places) == (6, 4, (0, 2))
     whole = make().stages
@@ -204,7 +208,8 @@ def test_calendar_changes_the_forecast() -> None:
     ("changes", "message"),
     [
         ({"patch": 27}, "patch: 27 steps are more than the context 26"),
-        ({"exogenous": "others"}, "exogenous: no channels are left to read, and no calendar"),
+        ({"exogenous": "others"}, "exogenous: no channels are left to read, no calendar"),
+        ({"static_tokens": True}, "static_tokens: there are no static covariates"),
         ({"attention": "autocorrelation"}, "autocorrelation cannot be within channels"),
         ({"attention": "residual-softmax"}, "residual-softmax is for whole layers of an encoder"),
     ],
@@ -212,6 +217,26 @@ def test_calendar_changes_the_forecast() -> None:
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TimeXerConfig.model_validate(SIZES | changes)
+
+
+def test_patches_end_with_the_newest_row() -> None:
+    changes: dict[str, Any] = {"channels": 1, "exogenous": "others", "calendar": HOURLY}
+    for unpatched, moves in (("oldest", True), ("newest", False)):
+        model = make(**changes, window_norm=None, unpatched=unpatched)
+        history, *calendars = windows(model)
+        other = history.clone()
+        other[:, -1] += 1
+        assert torch.equal(model(history, *calendars), model(other, *calendars)) is not moves
+
+
+def test_static_tokens_alone_are_read() -> None:
+    static = (Covariate(name="size"), Covariate(name="open", type="boolean"))
+    changes: dict[str, Any] = {"covariates": Covariates(static=static), "static_tokens": True}
+    model = make(**changes, channels=1, exogenous="others")
+    history = torch.ones(1, 26, 1).double().cumsum(dim=1)
+    codes = torch.tensor([[2.0, 0.0]]).double()
+    rest = (None, None, None, None)
+    assert not torch.equal(model(history, *rest, codes), model(history, *rest, codes + 1))
 
 
 def test_exogenous_channels_are_all_or_those_that_are_not_forecast() -> None:
