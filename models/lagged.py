@@ -75,7 +75,7 @@ class LaggedConfig(AttendingConfig):
     def _check_lags(cls, lags: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
         context = info.data.get("context")
         if context is not None and context <= max(lags):
-            raise ValueError(f"value_lags: {max(lags)} steps leave none of the context {context}")
+            raise ValueError(f"{max(lags)} steps leave none of the context {context}")
         return lags
 
     @model_validator(mode="after")
@@ -106,8 +106,7 @@ class LaggedConfig(AttendingConfig):
     def features(self) -> int:
         """Number of features that a token is made from."""
         found = self.channels * (len(self.value_lags) + 2) + sum(self.embedding_widths)
-        if self.calendar is not None:
-            found += len(self.calendar.features)
+        found += self.calendar_features
         if self.covariates is not None:
             found += features_of(self.covariates.future)
             found += len(self.covariates.static) - len(self.static_categories)
@@ -148,6 +147,12 @@ class LaggedConfig(AttendingConfig):
             found[f"decoder.{i}.self"] = layer, each._replace(key=decoder)
             found[f"decoder.{i}.cross"] = layer, each
         return found
+
+
+def _embedding(category: Covariate, width: int) -> nn.Embedding:
+    """An untrained embedding, which is zero for categories that training rows lack."""
+    known = len(category.categories)
+    return nn.Embedding(known + category.other, width, known if category.other else None)
 
 
 class StepEmbedding(nn.Module):
@@ -195,7 +200,7 @@ class LaggedForecaster(Forecaster):
         self._past = nn.Buffer(past.flatten(), persistent=False)
         self.encoder_embedding = StepEmbedding(config)
         self.static_embeddings = nn.ModuleList(
-            nn.Embedding(len(each.categories) + each.other, width)
+            _embedding(each, width)
             for each, width in zip(config.static_categories, config.embedding_widths, strict=True)
         )
 

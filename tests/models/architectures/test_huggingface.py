@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.models.config import ARCHITECTURES
 from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Inputs
@@ -128,6 +129,20 @@ def test_gradients_flow_through_own_forecasts() -> None:
     assert model.decoder_embedding.value.weight.grad[:, :3].any()
 
 
+def test_category_that_training_rows_lack_is_embedded_as_zeros() -> None:
+    region = Covariate(name="region", type="category", categories=("north", "south"), other=True)
+    covariates = Covariates(static=(region,))
+    model = make("time-series-transformer", value_lags=(1,), covariates=covariates).train()
+    codes = torch.tensor([[0.0], [2.0]])
+    inputs = Inputs(torch.randn(2, 27, 3), static_covariates=codes)
+    forecast, _ = model.forecast_to_learn(inputs, torch.zeros(2, 5, 3), 0.0)
+    forecast.sum().backward()
+    weight = model.static_embeddings[0].weight
+    assert [row.any().item() for row in weight] == [True, True, False]
+    assert weight.grad is not None
+    assert [row.any().item() for row in weight.grad] == [True, False, False]
+
+
 def test_lags_are_parsed_from_text() -> None:
     model = make("time-series-transformer", value_lags="1, 9,2")
     assert model.config.value_lags == (1, 9, 2)
@@ -152,7 +167,7 @@ def test_lags_are_parsed_from_text() -> None:
             {"calendar": {"encoding": "scaled", "features": ["hour"]}},
             "reads no calendar features",
         ),
-        ("time-series-transformer", {"value_lags": (27,)}, "value_lags: 27 steps leave none of"),
+        ("time-series-transformer", {"value_lags": (27,)}, "27 steps leave none of"),
         ("time-series-transformer", {"value_lags": (0,)}, "greater than or equal to 1"),
         ("time-series-transformer", {"value_lags": "1,x"}, "valid integer"),
         (
