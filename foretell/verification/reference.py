@@ -75,7 +75,7 @@ def save(cases: Cases, path: Path) -> None:
     """Write cases to a file."""
     arrays: Arrays = {}
     for kind, case in cases.items():
-        arrays |= {f"{kind}/inputs/{key}": part for key, part in case.windows.inputs.items()}
+        arrays |= {f"{kind}/{key}": part for key, part in case.windows.inputs.items()}
         for word, reference in (("exact", case.exact), ("rounded", case.rounded)):
             outputs = {} if reference is None else reference.outputs
             arrays |= {f"{kind}/{word}/{key}": output for key, output in outputs.items()}
@@ -101,12 +101,11 @@ def read(path: Path) -> Cases:
 
 
 def _case(kind: str, arrays: Arrays) -> Case:
-    def parts(word: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
-        prefix = f"{kind}/{word}/"
-        for key, output in arrays.items():
+    def parts(prefix: str) -> Iterator[tuple[str, NDArray[np.generic]]]:
+        for key, part in arrays.items():
             if key.startswith(prefix):
-                yield key.removeprefix(prefix), output
+                yield key.removeprefix(prefix), part
 
-    windows = WindowSet(kind, {key: part.astype(np.float32) for key, part in parts("inputs")})
-    rounded = dict(parts("rounded"))
-    return Case(windows, Reference(dict(parts("exact"))), Reference(rounded) if rounded else None)
+    inputs = {name: part.astype(np.float32) for name, part in parts(f"{kind}/") if "/" not in name}
+    exact, rounded = dict(parts(f"{kind}/exact/")), dict(parts(f"{kind}/rounded/"))
+    return Case(WindowSet(kind, inputs), Reference(exact), Reference(rounded) if rounded else None)

@@ -308,3 +308,13 @@ def test_reference_cases_are_read_as_they_were_saved(tmp_path: Path) -> None:
     assert (name, case.rounded) == ("any", None)
     np.testing.assert_equal(case.windows.inputs, windows.inputs)
     np.testing.assert_equal(dict(case.exact.outputs), outputs)
+
+
+def test_reference_cases_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    path, history, forecast = tmp_path / "r.npz", np.ones((2, 3, 1), np.float32), np.arange(2.0)
+    arrays = {"any/history": history, "any/exact/forecast": forecast}
+    np.savez(path, allow_pickle=False, **arrays)
+    case = reference.read(path)["any"]
+    assert len(case.windows) == 2
+    np.testing.assert_equal(case.windows.inputs, {"history": history})
+    np.testing.assert_equal(case.exact.forecast, forecast)
