@@ -40,6 +40,15 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read or written; the message names file and field or key."""
 
 
+def _fields(value: object) -> object:
+    """A part as JSON fields; other values unchanged."""
+    return value.model_dump(mode="json") if isinstance(value, Part) else value
+
+
+# Fields of a `foretell.data.source.DataSource`; such an object is accepted too.
+DataFields = Annotated[Mapping[str, Any] | None, BeforeValidator(_fields)]
+
+
 class TrainingRecord(Part):
     """How a model was trained.
 
@@ -55,6 +64,7 @@ class TrainingRecord(Part):
         precision: Precision of the arithmetic.
         device: `cpu` or `cuda`.
         libraries: Versions of libraries, by name.
+        network: The trained network that was kept, if any; only a decoder of covariates learnt.
     """
 
     seed: int
@@ -67,11 +77,21 @@ class TrainingRecord(Part):
     precision: str
     device: str
     libraries: dict[str, str]
+    network: KeptNetwork | None = None
 
 
-def _fields(value: object) -> object:
-    """A part as JSON fields; other values unchanged."""
-    return value.model_dump(mode="json") if isinstance(value, Part) else value
+class KeptNetwork(Part):
+    """A trained network that another training kept as it was.
+
+    Attributes:
+        sha256: sha256 of the weights of its checkpoint.
+        data: Data that it learnt from, as in its checkpoint.
+        training: Record of its training; None for an imported checkpoint.
+    """
+
+    sha256: str
+    data: DataFields = None
+    training: TrainingRecord | None = None
 
 
 class CheckpointInfo(Part):
@@ -84,8 +104,7 @@ class CheckpointInfo(Part):
         frequency: Spacing of the steps, a pandas alias.
         scaler: Standardisation of the model, with the deviations of the training rows.
         bounds: Limits of the forecasts of channels, by name.
-        data: Data that it was trained on, if known, as fields of a
-            `foretell.data.source.DataSource`; such an object is accepted too.
+        data: Data that it was trained on, if known.
         test: Accuracy on the test split, if it was measured.
         training: Record of its training; None for an imported checkpoint.
     """
@@ -96,7 +115,7 @@ class CheckpointInfo(Part):
     frequency: FrequencyAlias
     scaler: Scaler
     bounds: Bounds = Field(default={})
-    data: Annotated[Mapping[str, Any] | None, BeforeValidator(_fields)] = None
+    data: DataFields = None
     test: TestResult | None = None
     training: TrainingRecord | None = None
 

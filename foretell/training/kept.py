@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.checksums import sha256
+from foretell.data.errors import DataError
 from foretell.data.panel import Panel
+from foretell.data.source import DataSource
+from foretell.data.splits import Span, Split
 from foretell.models.checkpoint import CheckpointInfo, load, load_info
 from foretell.models.forecaster import Forecaster
+from foretell.timeaxis.frequency import Frequency
+from foretell.timeaxis.timestamps import shown
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import TrainingError
 
-_OF_DECODER = ("covariate_width", "covariate_neighbours")
+_OF_DECODER = ("covariate_norm", "covariate_width", "covariate_neighbours")
+Rows = tuple[NDArray[np.datetime64], NDArray[np.float64]]
 
 
 def kept_info(
@@ -55,11 +65,100 @@ def kept_info(
     ):
         if given != own:
             raise TrainingError(f"{name}: {given} is not that of the network, {own}")
+    if settings.calendar != TrainingConfig.model_fields["calendar"].default:
+        raise TrainingError("calendar: the network has its own; leave it out")
     if unknown := settings.model.keys() - {*_OF_DECODER}:
         raise TrainingError(f"{min(unknown)}: the network has its own; leave it out")
     changes = settings.model | {"covariates": covariates, "covariate_decoder": True}
     fields = config.model_dump() | changes
     return info.model_copy(update={"config": type(config).model_validate(fields)})
+
+
+def check_rows(info: CheckpointInfo, panel: Panel, split: Split) -> str | None:
+    """Refuse validation and test rows that a kept network has seen.
+
+    Args:
+        info: Description of the network.
+        panel: The data, with the channels of the network.
+        split: Split of its rows.
+
+    Returns:
+        A warning if the rows that the network has seen are unknown, or if it learnt from later
+        rows of other series; otherwise None.
+
+    Raises:
+        TrainingError: the network learnt from validation or test rows, or was chosen by its error
+            on test rows.
+    """
+    unknown = "validation and test errors are too small if the network learnt from those rows"
+    context, horizon = info.config.context, info.config.horizon
+    try:
+        source = DataSource.recorded(info.data)
+        if source is None:
+            return f"network: its checkpoint does not record its data; {unknown}"
+        file = None if panel.source is None else panel.source.path
+        copy = file if file is not None and sha256(file) == source.sha256 else None
+        known = source.read(info.channels, Frequency.parse(info.frequency), copy)
+        seen = source.splits.cut(known, context, horizon)
+    except DataError as error:
+        return f"network: the rows that it learnt from cannot be compared: {error}; {unknown}"
+    learnt = _by_series(known, seen.train)
+    judged = _by_series(known, seen.validation, context)
+    validation = _by_series(panel, split.validation, context)
+    test = _by_series(panel, split.test, context)
+    for verb, before, part, rows in (
+        ("learnt from", learnt, "validation", validation),
+        ("learnt from", learnt, "test", test),
+        ("was chosen by its errors on", judged, "test", test),
+    ):
+        for name, (count, first) in _shared(before, rows).items():
+            of = f" of series {name!r}" if name else ""
+            raise TrainingError(
+                f"network: it {verb} {count} {part} rows{of}, the first at {shown(first)}; take "
+                "the splits that it was trained with, or train it again with these"
+            )
+    latest = max(times.max() for times, _ in learnt.values())
+    if latest >= min(times.min() for times, _ in test.values()):
+        return (
+            f"network: it learnt from rows up to {shown(latest)}, which lie after test rows of "
+            "another series; this may make test errors too small"
+        )
+    return None
+
+
+def _by_series(panel: Panel, spans: Iterable[Span], skipped: int = 0) -> dict[str, Rows]:
+    """Times and values of rows by series, without the first ones of each span."""
+    found: dict[str, list[Rows]] = {}
+    for place, start, end in spans:
+        table, rows = panel.tables[place], slice(start + skipped, end)
+        if start + skipped < end:
+            own = table.timestamps[rows], table.values[rows]
+            found.setdefault(table.series, []).append(own)
+    return {
+        name: (
+            np.concatenate([times for times, _ in parts]),
+            np.concatenate([values for _, values in parts]),
+        )
+        for name, parts in found.items()
+    }
+
+
+def _shared(before: dict[str, Rows], rows: dict[str, Rows]) -> dict[str, tuple[int, np.datetime64]]:
+    """Number and first time of rows that both have, by series.
+
+    Names of single series may differ. Other data may have the same names and times, but then most
+    values differ.
+    """
+    if len(before) == len(rows) == 1:
+        before = dict(zip(rows, before.values(), strict=True))
+    found = {}
+    for name in (name for name in before if name in rows):
+        (old_times, old), (new_times, new) = before[name], rows[name]
+        times, left, right = np.intersect1d(old_times, new_times, return_indices=True)
+        equal = np.isclose(old[left], new[right], equal_nan=True).all(axis=1)
+        if len(times) and equal.mean() > 0.5:
+            found[name] = len(times), times[0]
+    return found
 
 
 def keep(model: Forecaster, folder: Path) -> None:

@@ -18,6 +18,7 @@ from foretell.data.coverage import covered, learnable
 from foretell.data.panel import Panel
 from foretell.data.scaler import fit
 from foretell.data.splits import Span, Split, Splits
+from foretell.models.checkpoint import CheckpointInfo
 from foretell.models.config import ARCHITECTURES, ForecasterConfig
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -29,7 +30,11 @@ from foretell.training.windows import Windows
 
 
 class Prepared(NamedTuple):
-    """The start of a training: data as the model reads it, configuration, splits and windows."""
+    """The start of a training: data as the model reads it, configuration, splits and windows.
+
+    Attributes:
+        kept: Description of the network that is kept, with the decoder; None without one.
+    """
 
     panel: Panel
     config: ForecasterConfig
@@ -39,6 +44,7 @@ class Prepared(NamedTuple):
     train: Windows
     validation: Windows
     test: Windows
+    kept: CheckpointInfo | None
 
 
 def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
@@ -80,7 +86,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
         check_counts(config, panel)
     scaler = scaler_for(config, panel, split.train) if kept is None else kept.scaler
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
-    return Prepared(panel, config, splits, split, scaler, train, validation, test)
+    return Prepared(panel, config, splits, split, scaler, train, validation, test, kept)
 
 
 def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:

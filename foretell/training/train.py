@@ -21,6 +21,7 @@ from foretell.models.checkpoint import (
     WEIGHTS,
     Checkpoint,
     CheckpointInfo,
+    KeptNetwork,
     Refits,
     check_free,
     library_versions,
@@ -30,6 +31,7 @@ from foretell.timeaxis.timestamps import shown
 from foretell.training.accuracy import baselines, evaluate, measure_within
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import TrainingError
+from foretell.training.kept import check_rows
 from foretell.training.logs import CsvLog, Together
 from foretell.training.preparation import Prepared, prepare, targets_of
 from foretell.training.progress import Progress
@@ -65,7 +67,8 @@ def train(
 
     Raises:
         ResumeError: the settings differ from those of the unfinished training.
-        TrainingError: the settings do not fit, or the loss diverged.
+        TrainingError: the settings do not fit, a kept network learnt from validation or test rows,
+            or the loss diverged.
         DataError: a split has no window, or rows exceed the bounds.
         CheckpointError: `out` exists.
         OSError: `out` cannot be written.
@@ -87,6 +90,15 @@ def train(
             "training rows of one series lie after test rows of another, which may make test "
             f"errors too small; --cut-at {shown(date)} cuts all series at one date"
         )
+    kept = None
+    if settings.network is not None and prepared.kept is not None:
+        kept = KeptNetwork(
+            sha256=sha256(settings.network / WEIGHTS),
+            data=prepared.kept.data,
+            training=prepared.kept.training,
+        )
+        if warning := check_rows(prepared.kept, panel, prepared.split):
+            progress.warned(warning)
     source = DataSource.of(panel, prepared.splits)
     trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
     model = trainer.model
@@ -97,7 +109,7 @@ def train(
         | {"device": device.type, "precision": trainer.precision}
         # The complete configuration, in whatever form its settings were given.
         | {"model": prepared.config.model_dump(mode="json"), "data": panel.fingerprint()}
-        | ({} if settings.network is None else {"network": sha256(settings.network / WEIGHTS)}),
+        | ({} if kept is None else {"network": kept.sha256}),
     )
     if restart:
         partial.remove()
@@ -130,7 +142,7 @@ def train(
         )
     test = test.model_copy(update={"overlaps": date is not None})
     refits = _refit_errors(settings, panel, prepared, trainer, progress)
-    info = _info(settings, panel, source, prepared, trainer, test)
+    info = _info(settings, panel, source, prepared, trainer, test, kept)
     save(out, model.to("cpu"), info, log=partial.log, refits=refits, overwrite=overwrite)
     partial.remove()
     return Checkpoint(info, model)
@@ -143,6 +155,7 @@ def _info(
     prepared: Prepared,
     trainer: Trainer,
     test: TestResult,
+    kept: KeptNetwork | None,
 ) -> CheckpointInfo:
     """The checkpoint's description of its model."""
     return CheckpointInfo.model_validate(
@@ -167,6 +180,7 @@ def _info(
                 "libraries": library_versions(),
                 "device": trainer.device.type,
                 "precision": trainer.precision,
+                "network": kept,
             },
         }
     )

@@ -236,9 +236,7 @@ class Trainer:
         reduced = self.precision != "float32"
         kind = getattr(torch, self.precision)
         with torch.autocast(self.device.type, dtype=kind, enabled=reduced):
-            forecast, penalty = self.model.forecast_to_learn(
-                batch.inputs, batch.future, done / self.steps
-            )
+            forecast, penalty = self._forecast(batch, done / self.steps)
         loss = over_known(self.loss, forecast.float(), batch)
         self.optimizer.zero_grad()
         torch.autograd.backward(self.grad_scaler.scale(loss + penalty.float()))
@@ -255,6 +253,16 @@ class Trainer:
                 mean.copy_(constant)
         with torch.no_grad():
             return over_known(self.judge, forecast.float(), batch)
+
+    def _forecast(self, batch: Batch, progress: float) -> tuple[Tensor, Tensor]:
+        """Output to learn from, and a penalty to add to its loss.
+
+        A kept network runs as it is served. In training it might read true values of the horizon.
+        """
+        if self.settings.network is None:
+            return self.model.forecast_to_learn(batch.inputs, batch.future, progress)
+        output = self.model.predict(batch.inputs).trained_output
+        return output, output.new_zeros(())
 
     def restore_best(self) -> None:
         """Load the best weights into the model, in eval mode."""
