@@ -7,7 +7,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.covariates import Covariates
 from foretell.models.architectures.transformer import Transformer
 from foretell.models.attention.softmax import MultiHeadAttention
 from foretell.models.config import ARCHITECTURES, AnyConfig, ForecasterConfig
@@ -18,7 +18,7 @@ from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from tests.checkpoints import SMALL, randomised
 from tests.support.process import ROOT
-from tests.support.variants import Size
+from tests.support.variants import COVARIATES, Size
 
 SIZES = {"channels": 2, "context": 24, "horizon": 4}
 ADAPTER: TypeAdapter[ForecasterConfig] = TypeAdapter(AnyConfig)
@@ -58,17 +58,6 @@ LENGTHS = [
     for context, label, horizon in [(24, 8, 10), (25, 8, 11), (13, 0, 7), (12, 12, 36)]
 ]
 SIZED_TIDE = {"channels": 3, "context": 24, "horizon": 10, "d_model": 8}
-COVARIATES = Covariates(
-    future=(
-        Covariate(name="price", mean=10, std=3),
-        Covariate(name="sky", type="category", categories=("clear", "rain", "snow"), other=True),
-    ),
-    past=(Covariate(name="wind"),),
-    static=(
-        Covariate(name="open", type="boolean"),
-        Covariate(name="shop", type="category", categories=("a", "b", "c", "d")),
-    ),
-)
 WITH_COVARIATES = {"covariates": COVARIATES}
 DECODED = WITH_COVARIATES | {"covariate_decoder": True}
 COVARIATE_CASES: list[tuple[str, dict[str, Any]]] = [

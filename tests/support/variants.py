@@ -327,7 +327,7 @@ HUGGINGFACE_AUTOFORMERS = (
         ),
     ),
 )
-_COVARIATES = Covariates(
+COVARIATES = Covariates(
     future=(
         Covariate(name="price", mean=10, std=3),
         Covariate(name="sky", type="category", categories=("clear", "rain", "snow"), other=True),
@@ -335,22 +335,22 @@ _COVARIATES = Covariates(
     past=(Covariate(name="channel 1"),),
     static=(
         Covariate(name="open", type="boolean"),
-        Covariate(name="shop", type="category", categories=("a", "b", "c", "d")),
+        Covariate(name="shop", type="category", categories=("a", "b", "c"), other=True),
     ),
 )
 _DECODED: dict[str, Any] = {
-    "covariates": _COVARIATES,
+    "covariates": COVARIATES,
     "covariate_decoder": True,
     "targets": (0, 2),
 }
-_NO_PAST = _COVARIATES.model_copy(update={"past": ()})
+_NO_PAST = COVARIATES.model_copy(update={"past": ()})
 TIDES = (
     Size(
         "TiDE, covariates, quantiles",
         TideConfig(
             **_SIZE,
             d_model=16,
-            covariates=_COVARIATES,
+            covariates=COVARIATES,
             covariate_norm="robust",
             targets=(0, 2),
             calendar=HOURLY,
@@ -368,7 +368,7 @@ COVARIATED = (
     ),
     Size(
         "Transformer, covariates, learned calendar",
-        TransformerConfig(**_SMALL, **_embedded("learned"), covariates=_COVARIATES, targets=(0, 2)),
+        TransformerConfig(**_SMALL, **_embedded("learned"), covariates=COVARIATES, targets=(0, 2)),
     ),
     Size(
         "PatchTST, covariates, Student's t",
@@ -379,10 +379,22 @@ COVARIATED = (
     Size("PatchTST, covariates", PatchTSTConfig(**_SMALL, **_DECODED)),
     Size("TimeXer, covariates", TimeXerConfig(**_SMALL, **_DECODED, calendar=HOURLY)),
     Size(
+        "TimeXer, static covariates as tokens, norm of targets",
+        TimeXerConfig(
+            **_SMALL,
+            covariates=Covariates(static=COVARIATES.static),
+            static_tokens=True,
+            target_norm=True,
+            targets=(0, 2),
+            patch=10,
+            unpatched="newest",
+        ),
+    ),
+    Size(
         "DLinear, static covariates",
         DLinearConfig(
             **_SIZE,
-            covariates=Covariates(static=_COVARIATES.static),
+            covariates=Covariates(static=COVARIATES.static),
             covariate_decoder=True,
             window_norm="mean",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,22 @@ from foretell.batch.prepare import prepare
 from tests.foretell.batch.tables import forecasts, rejected, run, task
 from tests.service.client import Client
 from tests.service.forecast.bodies import notes_of, table_of
-from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop
+from tests.service.forecast.shops import (
+    CONTEXT,
+    HORIZON,
+    KIOSK,
+    SHOP,
+    kiosk,
+    models,
+    server,
+    shop,
+)
 from tests.service.forecast.test_table_covariates import TARGETS, columns_of, joined
-from tests.support.bundles import write_bundle
+
+__all__ = ["models", "server"]
 
 SPECS = {"shop": SHOP, "kiosk": KIOSK}
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in SPECS.values():
-        write_bundle(folder, spec)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(models: Path) -> Iterator[Client]:
-    with Client(models) as client:
-        yield client
+SERVED = tuple(SPECS.values())
 
 
 def columns(model: str, count: int, ahead: int = HORIZON) -> dict[str, list[Any]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate, Covariates
-from tests.support.bundles import Spec, softmax_stage
+from tests.service.client import Client
+from tests.support.bundles import Spec, softmax_stage, write_bundle
 
 PRICE = Covariate(name="price", mean=10, std=2)
 OPEN = Covariate(name="open", type="boolean")
@@ -55,6 +58,21 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "sale": (False, True),
     "visits": (3.0, 5.0, 4.0, 8.0, 1.0, 2.0, 9.0),
 }
+
+
+@pytest.fixture(scope="module")
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the bundles that the module of the test names in `SERVED`."""
+    folder = tmp_path_factory.mktemp("shops")
+    for spec in request.module.SERVED:
+        write_bundle(folder, spec)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models: Path) -> Iterator[Client]:
+    with Client(models) as client:
+        yield client
 
 
 def values(name: str, count: int, shift: int = 0) -> list[Any]:

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -45,22 +45,18 @@ from tests.service.forecast.shops import (
     codes,
     forecast_of_shop,
     kiosk,
+    models,
+    server,
     shop,
 )
 from tests.support.bundles import Spec, write_bundle
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP, KIOSK, STALL, Spec(name="plain"), Spec(name="near", context=CONTEXT))
 SETTINGS = Settings(models="unused")
 FUTURE, PAST, STATIC = "future_covariates", "past_covariates", "static_covariates"
 Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK, STALL, Spec(name="plain"), Spec(name="near", context=CONTEXT)):
-        write_bundle(folder, spec)
-    with Client(folder) as client:
-        yield client
 
 
 def body(model: str, *inputs: dict[str, Any], **options: Any) -> dict[str, Any]:

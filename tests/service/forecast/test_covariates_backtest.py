@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,17 @@ from tests.service.forecast.shops import (
     SHOP,
     forecast_of_shop,
     kiosk,
+    models,
+    server,
     shop,
     values,
 )
 from tests.service.forecast.test_backtest import error, first, post
-from tests.support.bundles import write_bundle
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP, KIOSK)
 ROWS = 30
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK):
-        write_bundle(folder, spec)
-    with Client(folder) as client:
-        yield client
 
 
 def cut(entry: dict[str, Any], origin: int, ahead: int) -> dict[str, Any]:

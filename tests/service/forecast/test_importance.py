@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,14 @@ from tests.service.forecast.shops import (
     SIZE,
     STALL,
     kiosk,
+    models,
+    server,
     shop,
 )
 from tests.service.forecast.test_scenarios import changes
 from tests.support.bundles import Spec, write_bundle
+
+__all__ = ["models", "server"]
 
 FUTURE, PAST, STATIC = "future_covariates", "past_covariates", "static_covariates"
 # A bundle that does not know the means of its training rows.
@@ -43,20 +47,7 @@ UNKNOWN = Spec(
     channels=("load", "wind"),
     changes={"scaler": Scaler.identity(2)},
 )
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK, STALL, UNKNOWN, Spec(name="plain", calibrated=1)):
-        write_bundle(folder, spec)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(models: Path) -> Iterator[Client]:
-    with Client(models) as client:
-        yield client
+SERVED = (SHOP, KIOSK, STALL, UNKNOWN, Spec(name="plain", calibrated=1))
 
 
 def forecasts(client: Client, model: str, *inputs: Any, **options: Any) -> list[dict[str, Any]]:

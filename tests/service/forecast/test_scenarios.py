@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +22,24 @@ from foretell.service.forecast.requests import SeriesInput
 from foretell.service.http.body import LARGE
 from tests.service.client import Client, request_of
 from tests.service.forecast.bodies import request_body, submitted
-from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop, values
+from tests.service.forecast.shops import (
+    CONTEXT,
+    HORIZON,
+    KIOSK,
+    SHOP,
+    kiosk,
+    models,
+    server,
+    shop,
+    values,
+)
 from tests.service.forecast.test_backtest import error as refused_backtest
-from tests.support.bundles import Spec, write_bundle
+from tests.support.bundles import Spec
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP, KIOSK, Spec(name="plain"))
 FUTURE, PAST = "future_covariates", "past_covariates"
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK, Spec(name="plain")):
-        write_bundle(folder, spec)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(models: Path) -> Iterator[Client]:
-    with Client(models) as client:
-        yield client
 
 
 def changes(count: int, ahead: int = HORIZON) -> list[dict[str, Any]]:

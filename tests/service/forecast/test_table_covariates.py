@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,22 +27,18 @@ from tests.service.forecast.shops import (
     SHOP,
     forecast_of_shop,
     kiosk,
+    models,
+    server,
     shop,
 )
-from tests.support.bundles import Spec, write_bundle
+from tests.support.bundles import Spec
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP, KIOSK, Spec(name="plain"))
 STAFF = ("few", "many")
 TARGETS = {"shop": ["sales", "returns"], "kiosk": ["sales"]}
 Columns = dict[str, list[Any]]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK, Spec(name="plain")):
-        write_bundle(folder, spec)
-    with Client(folder) as client:
-        yield client
 
 
 def columns_of(entry: Mapping[str, Any], model: str, name: str = "a") -> Columns:

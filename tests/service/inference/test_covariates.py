@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.service.client import Client
-from tests.service.forecast.shops import CONTEXT, HORIZON, SHOP, codes, forecast_of_shop, shop
+from tests.service.forecast.shops import (
+    CONTEXT,
+    HORIZON,
+    SHOP,
+    codes,
+    forecast_of_shop,
+    models,
+    server,
+    shop,
+)
 from tests.service.inference.bodies import binary, infer, joined, request, tensor
-from tests.support.bundles import write_bundle
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP,)
 NAMES = ("history", "history_covariates", "future_covariates", "static_covariates")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("shops")
-    write_bundle(folder, SHOP)
-    with Client(folder) as client:
-        yield client
 
 
 def arrays(*entries: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
