@@ -72,7 +72,10 @@ export function Backtests({ lines, data, horizon }) {
         answers[name]?.error &&
         html`<${ModelError}
           name=${name}
-          message=${inPlace(answers[name].error, data, card, firstRowOf(data, card, { horizon, origins }))}
+          message=${inPlace(answers[name].error, data, card, {
+            first: firstRowOf(data, card, { horizon, origins }),
+            end: rows,
+          })}
         />`,
     )}
     ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Loading …</p>`}

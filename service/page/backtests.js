@@ -71,18 +71,8 @@ export const rowsFor = (cards, horizon) =>
  * @returns {object}
  */
 export function backtestOf(source, card, { horizon, origins, missing }) {
-  const first = firstRowOf(source, card, { horizon, origins });
-  const latest = {
-    ...source,
-    values: source.values.slice(first),
-    timestamps: source.timestamps?.slice(first) ?? null,
-  };
-  const { model, inputs } = requestOf(
-    latest,
-    card,
-    { horizon, level: null, missing },
-    { all: true },
-  );
+  const from = firstRowOf(source, card, { horizon, origins });
+  const { model, inputs } = requestOf(source, card, { horizon, level: null, missing }, { from });
   const options = { horizon, origins, missing };
   if (reachOf(card) >= horizon && shareOf(SHARE, card) === SHARE) options.quantiles = quantilesOf(SHARE);
   return { model, inputs, options };
@@ -102,14 +92,12 @@ export const firstRowOf = (source, card, { horizon, origins }) =>
  * @param {import("./api.js").ApiError} error
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {number} first row that was sent
+ * @param {{first: number, end: number}} span rows that were sent
  * @returns {string}
  */
-export function inPlace({ message, param }, source, card, first) {
-  const place = placeOf(param, source, card, first);
-  if (place?.row === undefined) return message;
-  const channel = source.channels[place.channel] ?? "time";
-  return `row ${place.row + 1}, ${channel}: ${message}`;
+export function inPlace({ message, param }, source, card, span) {
+  const place = placeOf(param, source, card, span);
+  return place?.row === undefined ? message : `row ${place.row + 1}, ${place.name}: ${message}`;
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Choice of a model, and the model's card. */
 
 import { html } from "htm/preact";
+import { channelsOf, pastOf } from "./covariates.js";
 import { INNER, reachOf } from "./request.js";
 import { choose, model, models } from "./store.js";
 import { counted, digits, frequencyWords, listed, percent, stretch } from "./words.js";
@@ -52,9 +53,17 @@ export function ModelChoice() {
 function Facts({ card }) {
   const { test, verdict } = card;
   const few = card.targets.length < card.channels.length;
+  const channels = channelsOf(card);
+  const covariates = [
+    ...pastOf(card).map((one) => ["past", one]),
+    ...card.covariates.future.map((one) => ["future", one]),
+    ...card.covariates.static.map((one) => ["static", one]),
+  ];
   return html`
     <p class="lead">
-      Reads ${stretch(card.context, card.frequency)} of ${counted(card.channels.length, "channel")},
+      Reads ${stretch(card.context, card.frequency)} of ${counted(channels.length, "channel")}${covariates.length
+        ? ` and ${counted(covariates.length, "covariate")}`
+        : ""},
       ${" "}${frequencyWords(card.frequency)}; forecasts ${stretch(card.horizon, card.frequency)}${few
         ? ` of ${listed(card.targets)}`
         : ""}.
@@ -80,7 +89,7 @@ function Facts({ card }) {
         <dd>${card.version}</dd>
         <dt>Channels</dt>
         <dd>
-          ${card.channels.slice(0, LISTED).map(
+          ${channels.slice(0, LISTED).map(
             (name) =>
               html`<div>
                 ${name}${few && card.targets.includes(name) && " (forecast)"}
@@ -88,8 +97,16 @@ function Facts({ card }) {
                 html`<span class="muted"> ${limits(card.bounds[name])}</span>`}
               </div>`,
           )}
-          ${card.channels.length > LISTED && `and ${card.channels.length - LISTED} more`}
+          ${channels.length > LISTED && `and ${channels.length - LISTED} more`}
         </dd>
+        ${covariates.length > 0 &&
+        html`<dt>Covariates</dt>
+          <dd>
+            ${covariates.map(
+              ([kind, { name, type }]) =>
+                html`<div key=${name}>${name}<span class="muted"> ${kind}, ${type}</span></div>`,
+            )}
+          </dd>`}
       </dl>
     </details>
   `;

@@ -1,8 +1,8 @@
-/** Options of a forecast: horizon, intervals, rows held back; and the button. */
+/** Options of a forecast: horizon, intervals, rows held back, importance; and the button. */
 
 import { html } from "htm/preact";
 import { bandWords } from "./card.js";
-import { refusal, send } from "./data.js";
+import { refusal, send, span } from "./data.js";
 import { placeOf, reachOf, shareOf } from "./request.js";
 import { model, options, problem, set, source } from "./store.js";
 import { stretch } from "./words.js";
@@ -14,6 +14,7 @@ export function Controls() {
     <${Horizon} />
     <${Level} />
     ${room > 0 && html`<${HoldBack} room=${room} />`}
+    <${Importance} />
     <div class="send">
       <button class="primary" onClick=${send} disabled=${refusal.value !== null}>
         Forecast
@@ -26,7 +27,7 @@ export function Controls() {
 /** The API's error about an option, if any. */
 function optionError(field) {
   const error = problem.value;
-  const place = error && placeOf(error.param, source.value, model.value, 0);
+  const place = error && placeOf(error.param, source.value, model.value, span.value);
   return place?.field === field
     ? html`<p class="bad" role="alert" id=${`${field}-error`}>${error.message}</p>`
     : null;
@@ -100,6 +101,22 @@ function Level() {
           Show intervals
         </label>`}
     ${optionError("quantiles")}
+  </div>`;
+}
+
+function Importance() {
+  return html`<div class="field">
+    <label class="inline">
+      <input
+        type="checkbox"
+        checked=${options.value.importance}
+        aria-describedby="importance-hint"
+        onChange=${(event) => set({ importance: event.target.checked })}
+      />
+      Importance of each input
+    </label>
+    <p class="hint" id="importance-hint">Takes more forecasts: at least one for each input.</p>
+    ${optionError("importance")}
   </div>`;
 }
 

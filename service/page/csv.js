@@ -21,6 +21,8 @@ const SAMPLE_ROWS = 200;
  *   of several series: the column with their names, the current series, and the rows of all
  * @property {(number | null)[][]} [actual] rows × targets after the history, of an example
  * @property {boolean} [example] whether it comes from the model's bundle
+ * @property {import("./futures.js").Future[]} [futures] scenarios that the user edited
+ * @property {Record<string, string>} [statics] texts of static covariates
  */
 
 /**
@@ -63,9 +65,19 @@ export function seriesOf(table, name) {
     ...table,
     name,
     rows: rows.filter((row) => row[column] === name),
+    futures: undefined,
+    statics: undefined,
     long: { ...table.long, name },
   };
 }
+
+/**
+ * The cells of a copied part of a spreadsheet.
+ * @param {string} text with tabs between cells
+ * @returns {string[][]}
+ */
+export const cellsOf = (text) =>
+  Papa.parse(text.replace(/\r?\n$/, ""), { delimiter: "\t" }).data;
 
 /** The column with the names of several series; -1 if there is none. */
 function seriesColumn(header, rows, timeColumn) {

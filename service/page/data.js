@@ -2,15 +2,21 @@
 
 import { batch, computed, effect, signal, untracked } from "@preact/signals";
 import { get } from "./api.js";
+import { covariatesIn, textAt } from "./covariates.js";
 import { readCsv, seriesOf } from "./csv.js";
-import { refusalOf } from "./request.js";
+import { tableOf } from "./example.js";
+import { alone, duplicated, withFuture } from "./futures.js";
+import { problemsOf } from "./inputs.js";
+import { refusalOf, windowOf } from "./request.js";
 import { closed, edited, emptied, single, sorted, sourceOf } from "./source.js";
 import { answer, attempt, forecast, forget, model, options, set, source } from "./store.js";
 
 /** @type {import("@preact/signals").Signal<import("./csv.js").Table | null>} */
 export const table = signal(null);
-/** Columns that the user chose for channels. */
+/** Columns that the user chose for channels and covariates. */
 export const chosen = signal({});
+/** The scenario whose future the table of rows shows. */
+export const scenario = signal(0);
 /** Error of the last file, or null. */
 export const readError = signal(null);
 /** Whether a change sends a request by itself: after the first forecast of a table. */
@@ -21,6 +27,26 @@ export const refusal = computed(() => {
   if (!source.value || !model.value) return "no data";
   return refusalOf(source.value, model.value, options.value);
 });
+
+/** The rows that the next request sends. */
+export const span = computed(() => windowOf(source.value, model.value, options.value));
+
+/** The covariate of each column of the table that has one. */
+export const covariates = computed(
+  () =>
+    new Map(
+      covariatesIn(source.value, model.value)
+        .filter(({ column }) => column >= 0)
+        .map((one) => [one.column, one]),
+    ),
+);
+
+/** Problems of the source, and of covariates in the rows that are sent. */
+export const problems = computed(() => [
+  // A covariate of numbers may be a channel of another model.
+  ...source.value.problems.filter(({ column }) => !covariates.value.has(column)),
+  ...problemsOf(source.value, model.value, span.value),
+]);
 
 /** Opens the example of the model's bundle. */
 export async function openExample() {
@@ -36,26 +62,7 @@ export async function openExample() {
   const before = table.value;
   const example = await attempt(() => get(path));
   // A file that was opened meanwhile stays.
-  if (example && model.value === card && table.value === before) open(tableOf(example), true);
-}
-
-/** An example as a table, which can be edited like any other. */
-function tableOf({ request, actual }) {
-  const [{ name, channels, series, timestamps }] = request.inputs;
-  const clock = (text) => text.replace(/T(\d\d:\d\d)(:00(?!:))?/, " $1");
-  const cells = (row) => row.map((value) => (value === null ? "" : String(value)));
-  return {
-    name,
-    header: [...(timestamps ? ["time"] : []), ...channels],
-    rows: series.map((row, i) => [...(timestamps ? [clock(timestamps[i])] : []), ...cells(row)]),
-    comma: false,
-    timeColumn: timestamps ? 0 : -1,
-    order: "dmy",
-    ambiguous: false,
-    timeZone: "",
-    actual,
-    example: true,
-  };
+  if (example && model.value === card && table.value === before) open(tableOf(example, card), true);
 }
 
 /**
@@ -80,6 +87,7 @@ function open(read, example) {
   batch(() => {
     readError.value = null;
     chosen.value = {};
+    scenario.value = 0;
     sent.value = example;
     table.value = read;
     set({ holdBack: 0, missing: "error", channelsShown: null });
@@ -105,8 +113,8 @@ effect(() => {
 // After the first forecast, changes of the sliders send a request after a pause.
 let timer;
 effect(() => {
-  const { horizon, level, missing, holdBack } = options.value;
-  void [horizon, level, missing, holdBack, model.value, source.value];
+  const { horizon, level, missing, holdBack, importance } = options.value;
+  void [horizon, level, missing, holdBack, importance, model.value, source.value];
   clearTimeout(timer);
   if (sent.value && refusal.value === null) timer = setTimeout(forecast, answer.peek() ? 150 : 0);
 });
@@ -122,12 +130,12 @@ export function send() {
  * @param {string} kind
  */
 export function repair(kind) {
-  const { problems, columns, frequency } = source.value;
+  const { problems: found, frequency } = source.value;
   const repaired = {
-    number: (read) => emptied(read, problems, columns),
+    number: (read) => emptied(read, found),
     order: sorted,
-    duplicate: (read) => single(read, problems),
-    gap: (read) => closed(read, problems, frequency),
+    duplicate: (read) => single(read, found),
+    gap: (read) => closed(read, found, frequency),
   };
   table.value = repaired[kind](table.value);
 }
@@ -138,6 +146,7 @@ export function repair(kind) {
  */
 export function openSeries(name) {
   batch(() => {
+    scenario.value = 0;
     table.value = seriesOf(table.value, name);
     forget();
   });
@@ -160,13 +169,61 @@ export function setDateOrder(order) {
 }
 
 /**
- * Changes a cell of the table.
+ * Whether the user may change a cell: rows after the table, and the future of the second scenario,
+ * have future covariates alone.
+ * @param {number} row
+ * @param {number} column of the table
+ */
+export function editable(row, column) {
+  if (covariates.value.get(column)?.kind === "future") return true;
+  return row < (scenario.value ? span.value.end : table.value.rows.length);
+}
+
+/**
+ * Changes a cell of the table, or of the scenario that is shown.
  * @param {number} row
  * @param {number} column of the table
  * @param {string} text
  */
-export function edit(row, column, text) {
-  if (table.value.rows[row][column] !== text) {
-    table.value = edited(table.value, row, column, text);
+export const edit = (row, column, text) => editAll([[row, column, text]]);
+
+/**
+ * Changes cells at once.
+ * @param {[number, number, string][]} cells row, column and text of each
+ */
+export function editAll(cells) {
+  let changed = table.value;
+  for (const [row, column, given] of cells) {
+    const text = given.trim();
+    if (!editable(row, column) || textAt(source.value, row, column, scenario.value) === text) continue;
+    const own = scenario.value && row >= span.value.end;
+    changed =
+      own || row >= table.value.rows.length
+        ? withFuture(changed, own ? 1 : 0, row, column, text)
+        : edited(changed, row, column, text);
   }
+  table.value = changed;
+}
+
+/** Duplicates the future into a second scenario, and shows it. */
+export const duplicate = () =>
+  batch(() => {
+    table.value = duplicated(table.value);
+    scenario.value = 1;
+  });
+
+/** Removes the second scenario. */
+export const removeScenario = () =>
+  batch(() => {
+    scenario.value = 0;
+    table.value = alone(table.value);
+  });
+
+/**
+ * Sets the text of a static covariate.
+ * @param {string} name
+ * @param {string} text
+ */
+export function setStatic(name, text) {
+  table.value = { ...table.value, statics: { ...table.value.statics, [name]: text } };
 }

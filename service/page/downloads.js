@@ -4,7 +4,8 @@ import { colour } from "./theme.js";
 import { isoOf } from "./time.js";
 
 /**
- * The forecast as a CSV: one row for each step; quantiles are columns `<channel>_q<level>`.
+ * The forecast as a CSV: one row for each step; quantiles are columns `<channel>_q<level>`, the second
+ * scenario `<channel>_<its name>`.
  * @param {object} answer of `POST /forecast`
  * @param {string[]} targets
  * @param {import("./panels.js").Panels} panels
@@ -14,13 +15,17 @@ export function csvOf(answer, targets, panels) {
   const [forecast] = answer.outputs[0].content;
   const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const value = (rows, step, target) => (Array.isArray(rows[step]) ? rows[step][target] : rows[step]);
-  const quantiles = Object.entries(forecast.quantiles ?? {});
-  const header = ["time", ...targets.flatMap((name) => [name, ...quantiles.map(([level]) => `${name}_q${level}`)])];
+  const [, ...others] = forecast.scenarios ?? [];
+  const further = [
+    ...Object.entries(forecast.quantiles ?? {}).map(([level, values]) => [`q${level}`, values]),
+    ...others.map((scenario) => [scenario.name, scenario.mean_forecast]),
+  ];
+  const header = ["time", ...targets.flatMap((name) => [name, ...further.map(([end]) => `${name}_${end}`)])];
   const rows = forecast.mean_forecast.map((_, step) => [
     forecast.timestamps?.[step] ?? (panels.time ? isoOf(panels.x[panels.rows + step]) : String(step + 1)),
     ...targets.flatMap((_name, target) => [
       value(forecast.mean_forecast, step, target),
-      ...quantiles.map(([, values]) => value(values, step, target)),
+      ...further.map(([, values]) => value(values, step, target)),
     ]),
   ]);
   return [header, ...rows].map((cells) => `${cells.map((one) => cell(String(one))).join(",")}\n`).join("");

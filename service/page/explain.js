@@ -21,7 +21,9 @@ import { requestOf } from "./request.js";
  * @throws {ApiError}
  */
 export async function explain(source, card, options, { stage, head }) {
-  const request = requestOf(source, card, { ...options, level: null });
+  // Only the first pass has attention.
+  const plain = { ...options, level: null, importance: false, horizon: card.horizon };
+  const request = requestOf(source, card, plain);
   const one = { stages: [stage ?? card.attention[0]] };
   const tries = [{ ...(stage ? one : {}), head, omitted: "" }];
   if (!stage) tries.push({ ...one, head, omitted: "stages" });
@@ -29,8 +31,7 @@ export async function explain(source, card, options, { stage, head }) {
   for (;;) {
     const { head: requested, omitted, ...stages } = tries.shift();
     const attention = { heads: requested === null ? "mean" : [requested], ...stages };
-    // Only the first pass has attention.
-    const sent = { ...request.options, horizon: card.horizon, attention };
+    const sent = { ...request.options, attention };
     try {
       const body = await post("/forecast", { ...request, options: sent });
       return { content: body.outputs[0].content[0], head: requested, omitted };

@@ -159,7 +159,7 @@ function History({ content, card, data, places, name, matrix, query, columns, ro
 function linesOf(content, card, data, { first, rows, times }, name) {
   const column = data.channels.indexOf(name);
   const target = card.targets.indexOf(name);
-  const past = data.values.slice(first, first + rows).map((row) => row[column]);
+  const past = data.values.slice(first, first + rows).map((row) => row[column] ?? null);
   const ahead = content.mean_forecast.map((row) =>
     target < 0 ? null : Array.isArray(row) ? row[target] : row,
   );

@@ -68,7 +68,7 @@ export function Overlay({ lines, data, horizon }) {
         answers[name]?.error &&
         html`<${ModelError}
           name=${name}
-          message=${inPlace(answers[name].error, data, card, windowOf(data, card, how).first)}
+          message=${inPlace(answers[name].error, data, card, windowOf(data, card, how))}
         />`,
     )}
     <div

@@ -8,6 +8,8 @@ import { digits, percent, stretch } from "./words.js";
 const HISTORY = 1000;
 /** Points of more steps would merge into a line. */
 const DOTTED = 60;
+/** Line of the second scenario. */
+const OTHER = { kind: "forecast", colour: "--model-1", dash: [8, 3] };
 
 /**
  * @typedef {object} Panel
@@ -16,6 +18,8 @@ const DOTTED = 60;
  * @property {(number | null)[]} forecast one for each step, like the next three
  * @property {(number | null)[] | null} actual null if unknown
  * @property {{share: number, low: number[], high: number[]}[]} intervals the widest first
+ * @property {{name: string, forecast: number[], difference: number[]} | null} other the second
+ *   scenario, and its difference to the first
  * @property {string} summary
  *
  * @typedef {object} Panels
@@ -24,6 +28,7 @@ const DOTTED = 60;
  * @property {number} rows number of x that are history
  * @property {number | null} rolledFrom the first step that was forecast from earlier forecasts
  * @property {string | null} frequency
+ * @property {string[]} scenarios names of the scenarios; empty if there is only one
  * @property {[number, number]} home range that is shown at first
  * @property {Panel[]} panels
  */
@@ -42,6 +47,7 @@ export function panelsOf(answer, { source, card, options }) {
   const { x, time } = axisOf(source, card, forecast, first, end);
   const actual = actualOf(source, card, options);
   const rows = end - first;
+  const [, second] = forecast.scenarios ?? [];
   const seen = Math.min(rows, card.context, Math.max(4 * steps, 24));
   return {
     x,
@@ -49,6 +55,7 @@ export function panelsOf(answer, { source, card, options }) {
     rows,
     rolledFrom: forecast.rolled_from ?? null,
     frequency: card.frequency,
+    scenarios: (forecast.scenarios ?? []).map(({ name }) => name),
     home: [x[rows - seen], x.at(-1)],
     panels: card.targets.map((channel, target) => {
       const panel = {
@@ -57,6 +64,13 @@ export function panelsOf(answer, { source, card, options }) {
         forecast: column(forecast.mean_forecast, target),
         actual: actual && Array.from({ length: steps }, (_, i) => actual[i]?.[target] ?? null),
         intervals: intervalsOf(forecast.quantiles ?? {}, target),
+        other: second
+          ? {
+              name: second.name,
+              forecast: column(second.mean_forecast, target),
+              difference: column(second.difference, target),
+            }
+          : null,
       };
       return { ...panel, summary: summaryOf(panel, card.frequency) };
     }),
@@ -110,6 +124,17 @@ export function errorOf({ forecast, actual, intervals }) {
   return { mae: sum / known.length, steps: known.length, coverage };
 }
 
+/**
+ * The difference of a second scenario to the first one, in words.
+ * @param {{name: string, difference: number[]}} other
+ * @returns {string} such as "difference of scenario 2: +24.0 in sum, +2.00 on average"
+ */
+export function differenceWords({ name, difference }) {
+  const sum = difference.reduce((total, value) => total + value, 0);
+  const signed = (value) => `${value < 0 ? "" : "+"}${digits(value)}`;
+  return `difference of ${name}: ${signed(sum)} in sum, ${signed(sum / difference.length)} on average`;
+}
+
 function summaryOf(panel, frequency) {
   const { forecast, intervals } = panel;
   const range = ([low, high]) => `${digits(low, high - low)} to ${digits(high, high - low)}`;
@@ -119,6 +144,7 @@ function summaryOf(panel, frequency) {
     const [{ share, low, high }] = intervals;
     parts.push(`${percent(share)} interval ${range([Math.min(...low), Math.max(...high)])}`);
   }
+  if (panel.other) parts.push(differenceWords(panel.other));
   const error = errorOf(panel);
   if (error) {
     const known = panel.actual.filter((value) => value !== null);
@@ -145,6 +171,9 @@ export function drawn({ rows }, panel) {
   const bands = panel.intervals.map((_, i) => [2 * i, 2 * i + 1, i ? 0.22 : 0.14]);
   series.push({ label: "history", values: [...panel.history, ...after], kind: "history" });
   series.push({ label: "forecast", values: joined(panel.forecast), kind: "forecast" });
+  if (panel.other) {
+    series.push({ label: panel.other.name, values: joined(panel.other.forecast), ...OTHER });
+  }
   if (panel.actual) {
     const points = panel.actual.length <= DOTTED;
     series.push({ label: "actual", values: [...before, ...panel.actual], kind: "actual", points });

@@ -2,7 +2,9 @@
 
 import { html } from "htm/preact";
 import { chosen, openExample, openFile, openSeries, openText, readError, setTimeZone, table } from "./data.js";
+import { channelsOf, namesOf } from "./covariates.js";
 import { columnsByName } from "./csv.js";
+import { Statics } from "./statics.js";
 import { model, source } from "./store.js";
 import { readTime, timeWords } from "./time.js";
 import { counted, frequencyWords, listed } from "./words.js";
@@ -62,6 +64,7 @@ function Summary() {
       </select>
     </div>`}
     ${!example && html`<${Columns} />`}
+    <${Statics} />
     ${!example && /(s|min|h)$/.test(frequency ?? "") && readTime(timestamps[0])?.offset === null && html`<${Zone} />`}
   `;
 }
@@ -93,12 +96,14 @@ function Zone() {
 
 function Columns() {
   const { header, timeColumn } = table.value;
-  const byName = columnsByName(header, model.value.channels);
+  const names = namesOf(model.value);
+  const byName = columnsByName(header, names);
   const place = (channel) => chosen.value[channel] ?? byName[channel];
   const choose = (channel, column) => (chosen.value = { ...chosen.value, [channel]: Number(column) });
-  const odd = model.value.channels.filter((channel) => header[byName[channel]] !== channel);
+  const noun = names.length > channelsOf(model.value).length ? "column" : "channel";
+  const odd = names.filter((channel) => header[byName[channel]] !== channel);
   const absent = odd.filter((channel) => place(channel) < 0);
-  if (!odd.length) return html`<p class="good">All ${counted(model.value.channels.length, "channel")} found by name.</p>`;
+  if (!odd.length) return html`<p class="good">All ${counted(names.length, noun)} found by name.</p>`;
   return html`
     ${absent.length > 0 &&
     html`<p class="bad">No column is named ${listed(absent)}: choose one.</p>`}

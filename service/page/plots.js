@@ -5,7 +5,7 @@ import { effect } from "@preact/signals";
 import { html } from "htm/preact";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
 import { Numbers } from "./numbers.js";
-import { drawn, errorOf, panelsOf } from "./panels.js";
+import { differenceWords, drawn, errorOf, panelsOf } from "./panels.js";
 import { answer, busy, options, requested, set } from "./store.js";
 import { timeWords } from "./time.js";
 import { digits, percent } from "./words.js";
@@ -24,8 +24,10 @@ export function pictures() {
     name: root.closest("figure").querySelector("h3").textContent,
     canvas: ctx.canvas,
   }));
-  const { intervals, actual } = panelsOf(answer.value, requested.value).panels[0];
-  const parts = ["history", "forecast", ...intervals.map(({ share }) => `${percent(share)} interval`)];
+  const { panels, scenarios } = panelsOf(answer.value, requested.value);
+  const [{ intervals, actual }] = panels;
+  const forecasts = scenarios.length ? [`${scenarios[0]}`, `${scenarios[1]} (dashed)`] : ["forecast"];
+  const parts = ["history", ...forecasts, ...intervals.map(({ share }) => `${percent(share)} interval`)];
   return { charts, legend: [...parts, ...(actual ? ["actual (dotted)"] : [])].join(" · ") };
 }
 
@@ -88,7 +90,8 @@ export function Plots() {
   </section>`;
 }
 
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
+const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
+const sentence = (text) => `${capital(text)}${/[.?!]$/.test(text) ? "" : "."}`;
 
 const reset = () => (group.zoom.value = null);
 // Other data have other times.
@@ -151,11 +154,15 @@ function Chips({ names, shown }) {
   </div>`;
 }
 
-function Legend({ all: { panels } }) {
+function Legend({ all: { panels, scenarios } }) {
   const [{ intervals, actual }] = panels;
   return html`<ul class="legend" aria-label="Legend">
     <li><span class="key line"></span>history</li>
-    <li><span class="key line accent"></span>forecast</li>
+    <li>
+      <span class="key line accent"></span>forecast${scenarios.length > 0 && `, ${scenarios[0]}`}
+    </li>
+    ${scenarios.length > 1 &&
+    html`<li><span class="key line other"></span>forecast, ${scenarios[1]}</li>`}
     ${intervals.map(
       ({ share }, i) =>
         html`<li><span class=${`key band ${i ? "inner" : ""}`}></span>${percent(share)} interval</li>`,
@@ -175,6 +182,8 @@ function Plot({ all, panel, one }) {
   return html`<figure>
     <figcaption>
       <h3>${panel.channel}</h3>
+      ${panel.other &&
+      html`<span class="readout">${capital(differenceWords(panel.other))}</span>`}
       <${Readout} all=${all} panel=${panel} error=${error} />
     </figcaption>
     <${Chart}
@@ -203,7 +212,8 @@ function valuesAt(all, panel, place) {
   const interval = widest ? ` [${text(widest.low[step])}, ${text(widest.high[step])}]` : "";
   const actual = panel.actual?.[step];
   const known = actual === null || actual === undefined ? "" : `, actual ${text(actual)}`;
-  return `forecast ${text(panel.forecast[step])}${interval}${known}`;
+  const other = panel.other ? `, ${panel.other.name} ${text(panel.other.forecast[step])}` : "";
+  return `forecast ${text(panel.forecast[step])}${interval}${other}${known}`;
 }
 
 const whenOf = (all, place) =>
@@ -238,7 +248,7 @@ function Announcement({ all, panels }) {
 }
 
 /** The numbers of a panel's chart. */
-function tableOf(all, { forecast, intervals, actual }) {
+function tableOf(all, { forecast, intervals, other, actual }) {
   const ends = intervals.flatMap(({ share, low, high }) => [
     { label: `${percent(share)} from`, values: low },
     { label: `${percent(share)} to`, values: high },
@@ -249,6 +259,12 @@ function tableOf(all, { forecast, intervals, actual }) {
     columns: [
       { label: "forecast", values: forecast },
       ...ends,
+      ...(other
+        ? [
+            { label: other.name, values: other.forecast },
+            { label: "difference", values: other.difference },
+          ]
+        : []),
       ...(actual ? [{ label: "actual", values: actual }] : []),
     ],
   };

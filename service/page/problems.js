@@ -1,8 +1,8 @@
 /** Problems of the rows, and their repairs. */
 
 import { html } from "htm/preact";
-import { repair, setDateOrder } from "./data.js";
-import { windowOf, placeOf } from "./request.js";
+import { problems, repair, setDateOrder, span } from "./data.js";
+import { placeOf } from "./request.js";
 import { reveal } from "./rows.js";
 import { model, options, problem, set, source } from "./store.js";
 
@@ -14,6 +14,7 @@ const KINDS = {
   gap: ["gap", "gaps", "Insert the missing rows without values"],
   number: ["cell that is not a number", "cells that are not numbers", "Treat as missing"],
   missing: ["missing value", "missing values", null],
+  value: ["wrong value of a covariate", "wrong values of covariates", null],
   time: ["time that cannot be read", "times that cannot be read", null],
   between: ["time between two steps", "times between two steps", null],
 };
@@ -22,12 +23,12 @@ const WHOLE = { frequency: "Wrong frequency", "order of days": "Day or month fir
 
 /** The problems by kind; empty without problems. */
 export function Problems() {
-  const { problems } = source.value;
+  const found = problems.value;
   const error = problem.value;
-  const { first } = windowOf(source.value, model.value, options.value);
-  const place = error && placeOf(error.param, source.value, model.value, first);
+  const { first } = span.value;
+  const place = error && placeOf(error.param, source.value, model.value, span.value);
   const refused = place?.field === "cell";
-  const kinds = Object.keys({ ...WHOLE, ...KINDS }).filter((kind) => problems.some((one) => one.kind === kind));
+  const kinds = Object.keys({ ...WHOLE, ...KINDS }).filter((kind) => found.some((one) => one.kind === kind));
   const elsewhere = error?.param && !place;
   if (!kinds.length && !refused && !elsewhere) return null;
   return html`<section class="panel problems" aria-labelledby="problems-title">
@@ -36,7 +37,7 @@ export function Problems() {
     html`<p class="error" role="alert">
       ${error.message}${" "}
       ${refused
-        ? html`<button onClick=${() => reveal(place.row, place.channel)}>Row ${place.row + 1}</button>`
+        ? html`<button onClick=${() => reveal(place)}>Row ${place.row + 1}</button>`
         : html`<code>${error.param}</code>`}
     </p>`}
     <ul>
@@ -46,7 +47,7 @@ export function Problems() {
 }
 
 function Kind({ kind, first }) {
-  const found = source.value.problems.filter((one) => one.kind === kind);
+  const found = problems.value.filter((one) => one.kind === kind);
   const [one, several, remedy] = KINDS[kind] ?? [];
   const read = found.filter(({ row }) => row === undefined || row >= first).length;
   // The latest: only rows that the model reads matter.
@@ -63,11 +64,11 @@ function Kind({ kind, first }) {
       ${kind === "missing" && html`<${Missing} />`}
     </div>
     <p class="hint">
-      ${listed.map(({ row, channel, message }, i) => [
+      ${listed.map((one, i) => [
         i > 0 && ", ",
-        row === undefined
-          ? message
-          : html`<button class="link" onClick=${() => reveal(row, channel)}>${message}</button>`,
+        one.row === undefined
+          ? one.message
+          : html`<button class="link" onClick=${() => reveal(one)}>${one.message}</button>`,
       ])}
       ${found.length > LISTED && ` and ${(found.length - LISTED).toLocaleString("en")} earlier`}
       ${read < found.length && `; the model reads ${read.toLocaleString("en")} of them`}

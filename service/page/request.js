@@ -1,5 +1,7 @@
 /** Bodies of requests from the page's source and options. */
 
+import { channelsOf, covariatesIn, staticText, stepsAhead, valueOf } from "./covariates.js";
+import { fieldsOf, known, problemsOf } from "./inputs.js";
 import { listed } from "./words.js";
 
 /** Level of the inner interval, if the outer one is wider. */
@@ -33,23 +35,22 @@ export function shareOf(level, card) {
 
 /**
  * The rows of the source that are sent: those the model reads and, if the first of them has missing
- * values, earlier rows that fill them.
- * @returns {{first: number, end: number}}
+ * values, earlier rows that fill them; and the steps after them whose covariates are sent.
+ * @returns {import("./inputs.js").Span}
  */
-export function windowOf(source, card, { holdBack = 0, missing = "error" }) {
+export function windowOf(source, card, { holdBack = 0, missing = "error", horizon = null }) {
   const end = Math.max(0, source.values.length - holdBack);
   let first = Math.max(0, end - card.context);
-  if (missing !== "error") {
+  if (missing !== "error" && first < end) {
     const columns = columnsOf(source, card).filter((column) => column >= 0);
-    const unknown = new Set(columns.filter((column) => source.values[first]?.[column] === null));
-    while (unknown.size && first > 0) {
+    const tests = columns.map((column) => (row) => source.values[row][column] !== null);
+    let open = [...tests, ...known(source, card)].filter((has) => !has(first));
+    while (open.length && first > 0) {
       first -= 1;
-      for (const column of unknown) {
-        if (source.values[first][column] !== null) unknown.delete(column);
-      }
+      open = open.filter((has) => !has(first));
     }
   }
-  return { first, end };
+  return { first, end, steps: stepsAhead(card, horizon) };
 }
 
 /**
@@ -57,34 +58,40 @@ export function windowOf(source, card, { holdBack = 0, missing = "error" }) {
  * @returns {number[]}
  */
 export const columnsOf = (source, card) =>
-  card.channels.map((channel) => source.channels.indexOf(channel));
+  channelsOf(card).map((channel) => source.channels.indexOf(channel));
 
 /**
  * The body of `POST /forecast` for a source.
  * @param {import("./store.js").Source} source
  * @param {object} card of `GET /models/{name}`
  * @param {object} options as in the store
- * @param {{all?: boolean}} [which] all: every row, for backtests; else the rows the model reads
+ * @param {{from?: number | null, scenarios?: boolean}} [which] from: the first of the rows of a
+ *   backtest, which reads no covariates after them; else the rows the model reads are sent.
+ *   scenarios: whether to send the second scenario
  * @returns {object}
  */
-export function requestOf(source, card, options, { all = false } = {}) {
-  const { first, end } = all
-    ? { first: 0, end: source.values.length }
-    : windowOf(source, card, options);
+export function requestOf(source, card, options, { from = null, scenarios = false } = {}) {
+  const span =
+    from === null
+      ? windowOf(source, card, options)
+      : { first: from, end: source.values.length, steps: 0 };
+  const { first, end } = span;
   const columns = columnsOf(source, card);
   const rows = source.values.slice(first, end).map((row) => columns.map((column) => row[column]));
   const input = {
     name: source.name,
-    channels: card.channels,
-    series: card.channels.length === 1 ? rows.map(([value]) => value) : rows,
+    channels: channelsOf(card),
+    series: columns.length === 1 ? rows.map(([value]) => value) : rows,
   };
   if (source.timestamps) input.timestamps = source.timestamps.slice(first, end);
   if (source.timeZone) input.time_zone = source.timeZone;
+  Object.assign(input, fieldsOf(source, card, span, scenarios));
   const horizon = options.horizon ?? card.horizon;
   const sent = { horizon };
   const quantiles = reachOf(card) >= horizon ? quantilesOf(shareOf(options.level, card)) : [];
   if (quantiles.length) sent.quantiles = quantiles;
   if (options.missing !== "error") sent.missing = options.missing;
+  if (options.importance) sent.importance = true;
   return { model: `${card.name}@${card.version}`, inputs: [input], options: sent };
 }
 
@@ -111,41 +118,67 @@ export function actualOf(source, card, { holdBack = 0 }) {
  * @returns {string | null} null if it can
  */
 export function refusalOf(source, card, options) {
-  const absent = card.channels.filter((channel) => !source.channels.includes(channel));
+  const covariates = covariatesIn(source, card);
+  const columnless = covariates.filter(({ column }) => column < 0).map(({ name }) => name);
+  const absent = [
+    ...channelsOf(card).filter((channel) => !source.channels.includes(channel)),
+    ...columnless,
+  ];
   if (absent.length) return `no column for ${listed(absent)}`;
+  const unset = card.covariates.static.find(
+    (covariate) => (valueOf(covariate, staticText(source, covariate), source.comma) ?? null) === null,
+  );
+  if (unset) return `no value for ${unset.name}`;
   if (card.needs_timestamps && !source.timestamps) return "this model reads the calendar, so the rows need times";
-  const { first, end } = windowOf(source, card, options);
+  const span = windowOf(source, card, options);
+  const { first, end, steps } = span;
   if (end - first < card.context) {
     const held = options.holdBack ? `, without the ${options.holdBack} held back` : "";
     return `${end} rows${held}: this model reads ${card.context}`;
   }
-  const wrong = source.problems.filter(
-    (problem) => problem.row === undefined || (problem.row >= first && problem.row < end),
-  );
   const columns = new Set([-1, ...columnsOf(source, card)]);
-  const blocking = wrong.find(
-    ({ kind, channel = -1 }) =>
-      columns.has(channel) && !(kind === "missing" && options.missing !== "error"),
+  const wrong = source.problems.filter(
+    ({ row, channel = -1 }) =>
+      columns.has(channel) &&
+      (row === undefined || (row >= first && row < (channel < 0 ? end + steps : end))),
+  );
+  const blocking = [...wrong, ...problemsOf(source, card, span)].find(
+    ({ kind }) => !(kind === "missing" && options.missing !== "error"),
   );
   return blocking ? blocking.message : null;
 }
+
+const CELL = /^inputs\[0\]\.series\[(\d+)\](?:\[(\d+)\])?/;
+const TIME = /^inputs\[0\]\.timestamps\[(\d+)\]/;
+const COVARIATE =
+  /^inputs\[0\]\.(?:scenarios\[(\d+)\]\.)?(past|future|static)_covariates\.(.+?)(?:\[(\d+)\])?$/;
+const OPTION = /^options\.(horizon|quantiles|importance)/;
 
 /**
  * The place on the page of an error of the API.
  * @param {string | null} param such as inputs[0].series[17][2]
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {number} first first row of the source that was sent
- * @returns {{field: string, row?: number, channel?: number} | null} channel: column of the source
+ * @param {{first: number, end: number}} span rows of the source that were sent
+ * @returns {{field: string, name?: string, row?: number, column?: number, scenario?: number} | null}
+ *   field: cell, static, or an option; column: of the table, -1 for times
  */
-export function placeOf(param, source, card, first) {
-  const cell = /^inputs\[0\]\.series\[(\d+)\](?:\[(\d+)\])?/.exec(param ?? "");
+export function placeOf(param, source, card, { first, end }) {
+  const cell = CELL.exec(param ?? "");
   if (cell) {
     const channel = columnsOf(source, card)[Number(cell[2] ?? 0)];
-    return { field: "cell", row: first + Number(cell[1]), channel };
+    const [name, column] = [source.channels[channel], source.columns[channel]];
+    return { field: "cell", row: first + Number(cell[1]), column, name };
   }
-  const time = /^inputs\[0\]\.timestamps\[(\d+)\]/.exec(param ?? "");
-  if (time) return { field: "cell", row: first + Number(time[1]), channel: -1 };
-  const option = /^options\.(horizon|quantiles)/.exec(param ?? "");
+  const time = TIME.exec(param ?? "");
+  if (time) return { field: "cell", row: first + Number(time[1]), column: -1, name: "time" };
+  const [found, scenario, kind, name, at] = COVARIATE.exec(param ?? "") ?? [];
+  if (kind === "static") return { field: "static", name };
+  const column = covariatesIn(source, card).find((covariate) => covariate.name === name)?.column;
+  if (found && at !== undefined && column >= 0) {
+    const row = (scenario === undefined ? first : end) + Number(at);
+    return { field: "cell", row, column, name, scenario: Number(scenario ?? 0) };
+  }
+  const option = OPTION.exec(param ?? "");
   return option ? { field: option[1] } : null;
 }

@@ -3,51 +3,56 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, signal } from "@preact/signals";
 import { html } from "htm/preact";
-import { edit, table } from "./data.js";
-import { placeOf, windowOf } from "./request.js";
-import { model, options, problem, source } from "./store.js";
-import { counted } from "./words.js";
+import { Cell, active, begin, editing } from "./cells.js";
+import { textAt } from "./covariates.js";
+import { cellsOf } from "./csv.js";
+import { covariates, editAll, problems, scenario, span, table } from "./data.js";
+import { placeOf } from "./request.js";
+import { Scenarios } from "./scenarios.js";
+import { timeAfter } from "./source.js";
+import { model, problem, source } from "./store.js";
+import { counted, listed } from "./words.js";
 
 const HEIGHT = 26;
 const NUMBER = 64;
 const WIDTH = 118;
 const TIME = 178;
 const SPARE = 6;
+/** Rows of the history in sight before those of the future. */
+const BEFORE = 3;
 const px = (length) => `${length}px`;
 
-/** The cell of the keyboard, whether it is being edited, and the number of calls of `reveal`. */
-const active = signal({ row: 0, column: 0 });
-const editing = signal(false);
+/** The number of calls of `reveal`. */
 const reveals = signal(0);
 
 /**
  * Scrolls to a cell and focuses it.
- * @param {number} row
- * @param {number} channel of the source; -1 is the column of times
+ * @param {{row: number, column: number, scenario?: number}} place column: -1 is that of times
  */
-export function reveal(row, channel) {
-  active.value = { row, column: columnOf(channel) };
+export function reveal({ row, column, scenario: own = 0 }) {
+  scenario.value = own;
+  active.value = { row, column: placed(column) };
   reveals.value += 1;
 }
 
-const columnOf = (channel) =>
-  channel < 0 ? Math.max(0, table.value.timeColumn) : source.value.columns[channel];
+const placed = (column) => (column < 0 ? Math.max(0, table.value.timeColumn) : column);
 
-/** Messages of wrong cells: by row, then by column of the table. */
+/** Messages of wrong cells of the scenario that is shown: by row, then by column of the table. */
 const wrong = computed(() => {
   const marks = new Map();
-  const mark = (row, channel, message) => {
+  const mark = ({ row, column, scenario: own = 0 }, message) => {
+    const isReplaced = source.value.futures[scenario.value].cells[row]?.[column] !== undefined;
+    if (own > scenario.value || (own < scenario.value && isReplaced)) return;
     if (!marks.has(row)) marks.set(row, new Map());
-    marks.get(row).set(columnOf(channel), message);
+    marks.get(row).set(placed(column), message);
   };
   if (!table.value || !source.value) return marks;
-  for (const { row, channel, message } of source.value.problems) {
-    if (row !== undefined) mark(row, channel, message);
+  for (const one of problems.value) {
+    if (one.row !== undefined) mark(one, one.message);
   }
   const error = problem.value;
-  const { first } = windowOf(source.value, model.value, options.value);
-  const place = error && placeOf(error.param, source.value, model.value, first);
-  if (place?.field === "cell") mark(place.row, place.channel, error.message);
+  const place = error && placeOf(error.param, source.value, model.value, span.value);
+  if (place?.field === "cell") mark(place, error.message);
   return marks;
 });
 
@@ -65,10 +70,15 @@ export function Rows() {
   const left = (column) => NUMBER + column * WIDTH + (column > timeColumn && timeColumn >= 0 ? TIME - WIDTH : 0);
   const wide = (column) => (column === timeColumn ? TIME : WIDTH);
 
-  // The forecast follows the last row.
+  const read = span.value;
+  const count = Math.max(rows.length, read.steps && read.end + read.steps);
+  const history = source.value.values.length;
+
+  // The forecast follows the last row of the history.
   useLayoutEffect(() => {
-    box.current.scrollTop = rows.length * HEIGHT;
-    active.value = { row: rows.length - 1, column: 0 };
+    const row = history < count ? history : count - 1;
+    box.current.scrollTop = (history < count ? row - BEFORE : count) * HEIGHT;
+    active.value = { row, column: 0 };
     measure();
   }, [table.value.name]);
   useEffect(
@@ -100,7 +110,7 @@ export function Rows() {
     const page = Math.floor(visible.value.height / HEIGHT) - 2;
     const { row: at, column } = active.value;
     // A new table may have fewer rows.
-    const row = Math.min(at, rows.length - 1);
+    const row = Math.min(at, count - 1);
     const to = {
       ArrowUp: [row - 1, column],
       ArrowDown: [row + 1, column],
@@ -109,50 +119,71 @@ export function Rows() {
       PageUp: [row - page, column],
       PageDown: [row + page, column],
       Home: event.ctrlKey ? [0, 0] : [row, 0],
-      End: event.ctrlKey ? [rows.length - 1, header.length - 1] : [row, header.length - 1],
+      End: event.ctrlKey ? [count - 1, header.length - 1] : [row, header.length - 1],
     }[event.key];
     if (to) {
-      const within = (value, count) => Math.max(0, Math.min(count - 1, value));
-      active.value = { row: within(to[0], rows.length), column: within(to[1], header.length) };
+      const within = (value, all) => Math.max(0, Math.min(all - 1, value));
+      active.value = { row: within(to[0], count), column: within(to[1], header.length) };
       scrollToActive();
-    } else if (event.key === "Enter" || event.key === "F2") {
+    } else if (["Enter", "F2", " "].includes(event.key)) {
       active.value = { row, column };
       scrollToActive();
-      editing.value = true;
+      begin(textAt(source.value, row, column, scenario.value));
     } else return;
     event.preventDefault();
   }
 
+  /** Pastes cells of a spreadsheet, from the cell of the keyboard on. */
+  function paste(event) {
+    if (editing.value) return;
+    event.preventDefault();
+    const { row, column } = active.value;
+    const cells = cellsOf(event.clipboardData.getData("text"));
+    editAll(
+      cells.flatMap((line, down) =>
+        line.map((text, along) => [row + down, column + along, text]),
+      ).filter(([to, along]) => to < count && along < header.length),
+    );
+  }
+
   const { top, left: along, height, width } = visible.value;
   const first = Math.max(0, Math.floor(top / HEIGHT) - SPARE);
-  const last = Math.min(rows.length, Math.ceil((top + height) / HEIGHT) + SPARE);
+  const last = Math.min(count, Math.ceil((top + height) / HEIGHT) + SPARE);
   const columns = header.map((_, i) => i).filter((i) => left(i) + TIME > along && left(i) < along + width);
-  const read = windowOf(source.value, model.value, options.value);
   const total = left(header.length);
   const { row: at, column: beside } = active.value;
   const inSight = at >= first && at < last && columns.includes(beside);
+
+  const future = [...covariates.value.values()].filter(({ kind }) => kind === "future");
+  const later = history < count ? ` and ${counted(count - history, "row")} of the future` : "";
+  const ahead = read.steps
+    ? `, and ${listed(future.map(({ name }) => name))} to ${read.end + read.steps}`
+    : "";
 
   return html`<section class="panel" aria-labelledby="rows-title">
     <div class="row spread">
       <h2 id="rows-title">Rows</h2>
       <p class="hint">
-        ${counted(rows.length, "row")}; the model reads ${read.first + 1} to ${read.end}. Enter or a
-        double click edits a cell.
+        ${counted(history, "row")}${later}; the model reads ${read.first + 1} to
+        ${` ${read.end}${ahead}`}. Enter or a double click edits a cell, and cells of a spreadsheet can
+        be pasted.
       </p>
     </div>
+    <${Scenarios} />
     <div
       class="rows"
       role="grid"
       tabindex="0"
       ref=${box}
       aria-labelledby="rows-title"
-      aria-rowcount=${rows.length + 1}
+      aria-rowcount=${count + 1}
       aria-colcount=${header.length + 1}
       aria-activedescendant=${inSight ? `cell-${active.value.row}-${active.value.column}` : undefined}
       onScroll=${measure}
       onKeyDown=${press}
+      onPaste=${paste}
     >
-      <div role="rowgroup" style=${{ height: px((rows.length + 1) * HEIGHT), width: px(total) }}>
+      <div role="rowgroup" style=${{ height: px((count + 1) * HEIGHT), width: px(total) }}>
         <div role="row" class="head" aria-rowindex="1" style=${{ width: px(total) }}>
           <span role="columnheader" class="number" aria-colindex="1">row</span>
           ${columns.map(
@@ -167,13 +198,13 @@ export function Rows() {
               >`,
           )}
         </div>
-        ${rows.slice(first, last).map((cells, i) => {
+        ${Array.from({ length: last - first }, (_, i) => {
           const row = first + i;
           return html`<div
             role="row"
             key=${row}
             aria-rowindex=${row + 2}
-            class=${row >= read.end ? "held" : row < read.first ? "unread" : ""}
+            class=${classOf(row, read, history)}
             style=${{ top: px((row + 1) * HEIGHT), width: px(total) }}
           >
             <span role="rowheader" class="number" aria-colindex="1">${row + 1}</span>
@@ -183,7 +214,9 @@ export function Rows() {
                   key=${column}
                   row=${row}
                   column=${column}
-                  text=${cells[column]}
+                  text=${textOf(row, column)}
+                  message=${wrong.value.get(row)?.get(column)}
+                  changed=${isChanged(row, column)}
                   left=${left(column)}
                   width=${wide(column)}
                   back=${() => box.current?.focus()}
@@ -196,47 +229,22 @@ export function Rows() {
   </section>`;
 }
 
-function Cell({ row, column, text, left, width, back }) {
-  const here = active.value.row === row && active.value.column === column;
-  const message = wrong.value.get(row)?.get(column);
-  const field = useRef(null);
-  const edited = here && editing.value;
-  useLayoutEffect(() => field.current?.select(), [edited]);
-  // Scrolling the cell out of the document closes it, too.
-  const close = (event) => {
-    if (!editing.value) return;
-    editing.value = false;
-    if (event.key !== "Escape") edit(row, column, event.currentTarget.value);
-  };
-  const press = (event) => {
-    if (event.key === "Enter" || event.key === "Escape") {
-      close(event);
-      back();
-    }
-    event.stopPropagation();
-  };
-  return html`<span
-    role="gridcell"
-    id=${`cell-${row}-${column}`}
-    aria-colindex=${column + 2}
-    aria-invalid=${message ? "true" : undefined}
-    title=${message}
-    class=${`${message ? "wrong" : ""} ${here ? "here" : ""}`}
-    style=${{ left: px(left), width: px(width) }}
-    onClick=${() => (active.value = { row, column })}
-    onDblClick=${() => {
-      active.value = { row, column };
-      editing.value = true;
-    }}
-  >
-    ${edited
-      ? html`<input
-          ref=${field}
-          aria-label=${`Row ${row + 1}, ${table.value.header[column]}`}
-          defaultValue=${text}
-          onKeyDown=${press}
-          onBlur=${close}
-        />`
-      : text || (message ? "(empty)" : "")}
-  </span>`;
+function classOf(row, { first, end, steps }, history) {
+  if (row < first || (row >= history && row >= end + steps)) return "unread";
+  return row >= history ? "ahead" : row >= end ? "held" : "";
+}
+
+/** The text of a cell; rows after the table have times, too. */
+function textOf(row, column) {
+  const { rows, timeColumn } = table.value;
+  if (column === timeColumn && row >= rows.length) {
+    return timeAfter(table.value, source.value.frequency, row);
+  }
+  return textAt(source.value, row, column, scenario.value);
+}
+
+/** Whether the second scenario is shown, and differs from the first one in a cell. */
+function isChanged(row, column) {
+  const own = scenario.value && source.value.futures[scenario.value].cells[row]?.[column];
+  return own !== undefined && own !== 0 && own !== textAt(source.value, row, column);
 }

@@ -1,5 +1,7 @@
 /** Programs that send a request: curl, and clients in Python. */
 
+import { isoOf, later, readTime, stepOf } from "./time.js";
+
 const LINE = 100;
 
 /**
@@ -25,7 +27,7 @@ export function samples(request, server, keyed, card) {
     {
       name: "Python, pandas",
       install: "pip install foretell pandas",
-      code: pandas(request, server, keyed, card),
+      ...pandas(request, server, keyed, card),
     },
     {
       name: "Python, tritonclient",
@@ -93,8 +95,32 @@ print(output["content"][0]["mean_forecast"])
 `;
 }
 
-const rowsOf = (input, card) =>
-  card.channels.length === 1 ? input.series.map((value) => [value]) : input.series;
+const rowsOf = ({ series }) => series.map((row) => (Array.isArray(row) ? row : [row]));
+
+/** The input as a table: covariates are columns, and future ones go on after the series. */
+function tableOf(input, card) {
+  const rows = rowsOf(input);
+  const entries = (field) => Object.entries(input[field] ?? {});
+  const ahead = [...entries("past_covariates"), ...entries("future_covariates")];
+  const fixed = entries("static_covariates");
+  const count = Math.max(rows.length, ...ahead.map(([, values]) => values.length));
+  const nothing = input.channels.map(() => null);
+  const times = input.timestamps && [...input.timestamps];
+  const last = times && readTime(times.at(-1));
+  while (times && times.length < count) {
+    const step = later(last.wall, stepOf(card.frequency), times.length - rows.length + 1);
+    times.push(isoOf(step, last.offset));
+  }
+  return {
+    columns: [...input.channels, ...ahead.map(([name]) => name), ...fixed.map(([name]) => name)],
+    rows: Array.from({ length: count }, (_, row) => [
+      ...(rows[row] ?? nothing),
+      ...ahead.map(([, values]) => values[row] ?? null),
+      ...fixed.map(([, value]) => value),
+    ]),
+    times,
+  };
+}
 
 function pandas(request, server, keyed, card) {
   const [input] = request.inputs;
@@ -102,37 +128,46 @@ function pandas(request, server, keyed, card) {
   const zone = input.time_zone
     ? `.tz_localize(${JSON.stringify(input.time_zone)}, ambiguous="infer")`
     : "";
-  const times = input.timestamps
-    ? `frame.insert(0, "time", pd.to_datetime(${python(input.timestamps, 0)})${zone})\n`
-    : "";
+  const { columns, rows, times } = tableOf(input, card);
+  const clock = times ? `frame.insert(0, "time", pd.to_datetime(${python(times, 0)})${zone})\n` : "";
   const options = [
     `model=${JSON.stringify(request.model)}`,
     `horizon=${horizon}`,
     ...(quantiles ? [`quantiles=${python(quantiles, 0)}`] : []),
     ...(missing ? [`missing=${JSON.stringify(missing)}`] : []),
   ];
-  return `${keyed ? "import os\n\n" : ""}import pandas as pd
+  const lacking = [
+    ...(input.scenarios ? ["other scenarios than the first"] : []),
+    ...(request.options.importance ? ["importance"] : []),
+  ].join(" and ");
+  const note = lacking ? `This client has no ${lacking}.` : undefined;
+  const code = `${keyed ? "import os\n\n" : ""}import pandas as pd
 
 from foretell import Client
 
 frame = pd.DataFrame(
-    ${python(rowsOf(input, card), 1)},
-    columns=${python(card.channels, 1)},
+    ${python(rows, 1)},
+    columns=${python(columns, 1)},
 )
-${times}with Client("${server}"${keyed ? ', key=os.environ["FORETELL_KEY"]' : ""}) as client:
+${clock}with Client("${server}"${keyed ? ', key=os.environ["FORETELL_KEY"]' : ""}) as client:
     forecast = client.forecast(
         frame,
         ${options.join(",\n        ")},
     )
 print(forecast)
 `;
+  return { code, note };
 }
 
 function triton(request, server, keyed, card) {
   if (card.needs_timestamps) {
     return { note: "This model reads the calendar, and this protocol has no times. Use another client." };
   }
-  const window = rowsOf(request.inputs[0], card).slice(-card.context);
+  const [input] = request.inputs;
+  if (Object.keys(input).some((field) => field.endsWith("_covariates"))) {
+    return { note: "This program sends no covariates, and this model reads some. Use another client." };
+  }
+  const window = rowsOf(input).slice(-card.context);
   if (window.flat().includes(null)) {
     return { note: "This protocol does not fill missing values. Use another client." };
   }

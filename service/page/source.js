@@ -1,6 +1,8 @@
 /** Makes a source for forecasts from a table, with a list of problems; and repairs of them. */
 
+import { channelsOf, rowwise } from "./covariates.js";
 import { columnsByName, number } from "./csv.js";
+import { following, futuresOf } from "./futures.js";
 import { frequencyOf, irregular } from "./regular.js";
 import { isoOf, later, readTime, sameStep, stepOf } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
@@ -9,13 +11,15 @@ import { counted, frequencyWords } from "./words.js";
  * The source of a model's forecast.
  * @param {import("./csv.js").Table} table
  * @param {object} card of the model
- * @param {Record<string, number>} [chosen] columns that the user chose for channels
- * @returns {import("./store.js").Source & {columns: number[]}} `columns`: the table's column of each channel
+ * @param {Record<string, number>} [chosen] columns that the user chose for channels and covariates
+ * @returns {import("./store.js").Source}
  */
 export function sourceOf(table, card, chosen = {}) {
-  const places = { ...columnsByName(table.header, card.channels), ...chosen };
-  const channels = card.channels.filter((channel) => places[channel] >= 0);
+  const names = channelsOf(card);
+  const places = { ...columnsByName(table.header, names), ...chosen };
+  const channels = names.filter((channel) => places[channel] >= 0);
   const columns = channels.map((channel) => places[channel]);
+  const end = historyEnd(table, card, card.targets.map((target) => places[target]));
   table.header.forEach((title, column) => {
     if (column === table.timeColumn || columns.includes(column)) return;
     if (channels.includes(title) || !numeric(table, column)) return;
@@ -24,7 +28,7 @@ export function sourceOf(table, card, chosen = {}) {
   });
   const problems = [];
   const read = reader(table, columns);
-  const values = table.rows.map((cells, row) => {
+  const values = table.rows.slice(0, end).map((cells, row) => {
     const { values: numbers, complete } = read(cells);
     if (!complete) {
       columns.forEach((column, channel) => {
@@ -35,6 +39,7 @@ export function sourceOf(table, card, chosen = {}) {
           kind: missing ? "missing" : "number",
           row,
           channel,
+          column,
           message: missing ? `${place}: no value` : `${place}: “${cells[column]}” is not a number`,
         });
       });
@@ -47,13 +52,44 @@ export function sourceOf(table, card, chosen = {}) {
     name: table.name,
     channels,
     columns,
-    timestamps: times && times.texts,
+    timestamps: times && times.texts.slice(0, end),
     timeZone: table.timeZone || null,
     values,
     frequency: times && times.frequency,
     actual: table.actual ?? null,
     problems,
+    header: table.header,
+    cells: table.rows,
+    comma: table.comma,
+    chosen,
+    futures: futuresOf(table),
+    statics: table.statics ?? {},
   };
+}
+
+/** The row after the last one of the history: later rows have future covariates alone. */
+function historyEnd(table, card, targets) {
+  const { rows, comma } = table;
+  if (!card.covariates.future.length || targets.some((column) => column < 0)) return rows.length;
+  const known = (cells) => targets.some((column) => number(cells[column], comma) !== null);
+  return rows.findLastIndex(known) + 1;
+}
+
+/**
+ * The text of the time of a row after the table.
+ * @param {import("./csv.js").Table} table
+ * @param {string | null} frequency
+ * @param {number} row
+ * @returns {string} empty if the times are not known
+ */
+export function timeAfter({ rows, timeColumn, order }, frequency, row) {
+  const last = timeColumn < 0 ? "" : (rows.at(-1)?.[timeColumn] ?? "");
+  const [time, step] = [readTime(last, order), frequency && stepOf(frequency)];
+  if (!time || !step) return "";
+  const text = isoOf(later(time.wall, step, row - rows.length + 1), time.offset);
+  const short = /:\d\d:\d\d/.test(last) ? text : text.replace(/(T\d\d:\d\d):00(?!\.)/, "$1");
+  const day = /:/.test(last) ? short : short.replace(/T00:00$/, "");
+  return last.includes("T") ? day : day.replace("T", " ");
 }
 
 let cache = { form: "", rows: new WeakMap() };
@@ -103,7 +139,7 @@ function timeProblems(table, { read, seconds, frequency }, card) {
   read.forEach((time, row) => {
     if (!time) {
       const message = cell(row) ? `“${cell(row)}” is not a time` : "no time";
-      problems.push({ kind: "time", row, channel: -1, message: `row ${row + 1}: ${message}` });
+      problems.push({ kind: "time", row, channel: -1, column: -1, message: `row ${row + 1}: ${message}` });
     }
   });
   const messages = {
@@ -114,7 +150,8 @@ function timeProblems(table, { read, seconds, frequency }, card) {
   };
   // With a time zone the server checks the times: a skipped hour of daylight saving is not a gap.
   for (const { kind, row, steps } of table.timeZone ? [] : irregular(seconds, frequency)) {
-    problems.push({ kind, row, channel: -1, steps, message: messages[kind](row, steps) });
+    const place = { row, channel: -1, column: -1 };
+    problems.push({ kind, ...place, steps, message: messages[kind](row, steps) });
   }
   if (frequency !== null && !sameStep(frequency, card.frequency)) {
     const [here, wanted] = [frequency, card.frequency].map(frequencyWords);
@@ -140,12 +177,11 @@ export function edited(table, row, column, text) {
  * A table without cells that are not numbers, in the columns of channels.
  * @param {import("./csv.js").Table} table
  * @param {import("./store.js").Problem[]} problems
- * @param {number[]} columns of the channels
  */
-export function emptied(table, problems, columns) {
+export function emptied(table, problems) {
   const rows = [...table.rows];
-  for (const { kind, row, channel } of problems) {
-    if (kind === "number") rows[row] = rows[row].with(columns[channel], "");
+  for (const { kind, row, column } of problems) {
+    if (kind === "number") rows[row] = rows[row].with(column, "");
   }
   return { ...table, rows };
 }
@@ -170,7 +206,8 @@ export function sorted(table) {
  */
 export function single(table, problems) {
   const again = new Set(problems.filter(({ kind }) => kind === "duplicate").map(({ row }) => row - 1));
-  return { ...table, rows: table.rows.filter((_, row) => !again.has(row)) };
+  const rows = table.rows.filter((_, row) => !again.has(row));
+  return following({ ...table, rows }, -again.size);
 }
 
 /**
@@ -194,5 +231,5 @@ export function closed(table, problems, frequency) {
     });
     return [...between, row];
   });
-  return { ...table, rows };
+  return following({ ...table, rows }, rows.length - table.rows.length);
 }

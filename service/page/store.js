@@ -12,17 +12,26 @@ export { theme } from "./theme.js";
  * @property {string} kind
  * @property {number} [row] row of the source
  * @property {number} [channel] column of the source; -1 is the column of times
+ * @property {number} [column] column of the table; -1 is the column of times
+ * @property {number} [scenario]
  * @property {string} message
  *
  * @typedef {object} Source The data to forecast.
  * @property {string} name
  * @property {string[]} channels
+ * @property {number[]} columns column of the table of each channel
  * @property {string[] | null} timestamps ISO 8601, in local time
  * @property {string | null} [timeZone] IANA name of their zone
  * @property {(number | null)[][]} values rows × channels
  * @property {string | null} frequency pandas alias
  * @property {number[][] | null} actual rows × targets after the history
  * @property {Problem[]} problems
+ * @property {string[]} header of the table
+ * @property {string[][]} cells rows of the table; those after `values` have future covariates alone
+ * @property {boolean} comma whether numbers have a decimal comma
+ * @property {Record<string, number>} chosen columns that the user chose
+ * @property {import("./futures.js").Future[]} futures one, or two scenarios
+ * @property {Record<string, string>} statics texts of static covariates
  */
 
 /** The cards of `GET /models`. */
@@ -38,6 +47,7 @@ export const options = signal({
   missing: "error",
   channelsShown: null,
   holdBack: 0,
+  importance: false,
 });
 /** The last answer of `POST /forecast`. */
 export const answer = signal(null);
@@ -124,7 +134,7 @@ export function forget() {
 export async function forecast() {
   const turn = ++latest;
   const made = { source: source.value, card: model.value, options: options.value };
-  const request = requestOf(made.source, made.card, made.options);
+  const request = requestOf(made.source, made.card, made.options, { scenarios: true });
   const body = await attempt(() => post("/forecast", request, "answer"));
   if (turn !== latest) return;
   if (body) requested.value = { ...made, request };

@@ -1,4 +1,4 @@
-"""Small models with the names of the demo; their examples have daily cycles."""
+"""Small models with the names of the demo, and one with covariates; examples have daily cycles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from foretell.bundle import example
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.results import Accuracy, TestResult
 from foretell.bundle.scaler import Scaler
 from tests.support.bundles import (
@@ -60,9 +61,37 @@ SPECS = (
     ),
 )
 
+# Every kind and type of covariates. A step's forecast grows with its price / 4, its opening * 0.625
+# and the number of its sky.
+SHOP = Spec(
+    name="shop",
+    channels=("sales", "visits", "staff=few", "staff=many", "sale"),
+    targets=("sales",),
+    context=24,
+    horizon=6,
+    covariates=Covariates(
+        future=(
+            Covariate(name="price", mean=10, std=2),
+            Covariate(name="open", type="boolean"),
+            Covariate(name="sky", type="category", categories=("clear", "rain", "snow")),
+        ),
+        past=(
+            Covariate(name="staff", type="category", categories=("few", "many")),
+            Covariate(name="sale", type="boolean"),
+        ),
+        static=(
+            Covariate(name="region", type="category", categories=("north", "south"), other=True),
+            Covariate(name="size"),
+            Covariate(name="outdoors", type="boolean"),
+        ),
+    ),
+    calibrated=1,
+)
+
 
 def write_models(repository: Path) -> Path:
     """Write all models; returns the repository."""
+    _write_shop(repository)
     for spec in SPECS:
         levels = 10 * spec.scale
         scaler = Scaler(mean=tuple(levels.tolist()), std=(3.0,) * len(levels))
@@ -81,3 +110,22 @@ def _write_days(folder: Path, spec: Spec) -> None:
     times = np.datetime64("2024-03-01T00:00:00") + steps[:CONTEXT, 0] * np.timedelta64(1, "h")
     days = example.Example(rows[:CONTEXT], times.astype(str), rows[CONTEXT:, spec.columns])
     example.write(folder, days)
+
+
+def _write_shop(repository: Path) -> None:
+    scaler = Scaler(mean=(200.0, 50.0, 0.5, 0.5, 0.5), std=(50.0, 9.0, 1.0, 1.0, 1.0))
+    spec = replace(SHOP, example=SHOP.context, changes={"scaler": scaler})
+    folder = write_bundle(repository, spec)
+    steps = np.arange(spec.context + spec.horizon)
+    sales = np.round(100 + 20 * np.sin(steps * 2 * np.pi / 24), 1)
+    many = steps % 24 > 12
+    rows = np.stack([sales, np.round(sales / 2), ~many, many, steps % 5 == 0], axis=1)
+    future = np.stack([10 + steps % 3, steps % 24 > 6, steps // 4 % 3], axis=1)
+    times = np.datetime64("2024-03-01T00:00:00") + steps * np.timedelta64(1, "h")
+    now = spec.context
+    static = np.array([1.0, 2.5, 0.0])
+    shop = example.Example(
+        rows[:now], times[:now].astype(str), rows[now:, :1], "shop 1", future.astype(float), static
+    )
+    example.write(folder, shop)
+    rewrite_manifest(folder, spec)

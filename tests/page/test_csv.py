@@ -15,11 +15,13 @@ from tests.page.browser import Module
 pytestmark = pytest.mark.browser
 Modules = Callable[[str], Module]
 
+NO_COVARIATES: dict[str, list[Any]] = {"future": [], "past": [], "static": []}
 CARD: dict[str, Any] = {
     "name": "sea",
     "version": "2",
     "channels": ["wind speed", "level"],
     "targets": ["level"],
+    "covariates": NO_COVARIATES,
     "context": 4,
     "horizon": 2,
     "max_horizon": 8,
@@ -190,7 +192,7 @@ def test_repaired_rows_can_be_sent(module: Modules) -> None:
       const { readCsv } = await import(new URL("page/csv.js", document.baseURI));
       let table = readCsv(text, "sea");
       const read = () => module.sourceOf(table, card);
-      table = module.emptied(table, read().problems, read().columns);
+      table = module.emptied(table, read().problems);
       table = module.sorted(table);
       table = module.single(table, read().problems);
       table = module.closed(table, read().problems, read().frequency);
@@ -320,7 +322,7 @@ def test_request_has_the_channels_and_rows_of_the_context(module: Modules) -> No
     assert request.call("actualOf", read, CARD, held) == [[21], [22], [23]]
     beyond = request.call("requestOf", read, CARD, OPTIONS | {"horizon": 5})
     assert beyond["options"] == {"horizon": 5}
-    everything = request.call("requestOf", read, CARD, OPTIONS, {"all": True})
+    everything = request.call("requestOf", read, CARD, OPTIONS, {"from": 0})
     assert len(everything["inputs"][0]["series"]) == len(HOURS)
 
 
@@ -343,8 +345,8 @@ def test_refusal_names_the_reason(module: Modules) -> None:
 @pytest.mark.parametrize(
     ("param", "place"),
     [
-        ("inputs[0].series[2][0]", {"field": "cell", "row": 12, "channel": 1}),
-        ("inputs[0].timestamps[1]", {"field": "cell", "row": 11, "channel": -1}),
+        ("inputs[0].series[2][0]", {"field": "cell", "row": 12, "column": 2, "name": "wind speed"}),
+        ("inputs[0].timestamps[1]", {"field": "cell", "row": 11, "column": -1, "name": "time"}),
         ("options.horizon", {"field": "horizon"}),
         ("model", None),
     ],
@@ -352,8 +354,9 @@ def test_refusal_names_the_reason(module: Modules) -> None:
 def test_param_of_an_error_maps_to_a_cell_or_field(
     module: Modules, param: str, place: object
 ) -> None:
-    read = {"channels": ["level", "wind speed"]}
-    assert module("request.js").call("placeOf", param, read, CARD, 10) == place
+    read = {"channels": ["level", "wind speed"], "columns": [1, 2], "header": [], "chosen": {}}
+    span = {"first": 10, "end": 14}
+    assert module("request.js").call("placeOf", param, read, CARD, span) == place
 
 
 def test_numbers_in_words(module: Modules) -> None:
@@ -371,7 +374,7 @@ def test_numbers_in_words(module: Modules) -> None:
 
 
 def test_series_and_bands_of_a_chart(module: Modules) -> None:
-    card = {"channels": ["a", "b"], "targets": ["b"], "context": 2, "frequency": "h"}
+    card = CARD | {"channels": ["a", "b"], "targets": ["b"], "context": 2}
     history = {
         "channels": ["a", "b"],
         "values": [[0, 1], [0, 2], [0, 3]],

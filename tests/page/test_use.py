@@ -38,6 +38,7 @@ def samples(module: Modules, server: Server, body: Any, **card: Any) -> Any:
         "targets": ["temperature", "wind_speed"],
         "context": 48,
         "horizon": 12,
+        "frequency": "h",
         "needs_timestamps": False,
     }
     made = module("samples.js").call("samples", body, server.url, False, known | card)

@@ -4,6 +4,7 @@ import { html } from "htm/preact";
 import { Card } from "../card.js";
 import { Controls } from "../controls.js";
 import { openFile, table } from "../data.js";
+import { Importance } from "../importance.js";
 import { Picker } from "../picker.js";
 import { Plots } from "../plots.js";
 import { Problems } from "../problems.js";
@@ -23,7 +24,7 @@ export default function Forecast() {
     </div>
     <div class="stack wide">
       ${table.value && source.value && model.value && html`<${Controls} /><${Problems} />`}
-      ${answer.value && requested.value && html`<${Plots} />`}
+      ${answer.value && requested.value && html`<${Plots} /><${Importance} />`}
       ${table.value && source.value && html`<${Rows} />`}
     </div>
   </div>`;
