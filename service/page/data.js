@@ -103,6 +103,7 @@ effect(() => {
   if (!card) return;
   const other = last !== null && last !== card;
   last = card;
+  if (other) scenario.value = 0;
   if (!read || (other && read.example)) {
     // No source until the model's own example has arrived: rows of another model's must not be sent.
     source.value = null;
@@ -192,17 +193,20 @@ export const edit = (row, column, text) => editAll([[row, column, text]]);
  * @param {[number, number, string][]} cells row, column and text of each
  */
 export function editAll(cells) {
-  let changed = table.value;
-  for (const [row, column, given] of cells) {
-    const text = given.trim();
-    if (!editable(row, column) || textAt(source.value, row, column, scenario.value) === text) continue;
-    const own = scenario.value && row >= span.value.end;
-    changed =
-      own || row >= table.value.rows.length
-        ? withFuture(changed, own ? 1 : 0, row, column, text)
-        : edited(changed, row, column, text);
+  const own = (row) => scenario.value > 0 && row >= span.value.end;
+  const changed = cells
+    .map(([row, column, text]) => [row, column, text.trim()])
+    .filter(
+      ([row, column, text]) =>
+        editable(row, column) && textAt(source.value, row, column, scenario.value) !== text,
+    );
+  const isFuture = ([row]) => own(row) || row >= table.value.rows.length;
+  const rest = changed.filter((cell) => !isFuture(cell));
+  let next = rest.length ? edited(table.value, rest) : table.value;
+  for (const [row, column, text] of changed.filter(isFuture)) {
+    next = withFuture(next, own(row) ? 1 : 0, row, column, text);
   }
-  table.value = changed;
+  table.value = next;
 }
 
 /** Duplicates the future into a second scenario, and shows it. */

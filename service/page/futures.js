@@ -6,7 +6,7 @@
  * @property {Record<number, Record<number, string>>} cells texts by row and by column
  */
 
-/** The futures of a table that nobody has edited. */
+/** The futures of a table without edits. */
 export const UNTOUCHED = [{ name: "scenario 1", cells: {} }];
 
 /**

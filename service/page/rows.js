@@ -238,7 +238,7 @@ function classOf(row, { first, end, steps }, history) {
 function textOf(row, column) {
   const { rows, timeColumn } = table.value;
   if (column === timeColumn && row >= rows.length) {
-    return timeAfter(table.value, source.value.frequency, row);
+    return timeAfter(table.value, source.value.frequency ?? model.value.frequency, row);
   }
   return textAt(source.value, row, column, scenario.value);
 }

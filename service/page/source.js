@@ -161,15 +161,13 @@ function timeProblems(table, { read, seconds, frequency }, card) {
 }
 
 /**
- * A table with a cell changed.
+ * A table with cells changed.
  * @param {import("./csv.js").Table} table
- * @param {number} row
- * @param {number} column
- * @param {string} text
+ * @param {[number, number, string][]} cells row, column and text of each
  */
-export function edited(table, row, column, text) {
+export function edited(table, cells) {
   const rows = [...table.rows];
-  rows[row] = rows[row].with(column, text.trim());
+  for (const [row, column, text] of cells) rows[row] = rows[row].with(column, text);
   return { ...table, rows };
 }
 

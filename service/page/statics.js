@@ -14,7 +14,7 @@ export function Statics() {
   const error = problem.value;
   const place = error && placeOf(error.param, source.value, model.value, span.value);
   return html`<fieldset class="statics">
-    <legend class="hint">Of the whole series</legend>
+    <legend class="hint">The whole series</legend>
     ${known.map((covariate, i) => {
       const { name } = covariate;
       const message = place?.field === "static" && place.name === name ? error.message : null;

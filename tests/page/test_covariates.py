@@ -105,8 +105,8 @@ def test_two_futures_and_importance(page: Page, server: Server) -> None:
     [output] = sale.value.json()["outputs"]
     total = np.sum(output["content"][0]["scenarios"][1]["difference"])
     expect(page.get_by_role("list", name="Legend")).to_contain_text("forecast, scenario 2")
-    told = f"Difference of scenario 2: +{total:.1f} in sum, +{total / STEPS:.2f} on average"
-    expect(page.get_by_text(told)).to_be_visible()
+    words = f"Difference of scenario 2: +{total:.1f} in sum, +{total / STEPS:.2f} on average"
+    expect(page.get_by_text(words)).to_be_visible()
     expect(charts(page)).to_have_attribute("aria-label", with_parts("difference of scenario 2"))
     page.get_by_text("Numbers of sales").click()
     numbers = page.get_by_role("region", name="Numbers of sales")
