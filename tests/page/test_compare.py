@@ -12,10 +12,22 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.page.browser import Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
+from tests.page.test_csv import CARD
 from tests.support.process import Server
 
 pytestmark = pytest.mark.browser
 Modules = Callable[[str], Module]
+# A source without times and without covariates.
+UNTOUCHED: dict[str, Any] = {
+    "timestamps": None,
+    "problems": [],
+    "header": [],
+    "cells": [],
+    "comma": False,
+    "chosen": {},
+    "futures": [{"name": "scenario 1", "cells": {}}],
+    "statics": {},
+}
 START = np.datetime64("2024-03-01T00:00:00")
 CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
 
@@ -84,8 +96,8 @@ def test_overall_error_is_a_geometric_mean_over_channels(module: Modules) -> Non
 
 
 def test_model_of_another_frequency_is_a_mismatch(module: Modules) -> None:
-    card = {"channels": ["a"], "context": 2, "frequency": "h", "needs_timestamps": False}
-    source = {"channels": ["a"], "values": [[1]] * 3, "timestamps": None, "problems": []}
+    card = CARD | {"channels": ["a"], "context": 2}
+    source = UNTOUCHED | {"channels": ["a"], "values": [[1]] * 3}
     backtests, options = module("backtests.js"), {"holdBack": 0, "missing": "error"}
     mismatch = backtests.call("mismatchOf", source | {"frequency": "D"}, card, options)
     assert mismatch == "it reads hourly rows, these are daily"
@@ -94,13 +106,9 @@ def test_model_of_another_frequency_is_a_mismatch(module: Modules) -> None:
 
 
 def test_backtest_sends_only_the_rows_of_its_origins(module: Modules) -> None:
-    card = {"name": "m", "version": "3", "channels": ["b"], "context": 4, "quantiles": False}
-    source = {
-        "name": "s",
-        "channels": ["a", "b"],
-        "values": [[row, -row] for row in range(20)],
-        "timestamps": None,
-    }
+    card = CARD | {"name": "m", "version": "3", "channels": ["b"], "quantiles": False}
+    values = [[row, -row] for row in range(20)]
+    source = UNTOUCHED | {"name": "s", "channels": ["a", "b"], "values": values}
     how = {"horizon": 3, "origins": 2, "missing": "ffill"}
     body = module("backtests.js").call("backtestOf", source, card, how)
     series = [float(-row) for row in range(10, 20)]
@@ -118,7 +126,7 @@ def test_backtest_names_the_rows_that_an_example_lacks(page: Page, server: Serve
     expect(page.get_by_text(f"a backtest takes at least {CONTEXT + 12}")).to_be_visible()
     expect(page.get_by_text("Open a longer CSV")).to_be_visible()
     # The example of the first model has no pressure.
-    page.get_by_text("Models that cannot forecast these rows: 1").click()
+    page.get_by_text("Models that cannot forecast these rows: 2").click()
     expect(page.get_by_text("forms: no column for pressure")).to_be_visible()
     figure = page.get_by_role("figure").filter(has=page.get_by_role("heading", name=CHANNELS[1]))
     label = re.compile("^wind_speed: forecasts of 12 steps: autoformer .*; patchtst ")

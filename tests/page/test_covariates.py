@@ -176,7 +176,9 @@ def test_errors_of_covariates_appear_at_their_cell_or_field(
     watch.allow(422)
     page.goto(server.url)
     choose(page, "shop")
-    page.get_by_role("button", name="Duplicate the future").click()
+    # A change of the table sends a request by itself.
+    with page.expect_response("**/forecast"):
+        page.get_by_role("button", name="Duplicate the future").click()
     page.get_by_role("button", name="Scenario 1").click()
 
     def refuse(param: str) -> None:
