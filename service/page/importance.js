@@ -51,6 +51,7 @@ export function Importance() {
   const bars = barsOf(importance, target);
   const range = Math.max(...bars.map(({ change }) => change));
   const isRelative = bars.every(({ relative }) => relative !== null);
+  const spread = isRelative ? Math.max(...bars.map(({ relative }) => relative)) : 0;
   return html`<section class="panel" aria-labelledby="importance-title">
     <div class="row spread">
       <h2 id="importance-title">Importance</h2>
@@ -85,8 +86,8 @@ export function Importance() {
               html`<tr key=${`${kind} ${name}`}>
                 <th scope="row">${name}<span class="muted kind"> ${KINDS[kind]}</span></th>
                 <td class="share"><span style=${{ width: `${100 * share}%` }}></span></td>
-                <td>${digits(change, range)}</td>
-                ${isRelative && html`<td>${digits(relative)}</td>`}
+                <td>${digits(change, range / 10)}</td>
+                ${isRelative && html`<td>${digits(relative, spread / 10)}</td>`}
               </tr>`,
           )}
         </tbody>
