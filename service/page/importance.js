@@ -16,13 +16,14 @@ const KINDS = {
  * @typedef {object} Bar
  * @property {string} name of the input
  * @property {string} kind channel, past, future or static
- * @property {number} change mean absolute change of the forecast, in its units
+ * @property {number | null} change mean absolute change of the forecast, in its units; null if it
+ *   is not measured
  * @property {number | null} relative in standard deviations of the target; null if they are unknown
  * @property {number} share of the largest bar
  */
 
 /**
- * The bars of a target, the largest first.
+ * The bars of a target: the largest first, those without a change last.
  * @param {object[]} importance of an answer
  * @param {number} target
  * @returns {Bar[]}
@@ -35,11 +36,13 @@ export function barsOf(importance, target) {
     change: of(change),
     relative: of(relative),
   }));
-  const largest = Math.max(...bars.map(({ change }) => change));
+  const largest = largestOf(bars, "change");
   return bars
     .map((bar) => ({ ...bar, share: largest ? bar.change / largest : 0 }))
-    .sort((one, other) => other.change - one.change);
+    .sort((one, other) => (other.change ?? -1) - (one.change ?? -1));
 }
+
+const largestOf = (bars, field) => Math.max(0, ...bars.map((bar) => bar[field] ?? 0));
 
 /** The panel with the bars of the last answer, if it has importance. */
 export function Importance() {
@@ -49,9 +52,9 @@ export function Importance() {
   if (!importance) return null;
   const target = Math.max(0, targets.indexOf(chosen));
   const bars = barsOf(importance, target);
-  const range = Math.max(...bars.map(({ change }) => change));
-  const isRelative = bars.every(({ relative }) => relative !== null);
-  const spread = isRelative ? Math.max(...bars.map(({ relative }) => relative)) : 0;
+  const range = largestOf(bars, "change");
+  const isRelative = bars.some(({ relative }) => relative !== null);
+  const spread = largestOf(bars, "relative");
   return html`<section class="panel" aria-labelledby="importance-title">
     <div class="row spread">
       <h2 id="importance-title">Importance</h2>

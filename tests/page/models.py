@@ -81,7 +81,7 @@ SHOP = Spec(
         ),
         static=(
             Covariate(name="region", type="category", categories=("north", "south"), other=True),
-            Covariate(name="size"),
+            Covariate(name="size", mean=2, std=1),
             Covariate(name="outdoors", type="boolean"),
         ),
     ),

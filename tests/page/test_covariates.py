@@ -259,3 +259,15 @@ def test_text_is_a_value_of_its_type(module: Modules, kind: str, text: str, valu
     categories = ["none", "rain"] if kind == "category" else []
     covariate = {"type": kind, "categories": categories, "other": False}
     assert module("covariates.js").evaluate(code, [covariate, text]) == value
+
+
+def test_bars_are_sorted_and_those_without_a_change_come_last(module: Modules) -> None:
+    changes = {"a": [1.0, 4.0], "b": [None, None], "c": [2.0, 1.0]}
+    importance = [
+        {"name": name, "kind": "channel", "change": change, "relative": change}
+        for name, change in changes.items()
+    ]
+    bars = module("importance.js").call("barsOf", importance, 0)
+    assert [(bar["name"], bar["share"]) for bar in bars] == [("c", 1), ("a", 0.5), ("b", 0)]
+    single = [one | {"change": one["change"][1], "relative": None} for one in importance]
+    assert module("importance.js").call("barsOf", single, 0)[0]["change"] == 4
