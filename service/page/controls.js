@@ -14,12 +14,12 @@ export function Controls() {
     <${Horizon} />
     <${Level} />
     ${room > 0 && html`<${HoldBack} room=${room} />`}
-    <${Importance} />
     <div class="send">
       <button class="primary" onClick=${send} disabled=${refusal.value !== null}>
         Forecast
       </button>
       ${refusal.value && html`<p class="bad" role="status">Cannot forecast: ${refusal.value}.</p>`}
+      <${Importance} />
     </div>
   </section>`;
 }
@@ -115,7 +115,7 @@ function Importance() {
       />
       Importance of each input
     </label>
-    <p class="hint" id="importance-hint">Takes more forecasts: at least one for each input.</p>
+    <p class="hint" id="importance-hint">Takes a forecast or more for each input.</p>
     ${optionError("importance")}
   </div>`;
 }
