@@ -37,10 +37,11 @@ class CovariateReader:
         # Numbers first: they are read with the series.
         self._past = sorted(manifest.past_covariates, key=lambda each: each.type != "number")
         self._places = places_of(manifest)
+        # A hint names the first field with a name: past values of the future's may be apart.
         self._known = {
-            PAST: {each.name for each in (*self._past, *self._future)},
             FUTURE: {each.name for each in self._future},
             STATIC: {each.name for each in self._static},
+            PAST: {each.name for each in (*self._past, *self._future)},
         }
 
     def read(self, entry: SeriesInput, at: str) -> SeriesCovariates | None:

@@ -56,7 +56,7 @@ class FilledRows:
         return cls(codes, whole, latest(is_known), is_masked=missing == "mask")
 
     def sound(self, starts: Starts, size: int, oldest: Any) -> NDArray[np.bool_]:  # noqa: ANN401 - a number or an array
-        """Which windows of a size can be read: `[starts]`.
+        """Say of each window of a size whether it can be read: `[starts]`.
 
         In each column the latest known value of a window, or before it, is in a row of at least
         `oldest`, and it fills all gaps.
@@ -79,6 +79,10 @@ class FilledRows:
         rows = rows_before(windows, self.last_known[starts + size - 1])
         return np.asarray(whole[rows, np.arange(whole.shape[1])])
 
-    def gaps(self, start: int, end: int) -> int:
-        """The number of missing values in some rows."""
-        return int(np.isnan(self.given[start:end]).sum())
+    def gaps(self, starts: Starts, size: int) -> int:
+        """The number of missing values in the rows of windows, each counted once."""
+        if self.last_known is None:
+            return 0
+        is_read = np.zeros(len(self.given), np.bool_)
+        is_read[starts[:, None] + np.arange(size)] = True
+        return int(np.isnan(self.given[is_read]).sum())

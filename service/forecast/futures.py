@@ -241,7 +241,7 @@ class _Window:
         self._context = context
         self._covariates = covariates
         self._missing = missing
-        # Of each column, as all scenarios have the same rows.
+        # One for each column: all scenarios have the same rows.
         self._before: list[Before | None] = []
         # Arrays by their id, which is theirs while they are held.
         self._counted: dict[int, Codes] = {}

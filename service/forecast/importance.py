@@ -101,10 +101,17 @@ def replaced(job: Job, settings: Settings) -> Job:
     if count > most:
         remedy = "leave it out, or raise the server's limits"
         if len(variants) <= max_origins(1, horizon, passes, 0, manifest, settings, beside=1):
-            remedy = f"send fewer {'inputs' if len(rows) > 1 else 'scenarios'}"
+            remedies = []
+            if job.past is not None:
+                remedies.append("set options.calibration to 'stored'")
+            if len(job.history) > 1:
+                remedies.append(f"send fewer {'inputs' if len(rows) > 1 else 'scenarios'}")
+            remedy = ", or ".join(remedies)
+        taken = f"1 input takes {len(variants)} more forecasts"
+        if len(rows) > 1:
+            taken = f"{len(rows)} inputs take {len(variants)} more forecasts each"
         raise InvalidInputError(
-            f"{len(rows)} inputs take {len(variants)} more forecasts each, and there is room for "
-            f"{most} in all ({LIMITS}); {remedy}",
+            f"{taken}, and there is room for {most} in all ({LIMITS}); {remedy}",
             param="options.importance",
         )
     given = {

@@ -214,8 +214,10 @@ def decode(
             f"expected at most {settings.max_inputs} inputs{scenarios}, got {count}", param="inputs"
         )
     options = operation.read_options(envelope.options, count, model, settings)
-    if count > len(envelope.inputs):
-        written = count_forecasts(envelope.inputs, 1 + len(options.quantiles))
+    layers = 1 + len(options.quantiles)
+    written = count_forecasts(envelope.inputs, layers)
+    # Only scenarios have more than their layers.
+    if written > count * layers:
         check_answer(written * options.horizon * len(model.manifest.targets), settings)
         most = settings.max_queue_bytes // window_bytes(model.manifest, options.passes)
         if count > most:

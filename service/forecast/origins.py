@@ -170,19 +170,18 @@ class WindowCutter:
     def _add(self, parts: _Parts, origins: NDArray[np.int64], channels: list[int] | None) -> None:
         """Add the windows of origins, and count the gaps in the rows that they read."""
         starts, context = origins - self.manifest.context, self.manifest.context
-        first, end = int(starts[0]), int(origins[-1])
         history = self._placed(parts.series.cut(starts, context), channels)
-        self._filled += parts.series.gaps(first, end)
+        self._filled += parts.series.gaps(starts, context)
         for column, rows in parts.past:
             # Expanded window by window: all rows would take a number for each category.
             history[..., column.channels] = column.read(rows.cut(starts, context)[..., 0])
-            self._filled += rows.gaps(first, end)
+            self._filled += rows.gaps(starts, context)
         self._histories.append(history)
         given = _cut(parts.series.given, origins, self.horizon)
         self._futures.append(self._placed(given, channels))
         if parts.future is not None:
             self._covariates.append(parts.future.cut(starts, self.steps))
-            self._filled += parts.future.gaps(first, int(starts[-1]) + self.steps)
+            self._filled += parts.future.gaps(starts, self.steps)
 
     def _sound(self, origins: NDArray[np.int64], parts: _Parts) -> NDArray[np.int64]:
         """The origins with all needed values before them."""

@@ -207,7 +207,7 @@ class TableCovariates:
 
         `values` `[rows, columns]` are those of `channels`, from a position on. If the model
         reads future covariates, the rows after the last value of a target have those of the future.
-        InvalidInputError: there are more or fewer than the model reads.
+        InvalidInputError: there are more or fewer than the model reads, or no value of a target.
         """
         steps = self._futures.steps
         if not (self._future and steps):
@@ -216,9 +216,14 @@ class TableCovariates:
         is_target = [name in targets for name in self.channels]
         known = ~np.isnan(values[:, is_target])
         at = np.flatnonzero(known.any(axis=1))
-        rows = int(at[-1]) + 1 if len(at) else 0
         names = listed(self.manifest.targets)
-        if rows and (after := len(values) - rows) != steps:
+        if not len(at):
+            raise InvalidInputError(
+                f"expected a value of {names} in the rows of a series before its future, got none",
+                param=f"{self.manifest.targets[0]}[{self.groups.row(start)}]",
+            )
+        rows = int(at[-1]) + 1
+        if (after := len(values) - rows) != steps:
             raise InvalidInputError(
                 f"expected {steps} rows after the last value of {names}, with the future "
                 f"covariates of the steps after it{self._futures.whole}, got {after}",

@@ -21,7 +21,7 @@ from foretell.service.errors import InvalidInputError, NotSupportedError, Servic
 from foretell.service.forecast.backtest import BACKTESTING, Backtest
 from foretell.service.forecast.encode import encoding_work, not_finite, quantiles_of, warn
 from foretell.service.forecast.job import Job, decode
-from foretell.service.forecast.options import FORECASTING, Operation, Options, most_steps
+from foretell.service.forecast.options import FORECASTING, Operation, Options, check_options
 from foretell.service.forecast.parse import JsonBody, parsing_bytes, reading_work
 from foretell.service.forecast.requests import (
     BacktestEnvelope,
@@ -168,9 +168,9 @@ class ForecastCodec(_Codec):
             quantiles=quantiles,
             **request.model_parameters.model_dump(),
         )
-        if request.h <= most_steps(model.manifest, self._settings):
-            # A longer forecast is refused with the options.
-            check_steps(request.h, model.manifest)
+        # Covariates have the length that the options ask for.
+        check_options(options, model, self._settings)
+        check_steps(request.h, model.manifest)
         inputs = _inputs(request, request.h, model)
         envelope = Envelope.model_construct(inputs=inputs, metadata=None, options=options)
         return self._read(envelope, model, FORECASTING)

@@ -217,7 +217,7 @@ WRONG: list[tuple[str, Change, str, str]] = [
     ("shop", misspell("future", "price", "prices"), f"{FUTURE}.prices", "did you mean 'price'"),
     ("shop", misspell("static", "region", "area"), f"{STATIC}.area", "there are region, size"),
     ("kiosk", misspell("past", "staff", "stafff"), f"{PAST}.stafff", "did you mean 'staff'"),
-    ("shop", put("static", "price", 1), f"{STATIC}.price", "it belongs in past_covariates"),
+    ("shop", put("static", "price", 1), f"{STATIC}.price", "it belongs in future_covariates"),
     ("shop", put("future", "size", [1] * 12), f"{FUTURE}.size", "it belongs in static_covariates"),
     ("kiosk", put("static", "mass", 1), f"{STATIC}.mass", "its covariates are price, sale, staff"),
     ("plain", put("static", "size", 1), STATIC, "plain reads no covariates; leave them out"),

@@ -95,6 +95,22 @@ def test_gaps_are_counted_with_those_of_the_series(server: Client) -> None:
     assert warned["filled"].startswith("3 missing values")
 
 
+@pytest.mark.parametrize("place", ["series", "past_covariates", "future_covariates"])
+def test_gaps_that_no_window_reads_are_not_counted(server: Client, place: str) -> None:
+    """Windows have rows 2 to 13, 18 to 29 and 34 to 45, the last 4 of them as their future."""
+    entry = kiosk(46)
+    entry["future_covariates"] = {"price": [1.0] * 46}
+    name = {"past_covariates": "staff", "future_covariates": "price"}.get(place)
+    column = entry[place] if name is None else entry[place][name]
+    for row in (3, 14, 15, 30):
+        column[row] = None
+    request = {"model": "kiosk", "inputs": [entry], "options": {"missing": "ffill", "stride": 16}}
+    answer = post(server, request)
+    assert answer.status_code == 200, answer.text
+    (warned,) = [each for each in answer.json()["warnings"] if each["type"] == "filled"]
+    assert warned["message"].startswith("1 missing value")
+
+
 def test_origins_without_known_covariates_are_left_out(server: Client) -> None:
     entry = shop(ROWS, 0)
     entry["future_covariates"]["price"][:3] = [None] * 3

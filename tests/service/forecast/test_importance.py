@@ -284,6 +284,27 @@ def test_remedies_without_room_for_replacements(models: Path) -> None:
         assert client.error(request)["message"].endswith("; send fewer scenarios")
 
 
+@pytest.mark.parametrize(
+    ("inputs", "queue", "others"),
+    [
+        ([shop(60)], 15, ""),
+        ([{**shop(60), "scenarios": changes(3)}], 15, ", or send fewer scenarios"),
+        ([shop(60), shop(60, shift=1)], 26, ", or send fewer inputs"),
+    ],
+)
+def test_origins_of_the_history_leave_room_to_replacements(
+    models: Path, inputs: list[dict[str, Any]], queue: int, others: str
+) -> None:
+    options = {"quantiles": [0.1], "calibration": "history", "importance": True}
+    with Client(models, max_queue=queue, max_inputs=4) as client:
+        message = client.error(request_body(*inputs, model="shop", options=options))["message"]
+        assert message.startswith(("1 input takes 10 more forecasts,", "2 inputs take 10 more "))
+        assert message.endswith(f"; set options.calibration to 'stored'{others}")
+        options["calibration"] = "stored"
+        answer = client.forecast(request_body(*inputs, model="shop", options=options))
+        assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("value", [1, "true", {}])
 def test_option_is_a_boolean(server: Client, value: Any) -> None:
     request = request_body({"series": EIGHT}, model="plain", options={"importance": value})

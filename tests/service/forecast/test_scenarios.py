@@ -307,6 +307,15 @@ def test_scenarios_count_as_inputs(models: Path) -> None:
         assert client.forecast(request).status_code == 200
 
 
+def test_answer_of_one_scenario_is_counted_whole(models: Path) -> None:
+    """Its forecasts of 2 targets and 4 steps, the same again as the first, and the difference."""
+    request = request_body({**shop(), "scenarios": [{}]}, model="shop")
+    with Client(models, max_answer_values=23) as client:
+        assert "would hold 24 values" in client.error(request)["message"]
+    with Client(models, max_answer_values=24) as client:
+        assert client.forecast(request).status_code == 200
+
+
 def test_many_scenarios_are_not_read_on_the_event_loop(server: Client) -> None:
     def work(*scenarios: Any) -> int:
         request = request_body({**shop(), "scenarios": [*scenarios]}, model="shop")

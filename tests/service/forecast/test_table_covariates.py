@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -291,6 +292,12 @@ WRONG: list[tuple[str, Change, str, str]] = [
     ("shop", put("sales", 8, 1.0), "unique_id[0]", "expected 4 rows after .* got 3"),
     ("kiosk", put("visits", 10, 1.0), "visits[10]", "expected null after the last value of sales"),
     ("kiosk", put("staff", 9, "few"), "staff[9]", "expected null after the last value of sales"),
+    (
+        "kiosk",
+        whole("sales", math.nan),
+        "sales[0]",
+        "expected a value of sales in the rows of a series before its future, got none",
+    ),
     ("shop", whole("sales", None), "sales", "expected a column of numbers, got null"),
     ("shop", whole("price", "9"), "price", "expected a column of numbers, got string"),
     ("shop", whole("open", "yes"), "open", "expected a column of booleans, .* got string"),

@@ -185,6 +185,10 @@ def test_steps_of_the_whole_horizon_are_needed(client: Client, h: int, whole: in
     assert len(post(client, body(entries(ahead=whole)) | {"h": whole}).json()["mean"]) == 2 * whole
     (text,) = post(client, body(entries(ahead=17)) | {"h": 17}).json().values()
     assert text.startswith("h: expected at most 16 steps")
+    request = body(entries()) | {"h": 17}
+    del request["series"]["X_future"]
+    (text,) = post(client, request).json().values()
+    assert text.startswith("h: expected at most 16 steps")
 
 
 def test_windows_have_no_future(client: Client) -> None:
