@@ -18,6 +18,7 @@ from foretell.models.forecaster import Forecaster
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.timestamps import shown
 from foretell.training.config import TrainingConfig
+from foretell.training.configuration import configuration
 from foretell.training.errors import TrainingError
 
 _OF_DECODER = ("covariate_norm", "covariate_width", "covariate_neighbours")
@@ -39,8 +40,8 @@ def kept_info(
         targets: Channels to forecast.
 
     Raises:
-        TrainingError: there are no covariates, or settings or channels are not those of the
-            network; the message names them.
+        TrainingError: there are no covariates, a setting is wrong, or settings or channels are not
+            those of the network; the message names them.
         CheckpointError: the checkpoint cannot be read.
     """
     info = load_info(folder)
@@ -71,7 +72,7 @@ def kept_info(
         raise TrainingError(f"{min(unknown)}: the network has its own; leave it out")
     changes = settings.model | {"covariates": covariates, "covariate_decoder": True}
     fields = config.model_dump() | changes
-    return info.model_copy(update={"config": type(config).model_validate(fields)})
+    return info.model_copy(update={"config": configuration(type(config), fields)})
 
 
 def check_rows(info: CheckpointInfo, panel: Panel, split: Split) -> str | None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from foretell.bundle.covariates import NO_COVARIATES, Covariates
 from foretell.bundle.nearness import suggestion
 from foretell.bundle.scaler import Scaler
@@ -23,6 +21,7 @@ from foretell.models.config import ARCHITECTURES, ForecasterConfig
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
+from foretell.training.configuration import configuration
 from foretell.training.counts import check_counts, check_norm, usual_norm
 from foretell.training.errors import TrainingError
 from foretell.training.kept import kept_info
@@ -156,13 +155,7 @@ def forecaster_config(
         "window_norm": usual_norm(settings.model.get("head")),
         "covariate_decoder": covariates is not None and not family.reads_covariates,
     }
-    try:
-        config = family.model_validate(usual | settings.model | data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        names = [part for part in first["loc"] if isinstance(part, str)]
-        place = f"{names[-1]}: " if names else ""
-        raise TrainingError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None
+    config = configuration(family, usual | settings.model | data)
     check_norm(config)
     return config
 

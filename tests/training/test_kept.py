@@ -188,6 +188,10 @@ def test_network_without_recorded_data_is_reported(
             },
             "covariate_decoder: tide reads covariates itself",
         ),
+        (
+            {"model": {"covariate_neighbours": 999}},
+            "covariate_neighbours: expected at most the context 24",
+        ),
         ({"model": {"d_model": 8}}, "d_model: the network has its own; leave it out"),
         ({"calendar": "none"}, "calendar: the network has its own; leave it out"),
     ],
