@@ -89,11 +89,23 @@ def recoded(panel: Panel, covariates: Covariates | None) -> Panel:
     series = [None if table.static is None else table.static[None] for table in panel.tables]
     future = _codes(panel, "future", covariates.future, known.future, rows)
     static = _codes(panel, "static", covariates.static, known.static, series)
+    names = [each.name for each in known.future]
+    places = [names.index(each.name) for each in covariates.future]
     tables = tuple(
-        replace(table, covariates=own, static=None if one is None else one[0], ahead=None)
+        replace(
+            table,
+            covariates=own,
+            covariates_filled=_columns(table.covariates_filled, places),
+            static=None if one is None else one[0],
+            ahead=None,
+        )
         for table, own, one in zip(panel.tables, future, static, strict=True)
     )
     return replace(panel, tables=tables, covariates=covariates)
+
+
+def _columns(flags: NDArray[np.bool_] | None, places: Sequence[int]) -> NDArray[np.bool_] | None:
+    return flags[:, places] if flags is not None and flags[:, places].any() else None
 
 
 def _codes(

@@ -93,9 +93,11 @@ def _columns(panel: Panel, spans: Sequence[Span], targets: Sequence[str]) -> _Co
     covariates: dict[str, Values] = {}
     for place, each in enumerate(known.future if known else ()):
         if each.type != "category":
-            parts = [(panel.tables[span.table].covariates, span) for span in spans]
+            parts = [
+                panel.tables[table].known_covariates(start, end) for table, start, end in spans
+            ]
             covariates[each.name] = np.concatenate(
-                [codes[span.start : span.end, place] for codes, span in parts if codes is not None]
+                [codes[:, place] for codes in parts if codes is not None]
             )
     future = len(covariates)
     values = np.concatenate([panel.tables[table].known(start, end) for table, start, end in spans])

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 # Fewest rows that are no chance.
 _FEWEST = 20
-# Largest deviation, in standard deviations of the target.
-_NEAR = 0.01
+# Largest deviation, in standard deviations of the target; and if rounding explains it.
+_NEAR, _NEAR_ROUNDED = 0.01, 0.03
+# Standard deviation of rounding errors, in units, with a margin.
+_ROUNDED = 0.3
 # Relative rounding error of float32, with a margin.
 _ROUNDING = 1e-6
 # Digits after the point of written numbers.
@@ -33,12 +35,14 @@ def formula_of(target: str, values: Values, inputs: dict[str, Values]) -> str | 
     scale = centred.std(axis=0)
     weights = np.linalg.lstsq(centred / scale, values - values.mean(), rcond=None)[0] / scale
     rest = values - values.mean() - centred @ weights
-    # All rows are near, and each input matters.
-    least = _NEAR * values.std()
-    if rest.std() > least or (np.abs(weights) * scale < least).any():
-        return None
+    deviation = values.std()
     parts = [abs(weight) * _unit(each) for weight, each in zip(weights, columns, strict=True)]
-    allowed = _unit(values) + sum(parts) + _ROUNDING * np.abs(values).max()
+    rounding = _unit(values) + sum(parts)
+    near = max(_NEAR * deviation, min(_ROUNDED * rounding, _NEAR_ROUNDED * deviation))
+    # All rows are near, and each input matters.
+    if rest.std() > near or (np.abs(weights) * scale < _NEAR * deviation).any():
+        return None
+    allowed = rounding + _ROUNDING * np.abs(values).max()
     if np.abs(rest).max() > allowed:
         return None
     constant = values.mean() - weights @ means

@@ -313,11 +313,14 @@ class Assembly:
             offsets = offsets[0].astype("m8[us]").item()
         channels = rows.columns.channels
         values, codes = np.split(piece.values, [len(channels)], axis=1)
-        empty = None if piece.empty is None else piece.empty[:, : len(channels)]
-        if empty is not None and not empty.any():
-            empty = None
-        table = Table(walls, values, channels, clock.frequency, offsets, filled=empty)
-        return replace(table, covariates=codes) if codes.shape[1] else table
+        empty: list[NDArray[np.bool_] | None] = [None, None]
+        if piece.empty is not None:
+            parts = np.split(piece.empty, [len(channels)], axis=1)
+            empty = [part if part.any() else None for part in parts]
+        table = Table(walls, values, channels, clock.frequency, offsets, filled=empty[0])
+        if not codes.shape[1]:
+            return table
+        return replace(table, covariates=codes, covariates_filled=empty[1])
 
     def _report_missing(self, rows: Rows) -> None:
         """Report missing values as problems, or note channels that miss many."""

@@ -29,6 +29,8 @@ class Table:
             None if no value was missing.
         covariates: `[time, future]` float64, finite codes of the future covariates of the panel;
             None without any.
+        covariates_filled: `[time, future]`, whether a code was missing and was filled; None if none
+            was missing.
         static: `[static]` float64, finite codes of its static covariates; None without any.
         ahead: `[steps, future]` float64, finite codes of the future covariates in the rows that
             follow and have no values yet; None without such rows.
@@ -42,6 +44,7 @@ class Table:
     series: str = ""
     filled: NDArray[np.bool_] | None = None
     covariates: NDArray[np.float64] | None = None
+    covariates_filled: NDArray[np.bool_] | None = None
     static: NDArray[np.float64] | None = None
     ahead: NDArray[np.float64] | None = None
 
@@ -54,6 +57,17 @@ class Table:
         if self.filled is None:
             return values
         return np.where(self.filled[start:end], np.nan, values)
+
+    def known_covariates(
+        self, start: int = 0, end: int | None = None
+    ) -> NDArray[np.float64] | None:
+        """Rows of covariates with NaN for codes that were filled in; None without covariates."""
+        if self.covariates is None:
+            return None
+        codes = self.covariates[start:end]
+        if self.covariates_filled is None:
+            return codes
+        return np.where(self.covariates_filled[start:end], np.nan, codes)
 
     def history(self, start: int, end: int) -> NDArray[np.float64]:
         """Rows before an origin, with gaps filled from values before it alone."""

@@ -4,17 +4,21 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate, Covariates
+from foretell.data.coding import recoded
 from foretell.data.copies import check_copies
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read_frame
 from foretell.data.splits import Span
 from foretell.data.table import Table
+from foretell.timeaxis.gaps import Filling
 from tests.data.panels import HOUR
 
 Values = NDArray[np.float64]
@@ -93,6 +97,8 @@ def found(panel: Panel, horizon: int = HORIZON, rows: int = ROWS) -> str:
         ({"lag": np.roll(BIKERS, HORIZON)}, ""),
         ({"casual": CASUAL, "weather": WEATHER}, ""),
         ({"near": BIKERS + NOISE[3]}, ""),
+        ({"rounded": np.rint(BIKERS / 3)}, "bikers = 3.002 rounded"),
+        ({"coarse": np.rint(BIKERS / 9)}, ""),
         ({"trend": np.arange(2.0 * ROWS), "constant": np.ones(2 * ROWS)}, ""),
     ],
 )
@@ -191,6 +197,27 @@ def test_rows_that_were_filled_in_do_not_count() -> None:
     assert found(panel) == "bikers = copy"
 
 
+def test_covariates_that_were_filled_in_do_not_count() -> None:
+    filled = np.arange(2 * ROWS) % 7 == 0
+    panel = panel_of(BIKERS, weather=WEATHER, copy=np.where(filled, 0, BIKERS))
+    assert found(panel) == ""
+    empty = np.column_stack([np.zeros(2 * ROWS, np.bool_), filled])
+    known = replace(panel, tables=(replace(panel.tables[0], covariates_filled=empty),))
+    assert found(known) == "bikers = copy"
+    assert known.covariates is not None
+    turned = Covariates(future=known.covariates.future[::-1])
+    assert found(recoded(known, turned)) == "bikers = copy"
+
+
+@pytest.mark.parametrize("missing", ["interpolate", "ffill"])
+def test_a_gap_in_a_table_hides_no_copy(missing: Filling) -> None:
+    times = pd.date_range("2024-01-01", periods=ROWS, freq="h")
+    table = pd.DataFrame({"ds": times, "bikers": BIKERS[:ROWS], "copy": BIKERS[:ROWS]})
+    table.loc[50, "copy"] = np.nan
+    panel = read_frame(table, Reading(future_covariates=("copy",), missing=missing))
+    assert found(panel) == "bikers = copy"
+
+
 def test_few_events_match_by_chance() -> None:
     event, other = np.zeros(2 * ROWS), np.zeros(2 * ROWS)
     event[50], other[55] = 1, 1
@@ -219,6 +246,6 @@ def test_any_scale_and_rounding_is_found(
     values = np.random.default_rng(seed).normal(0, 100, 200)
     panel = panel_of(np.round(weight * values + constant, digits), x=values)
     # Rounding to whole numbers may leave little of small values.
-    if weight * 100 > 10**-digits * 50:
+    if weight * 100 > 10**-digits * 12:
         assert found(panel, rows=200).startswith("bikers = ")
     assert not found(panel_of(values, x=np.roll(values, 50)), rows=200)
