@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
 from foretell.bundle.scaler import Scaler
+from foretell.data.coding import recoded
 from foretell.data.panel import Panel
+from foretell.data.reading import Reading, read
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
 from foretell.export.window_set import Floats, WindowSet
 from foretell.models.checkpoint import CheckpointInfo
 from foretell.timeaxis.frequency import Frequency
 from foretell.training.windows import Windows
+
+
+def data_of(info: CheckpointInfo, data: Path | None = None) -> Panel | None:
+    """The data of a checkpoint, with the model's codes of covariates; None without any.
+
+    Args:
+        info: Description of the model.
+        data: Current path of the file that the checkpoint names, if it was moved. For a checkpoint
+            that names no file, any file of its channels.
+
+    Raises:
+        DataError: the data cannot be read, differ from the training data, or lack a covariate.
+    """
+    source, covariates = DataSource.recorded(info.data), info.config.covariates
+    if source is not None:
+        panel = source.read(info.channels, Frequency.parse(info.frequency), data)
+    elif data is not None:
+        known = Reading(channels=info.channels, frequency=info.frequency)
+        panel = read(data, known.model_copy(update=Reading.of_covariates(covariates)))
+    else:
+        return None
+    return recoded(panel, covariates)
 
 
 def split_of(info: CheckpointInfo, panel: Panel) -> Split | None:

@@ -20,14 +20,18 @@ from foretell.bundle.placement import appearing, check_free
 from foretell.bundle.results import Accuracy, Precision, TestResult, Verification
 from foretell.bundle.scaler import Scaler
 from foretell.bundle.verdict import is_worth_nothing, verdict
-from foretell.data import reading
-from foretell.data.coding import recoded
 from foretell.data.panel import Panel, check_bounds
 from foretell.data.scaler import fit
-from foretell.data.source import DataSource
 from foretell.export.adversarial import adversarial
 from foretell.export.conformal import ROLL, calibrate
-from foretell.export.data_windows import natural, split_of, synthetic, whole, windows_of
+from foretell.export.data_windows import (
+    data_of,
+    natural,
+    split_of,
+    synthetic,
+    whole,
+    windows_of,
+)
 from foretell.export.errors import ExportError, UncalibratedError
 from foretell.export.external_data import share_weights
 from foretell.export.graphs import OPSET, trace_all
@@ -103,7 +107,7 @@ def export_checkpoint(
     target = repository / name / version
     check_free(target)
     loaded = load(checkpoint)
-    panel, refits = _panel(loaded, data), load_refits(checkpoint)
+    panel, refits = data_of(loaded.info, data), load_refits(checkpoint)
     if bounds is None:
         bounds = loaded.info.bounds
     else:
@@ -139,7 +143,7 @@ def verify_bundle(bundle: Path, checkpoint: Path, data: Path | None = None) -> V
         raise ExportError(f"{bundle}: its configuration cannot be read: {error}") from None
     if loaded.info.config != config:
         raise ExportError(f"{checkpoint}: its configuration is not that of {bundle}")
-    panel = _panel(loaded, data)
+    panel = data_of(loaded.info, data)
     scaler = _scaler(loaded.info, panel)
     if scaler.training.is_identity:
         # Without data here, the deviations come from the manifest.
@@ -286,20 +290,6 @@ def _with(checkpoint: Checkpoint, panel: Panel | None, **changes: object) -> Che
         test = test.model_copy(update={"overlaps": info.test.overlaps})
         info = info.model_copy(update={"test": test})
     return Checkpoint(info, checkpoint.model)
-
-
-def _panel(checkpoint: Checkpoint, data: Path | None) -> Panel | None:
-    """The data to verify on, with the model's codes of covariates."""
-    info = checkpoint.info
-    frequency = Frequency.parse(info.frequency)
-    source, covariates = DataSource.recorded(info.data), info.config.covariates
-    if source is not None:
-        return recoded(source.read(info.channels, frequency, data), covariates)
-    if data is not None:
-        known = reading.Reading(channels=info.channels, frequency=info.frequency)
-        named = reading.Reading.of_covariates(covariates)
-        return recoded(reading.read(data, known.model_copy(update=named)), covariates)
-    return None
 
 
 def _check_worth(info: CheckpointInfo) -> None:

@@ -20,10 +20,9 @@ from foretell.bundle.manifest import read as read_manifest
 from foretell.bundle.results import CalibrationReport
 from foretell.data.panel import Panel
 from foretell.data.reading import read
-from foretell.data.source import DataSource
 from foretell.data.splits import Span, Spans, Split
 from foretell.export.conformal import BATCH, FLOOR, ROLL, WINDOWS, calibrate, roll_forward
-from foretell.export.data_windows import windows_in, windows_of
+from foretell.export.data_windows import data_of, split_of, windows_in, windows_of
 from foretell.export.graphs import trace
 from foretell.export.rewrites import inference_form
 from foretell.export.runtime import Graph
@@ -31,7 +30,6 @@ from foretell.export.serving_form import ServingForm
 from foretell.export.write import export_checkpoint
 from foretell.models.checkpoint import CheckpointInfo, load
 from foretell.service.engine.recalibration import MOST_ORIGINS, Recalibration, stride_of
-from foretell.timeaxis.frequency import Frequency
 from foretell.training.config import TrainingConfig
 from foretell.training.train import train
 
@@ -60,11 +58,10 @@ def _subjects(run: Run) -> Iterator[Subject]:
     """The checkpoints of --data."""
     for folder in run.data:
         info, model = load(folder)
-        source = DataSource.recorded(info.data)
-        if source is None:
+        panel = data_of(info)
+        split = None if panel is None else split_of(info, panel)
+        if panel is None or split is None:
             raise SystemExit(f"{folder}: it names no data to measure on")
-        panel = source.read(info.channels, Frequency.parse(info.frequency))
-        split = source.splits.cut(panel, info.config.context, info.config.horizon)
         path = run.folder / "forecast.onnx"
         onnx.save(trace(ServingForm(inference_form(model), info.scaler, "forecast")), path)
         yield Subject(folder.name, info, Graph(path), panel, split)

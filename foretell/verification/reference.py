@@ -27,7 +27,8 @@ def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
 
     Args:
         checkpoint: Folder of the checkpoint.
-        data: Training data, if the file was moved.
+        data: Current path of the training data, if the file was moved; for a checkpoint that
+            names no data, any of its channels.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
@@ -36,20 +37,17 @@ def of_checkpoint(checkpoint: Path, data: Path | None) -> Cases:
     import torch
 
     from foretell.bundle.bounds import limits
-    from foretell.data.source import DataSource
     from foretell.export.adversarial import adversarial
-    from foretell.export.data_windows import natural, synthetic, windows_of
+    from foretell.export.data_windows import data_of, natural, synthetic, windows_of
     from foretell.export.reference import PlainModel
     from foretell.models.checkpoint import load
-    from foretell.timeaxis.frequency import Frequency
 
     info, model = load(checkpoint)
-    source = DataSource.recorded(info.data)
-    if source is None:
+    panel = data_of(info, data)
+    if panel is None:
         windows = synthetic(info, _WINDOWS, seed=1)
     else:
-        table = source.read(info.channels, Frequency.parse(info.frequency), data)
-        windows = natural(windows_of(info, table), _WINDOWS, seed=1)
+        windows = natural(windows_of(info, panel), _WINDOWS, seed=1)
     within = limits(info.bounds, info.targets)
     exact, rounded = (
         PlainModel(model, info.scaler, kind, within) for kind in (torch.float64, torch.float32)

@@ -12,12 +12,15 @@ import pytest
 
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import read as read_manifest
+from foretell.data.reading import Reading, read
 from foretell.export.comparison import Case, Reference
 from foretell.export.window_set import WindowSet
 from foretell.export.write import export_checkpoint
 from foretell.service.arrays import Arrays
 from foretell.service.engine.runtime import Runtime
 from foretell.service.session import Session
+from foretell.training.config import TrainingConfig
+from foretell.training.train import train
 from foretell.verification import device as module
 from foretell.verification import reference
 from foretell.verification.device import (
@@ -30,6 +33,7 @@ from foretell.verification.device import (
     time_batches,
 )
 from tests.support.trained import bundles, checkpoints, data, in_turn
+from tests.training.test_covariates import frame
 
 __all__ = ["bundles", "checkpoints", "data", "in_turn"]
 
@@ -291,6 +295,24 @@ def test_reference_cases_are_natural_and_adversarial(models: dict[str, Subject])
     assert "history_calendar" in natural.windows.inputs
     assert set(cases) > {reference.NATURAL, "constant", "offset 10000"}
     assert cases["constant"].rounded is not None
+
+
+def test_reference_cases_have_the_covariates_of_the_model(tmp_path: Path) -> None:
+    table = frame("a")
+    # A name of later rows, which comes first in the alphabet.
+    table.loc[len(table) - 60 :, "sky"] = "fog"
+    table["cloud"] = table["sky"]
+    table.to_csv(tmp_path / "data.csv", index=False)
+    kinds = {"future_covariates": "sky", "past_covariates": "cloud", "channels": "y"}
+    settings = TrainingConfig(
+        arch="dlinear", context=24, horizon=4, epochs=1, unseen_categories="other"
+    )
+    train(settings, read(tmp_path / "data.csv", Reading(**kinds)), tmp_path / "model")
+    cases = reference.of_checkpoint(tmp_path / "model", None)
+    inputs = cases[reference.NATURAL].windows.inputs
+    assert (inputs["future_covariates"] == 2).all()
+    assert inputs["history"].shape[1:] == (24, 3)
+    assert not inputs["history"][:, -1, 1:].any()
 
 
 def test_reference_cases_are_read_as_they_were_saved(tmp_path: Path) -> None:
