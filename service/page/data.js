@@ -131,7 +131,9 @@ export function send() {
  * @param {string} kind
  */
 export function repair(kind) {
-  const { problems: found, frequency } = source.value;
+  // Those of the source count values of covariates that are not numbers, too.
+  const found = problems.value;
+  const { frequency } = source.value;
   const repaired = {
     number: (read) => emptied(read, found),
     order: sorted,
