@@ -7,11 +7,12 @@ import {
   METRICS,
   SHARE,
   backtestOf,
-  firstRowOf,
+  commonRowsAfter,
   inPlace,
   originsIn,
   overall,
   rowsFor,
+  spanOf,
   tableOf,
 } from "./backtests.js";
 import { ModelError, Swatch } from "./overlay.js";
@@ -36,17 +37,20 @@ export function Backtests({ lines, data, horizon }) {
   const wanted = useSignal(ORIGINS);
   const { missing } = options.value;
   const origins = Math.min(wanted.value, most);
-  const bodyOf = (card) => backtestOf(data, card, { horizon, origins, missing });
+  const after = commonRowsAfter(cards, horizon);
+  const how = { horizon, origins, after };
+  const bodyOf = (card) => backtestOf(data, card, { ...how, missing });
   const answers = useAnswers("/backtest", lines, most ? bodyOf : null, [
     data,
     horizon,
     origins,
+    after,
     missing,
   ]);
   const shown = lines.filter(({ name }) => answers[name]?.content);
   const [first] = shown;
   const ready = first !== undefined;
-  const sent = ready && firstRowOf(data, first.card, { horizon, origins });
+  const sent = ready && spanOf(data, first.card, how).first;
   return html`<section class="panel stack">
     <div class="row spread">
       <h2>Backtest</h2>
@@ -56,7 +60,7 @@ export function Backtests({ lines, data, horizon }) {
       most === 0
         ? html`<p>
             Too few rows: a backtest takes at least ${rowsFor(cards, horizon)}, the context and
-            ${` ${counted(horizon, "step")} after it, and there are ${rows}. `}
+            ${` ${counted(after, "step")} after it, and there are ${rows}. `}
             <a href="#/forecast">Open a longer CSV</a> or choose a shorter horizon.
           </p>`
         : html`<p class="muted">
@@ -72,10 +76,7 @@ export function Backtests({ lines, data, horizon }) {
         answers[name]?.error &&
         html`<${ModelError}
           name=${name}
-          message=${inPlace(answers[name].error, data, card, {
-            first: firstRowOf(data, card, { horizon, origins }),
-            end: rows,
-          })}
+          message=${inPlace(answers[name].error, data, card, spanOf(data, card, how))}
         />`,
     )}
     ${most > 0 && shown.length < lines.length && html`<p class="hint" role="status">Loading …</p>`}

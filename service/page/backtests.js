@@ -1,5 +1,6 @@
 /** Backtests of models on the same rows: which models fit, their requests, tables of errors. */
 
+import { stepsAhead } from "./covariates.js";
 import { placeOf, quantilesOf, reachOf, refusalOf, requestOf, shareOf } from "./request.js";
 import { sameStep } from "./time.js";
 import { counted, frequencyWords } from "./words.js";
@@ -24,6 +25,13 @@ export const METRICS = {
 };
 
 /**
+ * @typedef {object} How
+ * @property {number} horizon steps of each forecast, and from an origin to the next
+ * @property {number} origins
+ * @property {number} after number of rows after the last origin
+ */
+
+/**
  * The reason why a model cannot forecast a source.
  * @param {import("./store.js").Source} source
  * @param {object} card
@@ -46,8 +54,19 @@ export function mismatchOf(source, card, options) {
 export const commonHorizon = (cards, wanted) =>
   Math.min(wanted ?? Infinity, ...cards.map(({ max_horizon: most }) => most));
 
+/** Number of rows that a model takes after an origin: its covariates may go on after the horizon. */
+const rowsAfter = (card, horizon) => Math.max(horizon, stepsAhead(card, horizon));
+
 /**
- * Number of origins that have the context of every model before them and a horizon after them.
+ * Number of rows after the last origin, so that all models have the same one.
+ * @param {object[]} cards
+ * @param {number} horizon
+ */
+export const commonRowsAfter = (cards, horizon) =>
+  Math.max(...cards.map((card) => rowsAfter(card, horizon)));
+
+/**
+ * Number of origins that have the rows that every model takes before and after them.
  * @param {number} rows
  * @param {object[]} cards
  * @param {number} horizon steps of each forecast, and from an origin to the next
@@ -61,31 +80,36 @@ export const originsIn = (rows, cards, horizon) =>
  * @param {number} horizon
  */
 export const rowsFor = (cards, horizon) =>
-  Math.max(...cards.map(({ context }) => context)) + horizon;
+  Math.max(...cards.map(({ context }) => context)) + commonRowsAfter(cards, horizon);
 
 /**
  * The body of `POST /backtest`: the latest origins, and only the rows that they need.
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {{horizon: number, origins: number, missing: string}} how
+ * @param {How & {missing: string}} how
  * @returns {object}
  */
-export function backtestOf(source, card, { horizon, origins, missing }) {
-  const from = firstRowOf(source, card, { horizon, origins });
-  const { model, inputs } = requestOf(source, card, { horizon, level: null, missing }, { from });
+export function backtestOf(source, card, { horizon, origins, after, missing }) {
+  const span = spanOf(source, card, { horizon, origins, after });
+  const { model, inputs } = requestOf(source, card, { horizon, level: null, missing }, { span });
   const options = { horizon, origins, missing };
   if (reachOf(card) >= horizon && shareOf(SHARE, card) === SHARE) options.quantiles = quantilesOf(SHARE);
   return { model, inputs, options };
 }
 
 /**
- * The first row of the source that a backtest sends.
+ * The rows of the source that a backtest sends. It reads no covariates after them.
  * @param {import("./store.js").Source} source
  * @param {object} card
- * @param {{horizon: number, origins: number}} how
+ * @param {How} how
+ * @returns {import("./inputs.js").Span}
  */
-export const firstRowOf = (source, card, { horizon, origins }) =>
-  Math.max(0, source.values.length - card.context - origins * horizon);
+export function spanOf(source, card, { horizon, origins, after }) {
+  const last = source.values.length - after;
+  const first = Math.max(0, last - (origins - 1) * horizon - card.context);
+  // The server places the last origin by the end of the rows.
+  return { first, end: last + rowsAfter(card, horizon), steps: 0 };
+}
 
 /**
  * An error's message with its row and channel in the source.

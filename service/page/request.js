@@ -61,20 +61,16 @@ export const columnsOf = (source, card) =>
   channelsOf(card).map((channel) => source.channels.indexOf(channel));
 
 /**
- * The body of `POST /forecast` for a source.
+ * The body of `POST /forecast` or `POST /backtest` for a source.
  * @param {import("./store.js").Source} source
  * @param {object} card of `GET /models/{name}`
  * @param {object} options as in the store
- * @param {{from?: number | null, scenarios?: boolean}} [which] from: the first of the rows of a
- *   backtest, which reads no covariates after them; else the rows the model reads are sent.
- *   scenarios: whether to send the second scenario
+ * @param {{span?: import("./inputs.js").Span, scenarios?: boolean}} [which] span: the rows to send;
+ *   those that the model reads if absent. scenarios: whether to send the second scenario
  * @returns {object}
  */
-export function requestOf(source, card, options, { from = null, scenarios = false } = {}) {
-  const span =
-    from === null
-      ? windowOf(source, card, options)
-      : { first: from, end: source.values.length, steps: 0 };
+export function requestOf(source, card, options, which = {}) {
+  const { span = windowOf(source, card, options), scenarios = false } = which;
   const { first, end } = span;
   const columns = columnsOf(source, card);
   const rows = source.values.slice(first, end).map((row) => columns.map((column) => row[column]));

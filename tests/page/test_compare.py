@@ -12,7 +12,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.page.browser import Module, Watch
 from tests.page.models import CHANNELS, CONTEXT
-from tests.page.test_csv import CARD
+from tests.page.test_csv import CARD, NO_COVARIATES
 from tests.support.process import Server
 
 pytestmark = pytest.mark.browser
@@ -29,7 +29,18 @@ UNTOUCHED: dict[str, Any] = {
     "statics": {},
 }
 START = np.datetime64("2024-03-01T00:00:00")
-CARDS = [{"context": 48, "max_horizon": 96}, {"context": 96, "max_horizon": 30}]
+CARDS = [
+    {"context": 48, "max_horizon": 96, "covariates": NO_COVARIATES},
+    {"context": 96, "max_horizon": 30, "covariates": NO_COVARIATES},
+]
+# It reads covariates of whole passes.
+AHEAD = {
+    "context": 24,
+    "horizon": 24,
+    "max_horizon": 96,
+    "covariates": NO_COVARIATES
+    | {"future": [{"name": "price", "type": "number", "categories": []}]},
+}
 
 
 def result(*channels: tuple[str, float, float, float], season: int | None = 24) -> dict[str, Any]:
@@ -63,6 +74,21 @@ def test_origins_fit_in_the_rows_of_the_longest_context(module: Modules) -> None
     assert backtests.call("rowsFor", CARDS, 24) == 120
     found = [backtests.call("originsIn", rows, CARDS, 24) for rows in (60, 119, 120, 143, 144)]
     assert found == [0, 0, 1, 1, 2]
+    found = [backtests.call("rowsFor", [*CARDS, AHEAD], horizon) for horizon in (1, 24, 30)]
+    assert found == [96 + 24, 96 + 24, 96 + 48]
+    assert backtests.call("originsIn", 151, [*CARDS, AHEAD], 1) == 32
+
+
+def test_rows_of_models_with_and_without_covariates_have_the_same_origins(module: Modules) -> None:
+    source = {"values": [[row] for row in range(200)]}
+    for horizon, rows in ((1, 24), (30, 48)):
+        after = module("backtests.js").call("commonRowsAfter", [*CARDS, AHEAD], horizon)
+        how = {"horizon": horizon, "origins": 3, "after": after}
+        for card, own in ((CARDS[0], horizon), (AHEAD, rows)):
+            span = module("backtests.js").call("spanOf", source, card, how)
+            last = span["end"] - own
+            assert last == 200 - rows
+            assert span["first"] == last - 2 * horizon - card["context"]
 
 
 def test_table_of_errors_marks_the_best(module: Modules) -> None:
@@ -109,11 +135,12 @@ def test_backtest_sends_only_the_rows_of_its_origins(module: Modules) -> None:
     card = CARD | {"name": "m", "version": "3", "channels": ["b"], "quantiles": False}
     values = [[row, -row] for row in range(20)]
     source = UNTOUCHED | {"name": "s", "channels": ["a", "b"], "values": values}
-    how = {"horizon": 3, "origins": 2, "missing": "ffill"}
+    options = {"horizon": 3, "origins": 2, "missing": "ffill"}
+    how = options | {"after": 3}
     body = module("backtests.js").call("backtestOf", source, card, how)
     series = [float(-row) for row in range(10, 20)]
     assert body["inputs"] == [{"name": "s", "channels": ["b"], "series": series}]
-    assert (body["model"], body["options"]) == ("m@3", how)
+    assert (body["model"], body["options"]) == ("m@3", options)
     calibrated = card | {"quantiles": True, "calibration": {"steps": 3}}
     for levels, quantiles in (([0.1, 0.9], [0.1, 0.9]), ([0.2, 0.8], None)):
         narrow = calibrated | {"quantile_levels": levels}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Response, expect
 
 from tests.page.browser import Look, Watch, faults
-from tests.page.models import SHOP
-from tests.page.person import charts, choose, example, open_csv, view, with_parts
+from tests.page.models import CHANNELS, SHOP
+from tests.page.person import charts, choose, example, open_csv, slide, view, with_parts
 from tests.page.test_csv import Modules
 from tests.page.test_use import run
 from tests.support.process import Server
@@ -34,6 +34,16 @@ def lines(url: str, steps: int = STEPS) -> list[list[str]]:
         cells = [time, *past, *(future[name][row] for name in FUTURE)]
         table.append([str(cell) for cell in cells])
     return table
+
+
+def days(rows: list[list[str]], number: int) -> list[list[str]]:
+    """Rows of a day, repeated on later days."""
+    day = np.timedelta64(1, "D")
+    return [
+        [str(np.datetime64(time) + later * day), *cells]
+        for later in range(number)
+        for time, *cells in rows
+    ]
 
 
 def go_to(grid: Locator, row: int, name: str) -> None:
@@ -224,9 +234,8 @@ def test_programs_and_backtests_have_covariates(page: Page, server: Server) -> N
 
     # A backtest reads the covariates of the rows alone.
     view(page, "Forecast")
-    table = lines(server.url, 0)
-    days = [[str(np.datetime64(row[0]) + np.timedelta64(1, "D")), *row[1:]] for row in table[1:]]
-    open_csv(page, [*table, *days])
+    header, *rows = lines(server.url, 0)
+    open_csv(page, [header, *days(rows, 2)])
     page.get_by_label("region").select_option("north")
     page.get_by_label("size").fill("3")
     page.get_by_label("Fill with").select_option("ffill")
@@ -235,6 +244,65 @@ def test_programs_and_backtests_have_covariates(page: Page, server: Server) -> N
     assert answered.value.ok
     [entry] = answered.value.request.post_data_json["inputs"]
     assert {len(values) for values in entry["future_covariates"].values()} == {2 * ROWS}
+
+
+def test_removal_of_wrong_numbers_keeps_covariates_that_are_partly_numbers(
+    page: Page, server: Server
+) -> None:
+    page.goto(server.url)
+    choose(page, "shop")
+    table = lines(server.url)
+    at = HEADER.index("open")
+    opens = [row[at] == "True" for row in table[1:]]
+    # Most cells are 0 or 1, and some are words.
+    for number, row in enumerate(table[1:]):
+        row[at] = str(opens[number]) if number % 4 == 1 else str(int(opens[number]))
+    table[3][HEADER.index("sales")] = "x"
+    open_csv(page, table)
+    problems = page.get_by_role("region", name="Problems")
+    expect(problems).to_contain_text("1 cell that is not a number")
+    problems.get_by_role("button", name="Treat as missing").click()
+    expect(problems).to_contain_text("1 missing value")
+    page.get_by_label("region").select_option("north")
+    page.get_by_label("size").fill("3")
+    page.get_by_label("outdoors").check()
+    problems.get_by_label("Fill with").select_option("ffill")
+    with page.expect_response("**/forecast") as answered:
+        page.get_by_role("button", name="Forecast", exact=True).click()
+    [entry] = answered.value.request.post_data_json["inputs"]
+    assert entry["future_covariates"]["open"] == opens
+    assert entry["series"][2][0] is None
+
+
+def test_backtests_of_models_with_and_without_covariates_have_the_same_origins(
+    page: Page, server: Server
+) -> None:
+    page.goto(server.url)
+    choose(page, "shop")
+    header, *rows = lines(server.url)
+    table = days(rows[:ROWS], 3)
+    for row in table:
+        row += ["1.5", "2"]
+    # The rows after the history have future covariates alone.
+    table += [[*row, "", ""] for row in days(rows, 3)[-STEPS:]]
+    open_csv(page, [[*header, *CHANNELS], *table])
+    page.get_by_label("region").select_option("north")
+    page.get_by_label("size").fill("3")
+    slide(page, "Horizon", 4)
+    answers: list[Response] = []
+    page.on("response", lambda answer: answers.append(answer))
+    view(page, "Compare")
+    errors = page.get_by_role("region", name="Errors by channel")
+    expect(errors.get_by_role("columnheader", name="patchtst")).to_be_visible()
+    expect(errors.get_by_role("columnheader", name="autoformer")).to_be_visible()
+    # There are 72 rows: patchtst reads 48, and shop reads covariates of 6 after the last origin.
+    expect(page.get_by_text("Forecasts from 5 origins")).to_be_visible()
+    backtests = [answer for answer in answers if answer.url.endswith("/backtest")]
+    assert len(backtests) == 3
+    for answer in backtests:
+        [content] = answer.json()["outputs"][0]["content"]
+        ends = content["first_origin"], content["last_origin"]
+        assert (content["origins"], *ends) == (5, "2024-03-03T02:00:00", "2024-03-03T18:00:00")
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,8 @@ def test_request_has_the_channels_and_rows_of_the_context(module: Modules) -> No
     assert request.call("actualOf", read, CARD, held) == [[21], [22], [23]]
     beyond = request.call("requestOf", read, CARD, OPTIONS | {"horizon": 5})
     assert beyond["options"] == {"horizon": 5}
-    everything = request.call("requestOf", read, CARD, OPTIONS, {"from": 0})
+    span = {"first": 0, "end": len(HOURS), "steps": 0}
+    everything = request.call("requestOf", read, CARD, OPTIONS, {"span": span})
     assert len(everything["inputs"][0]["series"]) == len(HOURS)
 
 
