@@ -61,8 +61,8 @@ def choose_columns(
     Raises:
         DataError: a wanted column does not exist, or no column holds numbers.
     """
-    past = [read_past(cells, name, wanted) for name in kinds.past]
-    future = [read_column(cells, name) for name in kinds.future]
+    past = [read_past(cells, name, wanted, kinds.known.get(name)) for name in kinds.past]
+    future = [read_column(cells, name, kinds.known.get(name)) for name in kinds.future]
     named = None if wanted is None else [name for name in wanted if not kinds.is_channel(name)]
     taken = {*roles.times, *roles.ids, *kinds.names}
     found = {

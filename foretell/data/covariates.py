@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,17 @@ _WORDS = frozenset(("true", "false"))
 
 
 class Kinds(NamedTuple):
-    """Names of the columns of covariates, by kind."""
+    """Names of the columns of covariates, by kind.
+
+    Attributes:
+        known: Covariates of a model by name: their columns are read as booleans or categories as
+            theirs are.
+    """
 
     future: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
+    known: Mapping[str, Covariate] = MappingProxyType({})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,27 +58,28 @@ class Column(NamedTuple):
     missing: NDArray[np.bool_]
 
 
-def read_column(cells: Cells, name: str, categories: Sequence[str] = ()) -> Column:
+def read_column(cells: Cells, name: str, known: Covariate | None = None) -> Column:
     """Read a column of numbers, of true and false, or of categories.
 
     Args:
         cells: The table; problems of rows are added to its problems.
         name: Name of the column.
-        categories: Known categories, which come first; the others follow, sorted. With any, the
-            column holds categories.
+        known: Covariate of a model. For a category the column holds categories: its own come
+            first, the others follow, sorted. For a boolean 0 and 1 are false and true.
 
     Raises:
         DataError: the column does not exist, holds times, has no values or too many categories.
     """
     if name not in cells.frame:
-        known = [str(each) for each in cells.frame.columns]
-        raise DataError(f"no column {name!r} for a covariate; {suggestion(name, known)}")
+        there = [str(each) for each in cells.frame.columns]
+        raise DataError(f"no column {name!r} for a covariate; {suggestion(name, there)}")
     column = cells.frame[name]
     if pd.api.types.is_datetime64_any_dtype(column) or isinstance(column.dtype, pd.PeriodDtype):
         raise DataError(f"column {name!r} holds times and no covariate; write numbers or names")
     if not column.notna().any():
         raise DataError(f"column {name!r} has no values; leave it out of the covariates")
     numbers = read_numbers(column, cells.decimal)
+    categories = known.categories if known is not None else ()
     if not is_text(column):
         is_boolean = pd.api.types.is_bool_dtype(column)
         if categories:
@@ -79,18 +87,21 @@ def read_column(cells: Cells, name: str, categories: Sequence[str] = ()) -> Colu
         covariate = Covariate(name=name, type="boolean" if is_boolean else "number")
     else:
         texts = column.map(str, na_action="ignore").astype(object).str.strip()
-        there = texts[texts.notna() & ~texts.isin(NO_CATEGORY)]
+        named = texts[texts.notna() & ~texts.isin(NO_CATEGORY)]
         if categories:
-            return _of_texts(name, texts, there, categories)
-        if len(there) and {*there.str.lower().unique()} <= _WORDS:
+            return _of_texts(name, texts, named, categories)
+        if len(named) and {*named.str.lower().unique()} <= _WORDS:
             covariate = Covariate(name=name, type="boolean")
         elif isinstance(column.dtype, pd.CategoricalDtype) or not (
             numbers.mostly and np.isfinite(numbers.values).any()
         ):
-            return _of_texts(name, texts, there, ())
+            return _of_texts(name, texts, named, ())
         else:
             covariate = Covariate(name=name)
     cells.report_wrong(name, numbers)
+    values = numbers.values[~(numbers.missing | numbers.wrong)]
+    if known is not None and known.type == "boolean" and np.isin(values, (0, 1)).all():
+        covariate = Covariate(name=name, type="boolean")
     return Column(covariate, numbers.values, numbers.missing)
 
 
@@ -131,19 +142,27 @@ def _coded(
     return Column(Covariate(name=name, type="category", categories=categories), codes, missing)
 
 
-def read_past(cells: Cells, name: str, channels: Sequence[str] | None) -> Column:
-    """Read a past covariate, with the categories of the wanted channels first.
+def read_past(
+    cells: Cells, name: str, channels: Sequence[str] | None, known: Covariate | None = None
+) -> Column:
+    """Read a past covariate, known or with the categories of the wanted channels first.
 
     Raises:
         DataError: as `read_column`.
     """
     prefix = f"{name}="
     wanted = [each.removeprefix(prefix) for each in channels or () if each.startswith(prefix)]
-    return read_column(cells, name, wanted)
+    if wanted and known is None:
+        known = Covariate(name=name, type="category", categories=tuple(wanted))
+    return read_column(cells, name, known)
 
 
 def read_static(
-    cells: Cells, name: str, series: NDArray[np.int64], names: Sequence[str]
+    cells: Cells,
+    name: str,
+    series: NDArray[np.int64],
+    names: Sequence[str],
+    known: Covariate | None = None,
 ) -> tuple[Covariate, NDArray[np.float64]]:
     """A static covariate, and its code `[series]`; NaN after a problem.
 
@@ -152,11 +171,12 @@ def read_static(
         name: Name of the column.
         series: `[rows]`, the number of each row's series.
         names: Names of the series.
+        known: Covariate of a model, as for `read_column`.
 
     Raises:
         DataError: as `read_column`.
     """
-    covariate, codes, missing = read_column(cells, name)
+    covariate, codes, missing = read_column(cells, name, known)
     labels = cells.frame.index.to_numpy(np.int64)
     found = np.full(len(names), np.nan)
     for place, own in _rows_of(series, len(names)):

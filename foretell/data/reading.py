@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
-from foretell.bundle.covariates import Covariates
+from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.part import Part
 from foretell.data.apart import are_many, remedy_for_repeats
 from foretell.data.cells import ArrowFrame, Cells, of_frame
@@ -153,6 +153,7 @@ def read(
     needed: Sequence[str] = (),
     *,
     last: int | None = None,
+    known: Mapping[str, Covariate] | None = None,
 ) -> Panel:
     """Read a file: CSV (also gzipped, with tabs or semicolons), Parquet, Feather or Arrow.
 
@@ -162,6 +163,7 @@ def read(
         needed: Columns that the file must have, besides those that `reading` names.
         last: Number of times read at the end of each series; all if not given. Problems of earlier
             rows become notes.
+        known: Covariates of a model by name: their columns are read as theirs are.
 
     Raises:
         DataError: it does not hold regular time series. The message lists all problems with file,
@@ -173,7 +175,7 @@ def read(
     channels = [name for name in (*(reading.channels or ()), *needed) if not kinds.is_channel(name)]
     named = (*(reading.time_column or ()), *ids, *channels, *kinds.names)
     cells = read_file(path, reading.decimal, texts, named)
-    return _panel(cells, reading, path, last)
+    return _panel(cells, reading, path, last, known)
 
 
 def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None) -> Panel:
@@ -190,12 +192,19 @@ def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None)
     return _panel(of_frame(frame, reading.decimal), reading, None)
 
 
-def _panel(cells: Cells, reading: Reading, path: Path | None, last: int | None = None) -> Panel:
+def _panel(
+    cells: Cells,
+    reading: Reading,
+    path: Path | None,
+    last: int | None = None,
+    known: Mapping[str, Covariate] | None = None,
+) -> Panel:
     if reading.channels is None:
         refuse_wide(cells)
     try:
         roles = roles_of(cells, reading)
-        rows, covariates = _understand(cells, roles, reading, last)
+        kinds = reading.kinds._replace(known=known or {})
+        rows, covariates = _understand(cells, roles, reading, kinds, last)
         frequency = Frequency.parse(reading.frequency) if reading.frequency else None
         zone = _zone(reading.time_zone or rows.moments.zone)
         moments = made_regular(rows.moments, rows.series, frequency, zone)
@@ -240,7 +249,7 @@ def roles_of(cells: Cells, reading: Reading) -> Roles:
 
 
 def _understand(
-    cells: Cells, roles: Roles, reading: Reading, last: int | None
+    cells: Cells, roles: Roles, reading: Reading, kinds: Kinds, last: int | None
 ) -> tuple[Rows, Covariates | None]:
     frame = cells.frame
     if not len(frame):
@@ -256,7 +265,7 @@ def _understand(
         raise DataError(f"column {time_column!r}: {error}") from None
     cells.notes += moments.notes
     if last is not None:
-        moments = keep_last(cells, moments, roles, reading.channels, reading.kinds, last)
+        moments = keep_last(cells, moments, roles, reading.channels, kinds, last)
         frame = cells.frame
     labels = frame.index.to_numpy(np.int64)
     for problem, wrong in moments.wrong:
@@ -268,9 +277,10 @@ def _understand(
     if are_many(repeated.to_numpy(), frame):
         remedy = remedy_for_repeats(frame, roles.times, roles.ids)
         raise DataError(f"column {time_column!r} repeats its times: {remedy}")
-    kinds = reading.kinds
     columns = choose_columns(cells, roles, reading.channels, kinds, moments.walls)
-    found = [read_static(cells, name, series, names) for name in kinds.static]
+    found = [
+        read_static(cells, name, series, names, kinds.known.get(name)) for name in kinds.static
+    ]
     static = np.column_stack([codes for _, codes in found]) if found else None
     covariates = columns.covariates.model_copy(update={"static": tuple(each for each, _ in found)})
     rows = Rows(labels, moments, series, names, columns, static, time_column)

@@ -33,6 +33,20 @@ def columns_of(card: ModelCard) -> dict[str, tuple[str, ...]]:
     }
 
 
+def known_of(card: ModelCard) -> dict[str, Column]:
+    """The booleans and categories of a model by name, as which columns are read."""
+    own = card.covariates
+    return {
+        each.name: Column(
+            name=each.name,
+            type="category" if each.categories else "boolean",
+            categories=each.categories,
+        )
+        for each in (*own.future, *own.past, *own.static)
+        if each.categories or each.type == "boolean"
+    }
+
+
 def _by_name(card: ModelCard) -> list[Covariate]:
     return [each for each in card.covariates.past if each.type != "number"]
 
@@ -118,8 +132,6 @@ def _values(column: Column, wanted: Covariate, codes: Codes) -> list[Any]:
     """Values of codes, of the model's type where the column's type means the same."""
     if column.type == "category":
         return [column.categories[int(code)] for code in codes]
-    if wanted.type == "category" and column.type == "number":
-        return [str(int(code)) if code.is_integer() else str(code) for code in codes.tolist()]
     if column.type == "boolean" and wanted.type != "number":
         return [bool(code) for code in codes]
     return [*codes.tolist()]

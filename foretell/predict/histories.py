@@ -17,7 +17,7 @@ from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading
 from foretell.data.table import Table
-from foretell.predict.covariates import columns_of, fields_of
+from foretell.predict.covariates import columns_of, fields_of, known_of
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,8 @@ def read_histories(
     """
     how = how.model_copy(update={**columns_of(card), "frequency": card.frequency})
     spare = 0 if how.missing == "error" else how.max_gap
-    panel = reading.read(path, how, last=card.context + holdout + spare)
+    last = card.context + holdout + spare
+    panel = reading.read(path, how, last=last, known=known_of(card))
     names = list(panel.series)
     for name in series:
         if name not in names:

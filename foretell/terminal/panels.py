@@ -63,7 +63,11 @@ def print_panel(
     _print_channels(panel)
     for option, meaning in _covariate_options(proposed).items():
         click.echo(f"covariates {shlex.quote(option)}: {meaning}")
-    every = Kinds(*(own + more for own, more in zip(named, proposed, strict=True)))
+    every = Kinds(
+        named.future + proposed.future,
+        named.past + proposed.past,
+        named.static + proposed.static,
+    )
     given = [*given, *_covariate_options(every)]
     seasons = find_seasons(panel)
     lines = "; ".join(_described(season, panel.frequency) for season in seasons)

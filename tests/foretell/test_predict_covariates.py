@@ -12,6 +12,9 @@ import pandas as pd
 import pytest
 
 from foretell.bundle.manifest import read
+from foretell.client.cards import ModelCard
+from foretell.data.reading import Reading
+from foretell.predict.histories import read_histories
 from foretell.report.example import run_example
 from tests.service.client import Client
 from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop
@@ -149,6 +152,65 @@ def test_future_that_is_too_short_is_refused(models: Path, tmp_path: Path) -> No
         "given.csv: expected 4 rows after 2024-01-01T09:00:00 of series a, with values of price, "
         "open, sky, which shop reads for whole horizons of 4; got 2\n"
     )
+
+
+CARD = ModelCard.model_validate(
+    {
+        "name": "depot",
+        "version": "1",
+        "versions": ["1"],
+        "channels": ["sales", "shift=0", "shift=1", "shift=2", "lit"],
+        "targets": ["sales"],
+        "context": 4,
+        "horizon": 2,
+        "frequency": "h",
+        "covariates": {
+            "future": [
+                {"name": "grade", "type": "category", "categories": ["2.0", "2.5", "XL"]},
+                {"name": "flag", "type": "category", "categories": ["false", "maybe", "true"]},
+                {"name": "day", "type": "category", "categories": ["0", "5", "6"]},
+                {"name": "open", "type": "boolean"},
+            ],
+            "past": [
+                {"name": "shift", "type": "category", "categories": ["0", "1", "2"]},
+                {"name": "lit", "type": "boolean"},
+            ],
+            "static": [{"name": "tier", "type": "category", "categories": ["1.0", "2.0"]}],
+        },
+    }
+)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_have_the_types_and_categories_of_the_model(tmp_path: Path, ending: str) -> None:
+    """The rows that are read do not show them, and a gap of a category repeats the one before."""
+    frame = pd.DataFrame(
+        {
+            "ds": pd.date_range("2024-01-01", periods=6, freq="h"),
+            "sales": [1.0, 2.0, 3.0, 4.0, None, None],
+            "grade": [2.0, 2.5, 2.0, 2.0, 2.5, 2.0],
+            "flag": [True, False, True, True, False, False],
+            "day": [0, None, 6, 6, 5, 7],
+            "open": [0, None, 1, 1, 0, 0],
+            "shift": [0, None, 2, 1, None, None],
+            "lit": [1, None, 0, 0, None, None],
+            "tier": [1] * 6,
+        }
+    )
+    path = tmp_path / f"given{ending}"
+    frame.to_csv(path, index=False) if ending == ".csv" else frame.to_parquet(path)
+    (history,), _ = read_histories(path, CARD, Reading(missing="interpolate"), (), 0)
+    assert history.fields == {
+        "channels": ("sales",),
+        "future_covariates": {
+            "grade": ["2.0", "2.5", "2.0", "2.0", "2.5", "2.0"],
+            "flag": ["true", "false", "true", "true", "false", "false"],
+            "day": ["0", "0", "6", "6", "5", "7"],
+            "open": [False, False, True, True, False, False],
+        },
+        "past_covariates": {"shift": ["0", "0", "2", "1"], "lit": [True, True, False, False]},
+        "static_covariates": {"tier": "1.0"},
+    }
 
 
 def test_report_forecasts_the_example_with_its_covariates(models: Path) -> None:
