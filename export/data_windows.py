@@ -11,6 +11,7 @@ import torch
 from foretell.bundle.covariates import STATIC_COVARIATES, Covariate, Covariates
 from foretell.bundle.scaler import Scaler
 from foretell.data.coding import recoded
+from foretell.data.errors import DataError, MissingFileError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
 from foretell.data.source import DataSource
@@ -34,7 +35,10 @@ def data_of(info: CheckpointInfo, data: Path | None = None) -> Panel | None:
     """
     source, covariates = DataSource.recorded(info.data), info.config.covariates
     if source is not None:
-        panel = source.read(info.channels, Frequency.parse(info.frequency), data)
+        try:
+            panel = source.read(info.channels, Frequency.parse(info.frequency), data)
+        except MissingFileError as error:
+            raise DataError(f"{error}; --data takes a copy of it") from None
     elif data is not None:
         known = Reading(channels=info.channels, frequency=info.frequency)
         panel = read(data, known.model_copy(update=Reading.of_covariates(covariates)))

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_serializer, field_validator
 
 from foretell.bundle.checksums import sha256
 from foretell.bundle.part import Part, first_problem
-from foretell.data.errors import DataError
+from foretell.data.errors import DataError, MissingFileError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading, read
 from foretell.data.splits import Splits
@@ -88,13 +88,12 @@ class DataSource(Part):
             copy: Path of the file, if it was moved.
 
         Raises:
-            DataError: the file is missing or has changed.
+            MissingFileError: the file is missing.
+            DataError: the file has changed or cannot be read.
         """
         path = copy or self.path
         if not path.is_file():
-            raise DataError(
-                f"{path}: missing; the model was trained on it; --data takes a copy of it"
-            )
+            raise MissingFileError(f"{path}: missing; the model was trained on it")
         found = sha256(path)
         if found != self.sha256:
             raise DataError(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.checksums import sha256
-from foretell.data.errors import DataError
+from foretell.data.errors import DataError, MissingFileError
 from foretell.data.panel import Panel
 from foretell.data.source import DataSource
 from foretell.data.splits import Span, Split
@@ -102,7 +102,10 @@ def check_rows(info: CheckpointInfo, panel: Panel, split: Split) -> str | None:
         known = source.read(info.channels, Frequency.parse(info.frequency), copy)
         seen = source.splits.cut(known, context, horizon)
     except DataError as error:
-        return f"network: the rows that it learnt from cannot be compared: {error}; {unknown}"
+        remedy = "; put it back at that path" if isinstance(error, MissingFileError) else ""
+        return (
+            f"network: the rows that it learnt from cannot be compared: {error}{remedy}; {unknown}"
+        )
     learnt = _by_series(known, seen.train)
     judged = _by_series(known, seen.validation, context)
     validation = _by_series(panel, split.validation, context)
@@ -147,19 +150,39 @@ def _by_series(panel: Panel, spans: Iterable[Span], skipped: int = 0) -> dict[st
 def _shared(before: dict[str, Rows], rows: dict[str, Rows]) -> dict[str, tuple[int, np.datetime64]]:
     """Number and first time of rows that both have, by series.
 
-    Names of single series may differ. Other data may have the same names and times, but then most
-    values differ.
+    If either has a single series, it may have another name. Other data may have the same names and
+    times, but then most values differ.
     """
-    if len(before) == len(rows) == 1:
-        before = dict(zip(rows, before.values(), strict=True))
+    single = min(len(before), len(rows)) == 1
     found = {}
-    for name in (name for name in before if name in rows):
-        (old_times, old), (new_times, new) = before[name], rows[name]
-        times, left, right = np.intersect1d(old_times, new_times, return_indices=True)
-        equal = np.isclose(old[left], new[right], equal_nan=True).all(axis=1)
-        if len(times) and equal.mean() > 0.5:
-            found[name] = len(times), times[0]
+    for name, new in rows.items():
+        for other in before if single else {name} & before.keys():
+            times = _same(before[other], new, is_named=other == name)
+            if len(times):
+                found[name] = len(times), times[0]
+                break
     return found
+
+
+def _same(before: Rows, rows: Rows, *, is_named: bool) -> NDArray[np.datetime64]:
+    """The times of both, if most values are equal there.
+
+    Rows count in which either has another value than the commonest one. Without any, the name
+    decides.
+    """
+    times, left, right = np.intersect1d(before[0], rows[0], return_indices=True)
+    old, new = before[1][left], rows[1][right]
+    usual = np.array([_commonest(column) for column in np.concatenate([old, new]).T])
+    telling = ((old != usual) | (new != usual)).any(axis=1)
+    if not telling.any():
+        return times if is_named else times[:0]
+    equal = np.isclose(old[telling], new[telling]).all(axis=1)
+    return times if equal.mean() > 0.5 else times[:0]
+
+
+def _commonest(values: NDArray[np.float64]) -> float:
+    found, counts = np.unique(values, return_counts=True)
+    return float(found[counts.argmax()]) if len(found) else 0.0
 
 
 def keep(model: Forecaster, folder: Path) -> None:

@@ -24,7 +24,7 @@ from foretell.training.config import TrainingConfig
 from foretell.training.configuration import configuration
 from foretell.training.counts import check_counts, check_norm, usual_norm
 from foretell.training.errors import TrainingError
-from foretell.training.kept import kept_info
+from foretell.training.kept import check_rows, kept_info
 from foretell.training.windows import Windows
 
 
@@ -33,6 +33,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         kept: Description of the network that is kept, with the decoder; None without one.
+        warning: Warning about the rows that the kept network has seen, if there is one.
     """
 
     panel: Panel
@@ -44,13 +45,15 @@ class Prepared(NamedTuple):
     validation: Windows
     test: Windows
     kept: CheckpointInfo | None
+    warning: str | None
 
 
 def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     """Configure the architecture, split the panel and standardise it by its training rows.
 
     Raises:
-        TrainingError: the architecture does not accept the settings.
+        TrainingError: the architecture does not accept the settings, or a kept network learnt from
+            validation or test rows.
         DataError: a split has no window, a head of counts has rows that are not counts, a
             covariate gives a target before it is known, or training rows lack a category.
     """
@@ -68,10 +71,11 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
                 settings.horizon,
             )
     time = covered(panel, split.train)
-    kept = None
+    kept, warning = None, None
     if settings.network is not None:
         targets = targets_of(settings, panel.channels, panel.covariates)
         kept = kept_info(settings.network, settings, panel, targets)
+        warning = check_rows(kept, panel, split)
         config = kept.config
     else:
         config = forecaster_config(
@@ -85,7 +89,7 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
         check_counts(config, panel)
     scaler = scaler_for(config, panel, split.train) if kept is None else kept.scaler
     train, validation, test = (Windows.of(config, panel, spans, scaler) for spans in split[:3])
-    return Prepared(panel, config, splits, split, scaler, train, validation, test, kept)
+    return Prepared(panel, config, splits, split, scaler, train, validation, test, kept, warning)
 
 
 def scaler_for(config: ForecasterConfig, panel: Panel, train: Iterable[Span]) -> Scaler:

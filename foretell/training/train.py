@@ -31,7 +31,6 @@ from foretell.timeaxis.timestamps import shown
 from foretell.training.accuracy import baselines, evaluate, measure_within
 from foretell.training.config import TrainingConfig
 from foretell.training.errors import TrainingError
-from foretell.training.kept import check_rows
 from foretell.training.logs import CsvLog, Together
 from foretell.training.preparation import Prepared, prepare, targets_of
 from foretell.training.progress import Progress
@@ -97,8 +96,8 @@ def train(
             data=prepared.kept.data,
             training=prepared.kept.training,
         )
-        if warning := check_rows(prepared.kept, panel, prepared.split):
-            progress.warned(warning)
+    if prepared.warning:
+        progress.warned(prepared.warning)
     source = DataSource.of(panel, prepared.splits)
     trainer = Trainer(prepared.config, prepared.train, prepared.validation, settings, device)
     model = trainer.model

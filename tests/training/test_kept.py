@@ -1,9 +1,11 @@
 """A decoder of covariates that learns beside a trained network."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -148,6 +150,41 @@ def test_one_series_is_compared_by_its_values(files: Files) -> None:
     assert "it learnt from rows up to 2024-01-09T23:00:00, which lie after test rows" in warning
 
 
+@pytest.mark.parametrize("single", ["network", "decoder"])
+def test_a_single_series_is_found_under_another_name(files: Files, single: str) -> None:
+    one, all_of_them = frame("a")[["ds", "y"]], frame()[["id", "ds", "y"]]
+    tables = {"one.csv": one, "all.csv": all_of_them}
+    first, second = tables if single == "network" else [*tables][::-1]
+    info = files.learnt(files.panel(tables[first], first), 0.9, 0.05, 0.05)
+    of = " of series 'a'" if single == "network" else ""
+    with pytest.raises(TrainingError, match=f"learnt from 24 validation rows{of}, the first"):
+        files.check(info, files.panel(tables[second], second))
+
+
+@pytest.mark.parametrize(("rate", "is_seen"), [(0.2, False), (5, False), (0, True)])
+def test_series_of_mostly_one_value_are_compared_by_the_others(
+    files: Files, rate: float, is_seen: bool
+) -> None:
+    table, random = frame("a")[["id", "ds", "y"]], np.random.default_rng(0)
+    counts = [table.assign(y=random.poisson(rate, len(table))) for _ in range(2)]
+    panels = [files.panel(each, f"{place}.csv") for place, each in enumerate(counts)]
+    info = files.learnt(panels[0], 0.9, 0.05, 0.05)
+    with pytest.raises(TrainingError, match="learnt from 24 validation rows"):
+        files.check(info, panels[0])
+    with pytest.raises(TrainingError) if is_seen else nullcontext():
+        files.check(info, panels[1])
+
+
+def test_preparation_refuses_rows_that_the_network_has_seen(files: Files) -> None:
+    table = frame()[["id", "ds", "y", "price"]]
+    plain = files.panel(table[["id", "ds", "y"]])
+    train(settings(splits=(0.9, 0.05, 0.05), epochs=1), plain, files.folder / "model")
+    more = files.panel(table, "more.csv", future_covariates="price")
+    given = settings(network=files.folder / "model", model={})
+    with pytest.raises(TrainingError, match="learnt from 24 validation rows of series 'a'"):
+        prepare(given, more)
+
+
 def test_rows_of_the_same_splits_pass_also_from_another_file(files: Files) -> None:
     info = files.learnt(files.panel(frame()[["id", "ds", "y"]]), 0.7, 0.1, 0.2)
     more = files.panel(frame()[["id", "ds", "y", "price"]], "more.csv", future_covariates="price")
@@ -161,7 +198,9 @@ def test_a_moved_file_is_found_again(files: Files) -> None:
     assert files.check(info, read(files.folder / "moved.csv", Reading())) is None
     warning = files.check(info, read_frame(table, Reading()))
     assert warning is not None
-    assert re.search(r"cannot be compared: .*data\.csv: missing.* errors are too small if", warning)
+    pattern = r"cannot be compared: .*data\.csv: missing; .*; put it back .* are too small if"
+    assert re.search(pattern, warning)
+    assert "--data" not in warning
 
 
 def test_network_without_recorded_data_is_reported(
