@@ -59,8 +59,8 @@ def _meant(cell: str | float | bool, known: set[str], by_value: dict[float, list
     text = _text(cell)
     if found and not isinstance(cell, str):
         raise DataError(
-            f"{text} may be the category {' or '.join(map(repr, found))}; write the names as texts "
-            "that are no numbers"
+            f"{text} may be the category {' or '.join(map(repr, found))}; train the model with "
+            "names that are no numbers, such as 'A1'"
         )
     return text
 

@@ -163,7 +163,7 @@ def test_cells_of_other_types_stand_for_categories(
 def test_a_number_that_may_be_two_categories_is_refused() -> None:
     frame = pd.DataFrame({"ds": DAYS, "y": range(10), "x": 7})
     wanted = Covariate(name="x", type="category", categories=("007", "7", "8"))
-    message = "covariate 'x': 7 may be the category '007' or '7'; write the names as texts"
+    message = "covariate 'x': 7 may be the category '007' or '7'; train the model with names"
     with pytest.raises(DataError, match=message):
         recoded(read_frame(frame, Reading(future_covariates=("x",))), Covariates(future=(wanted,)))
     with pytest.raises(DataError, match="column 'x': 7 may be the category '007' or '7'"):
