@@ -29,7 +29,8 @@ class Covariate(Part):
     Attributes:
         name: Its name, on the wire too.
         type: Type of its values.
-        mean: Number that the graph subtracts from a number.
+        mean: Number that the graph subtracts from a number, its mean in the training rows; None if
+            that is unknown and the graph subtracts nothing.
         std: Number that the graph divides the difference by.
         categories: Names of the categories, in the order of their codes.
         other: Whether `len(categories)` is the code of all other categories. Without it they are
@@ -38,7 +39,7 @@ class Covariate(Part):
 
     name: Annotated[str, Field(min_length=1)]
     type: CovariateType = "number"
-    mean: float = 0.0
+    mean: float | None = None
     std: Annotated[float, Field(gt=0)] = 1.0
     categories: tuple[str, ...] = ()
     other: bool = False
@@ -51,14 +52,9 @@ class Covariate(Part):
             raise ValueError("categories: names are not unique")
         if self.other and self.type != "category":
             raise ValueError("other: only a category has it")
-        if self.type != "number" and (self.mean, self.std) != (0.0, 1.0):
+        if self.type != "number" and (self.mean or 0.0, self.std) != (0.0, 1.0):
             raise ValueError("mean and std: only a number has them")
         return self
-
-    @property
-    def has_mean(self) -> bool:
-        """Whether it is a number with a known mean of the training rows."""
-        return self.type == "number" and (self.mean, self.std) != (0.0, 1.0)
 
     @property
     def features(self) -> int:

@@ -135,7 +135,7 @@ def _random_codes(
         codes = np.empty((*shape, len(kinds)), np.float32)
         for place, each in enumerate(kinds):
             if each.type == "number":
-                codes[..., place] = random.normal(each.mean, each.std, shape)
+                codes[..., place] = random.normal(each.mean or 0.0, each.std, shape)
             else:
                 known = max(len(each.categories), 2 if each.type == "boolean" else 1)
                 codes[..., place] = random.integers(0, known + each.other, shape)

@@ -82,7 +82,7 @@ def offset_warning(
         each.name
         for each in ((*covariates.future, *covariates.static) if covariates else ())
         # A constant has the deviation 1.
-        if each.std != 1 and abs(each.mean) > LARGEST_OFFSET * each.std
+        if each.std != 1 and abs(each.mean or 0.0) > LARGEST_OFFSET * each.std
     ]
     if not lossy:
         return None

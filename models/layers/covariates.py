@@ -60,7 +60,9 @@ class CodeEncoder(nn.Module):
     def __init__(self, covariates: Sequence[Covariate]) -> None:
         super().__init__()
         self.covariates = tuple(covariates)
-        self.mean = nn.Buffer(torch.tensor([each.mean for each in covariates]), persistent=False)
+        self.mean = nn.Buffer(
+            torch.tensor([each.mean or 0.0 for each in covariates]), persistent=False
+        )
         self.std = nn.Buffer(torch.tensor([each.std for each in covariates]), persistent=False)
         # The code that each feature of a category stands for.
         for number, each in enumerate(covariates):

@@ -59,11 +59,12 @@ def replacements(manifest: Manifest) -> list[Replacement]:
         codes = np.eye(len(columns)) if each.type == "category" else _codes(each, means[columns[0]])
         found.append(Replacement(each.name, "past", columns, codes))
     for column, each in enumerate(known.future):
-        mean = each.mean if each.has_mean else np.nan
+        mean = np.nan if each.mean is None else each.mean
         found.append(Replacement(each.name, "future", [column], _codes(each, mean)))
     for column, each in enumerate(known.static):
-        is_known = each.has_mean or each.type != "number"
-        codes = _codes(each, each.mean) if is_known else np.empty((0, 1))
+        codes = np.empty((0, 1))
+        if each.mean is not None or each.type != "number":
+            codes = _codes(each, each.mean or 0.0)
         found.append(Replacement(each.name, "static", [column], codes))
     return found
 

@@ -45,6 +45,16 @@ def test_scale_and_categories_are_those_of_the_training_rows(tmp_path: Path) -> 
     assert fit_covariates(panel(tmp_path), TRAIN, other=True).future[2].other
 
 
+def test_mean_of_zero_is_known(tmp_path: Path) -> None:
+    lines = [f"{day},{i},0" for i, day in enumerate(DAYS)]
+    zero = read_text(tmp_path, text(*lines, header="ds,y,promo"), future_covariates="promo")
+    (promo,) = fit_covariates(zero, TRAIN[:1]).future
+    read = Covariate.model_validate_json(promo.model_dump_json())
+    assert (read.mean, read.std) == (0.0, 1.0)
+    unknown = Covariate.model_validate_json(Covariate(name="promo").model_dump_json())
+    assert (unknown.mean, unknown.std) == (None, 1.0)
+
+
 def test_covariates_that_float32_rounds_are_named() -> None:
     covariates = Covariates(
         future=(Covariate(name="seconds", mean=1.7e9, std=9e4), Covariate(name="one", mean=2e9)),

@@ -211,6 +211,25 @@ def test_covariates_without_training_means(tmp_path: Path) -> None:
     ]
 
 
+def test_training_means_of_zero_are_known(tmp_path: Path) -> None:
+    zero = Covariate(name="price", mean=0.0), Covariate(name="size", mean=0.0)
+    covariates = Covariates(future=zero[:1], static=zero[1:])
+    write_bundle(tmp_path, replace(SHOP, name="zero", covariates=covariates))
+    entry = shop()
+    entry[FUTURE] = {"price": entry[FUTURE]["price"]}
+    entry[STATIC] = {"size": 2.5}
+    with Client(tmp_path) as client:
+        request = request_body(entry, model="zero", options={"importance": True})
+        answer = client.forecast(request).json()
+        moved = forecasts(client, "zero", changed(entry, all_of(FUTURE, "price", 0.0)))
+    assert "window_mean" not in [each["type"] for each in answer.get("warnings", [])]
+    (found,) = answer["outputs"][0]["content"]
+    known = {each["name"]: each["change"] for each in found["importance"]}
+    change = np.abs(np.array(moved[0]["mean_forecast"]) - found["mean_forecast"]).mean(axis=0)
+    np.testing.assert_allclose(known["price"], change, rtol=1e-3)
+    assert None not in known["size"]
+
+
 def test_one_channel_has_one_number(server: Client) -> None:
     (found,) = forecasts(server, "plain", {"series": EIGHT}, importance=True)
     expected = {"name": "load", "kind": "channel", "change": 7.0, "relative": 3.5}
