@@ -25,7 +25,7 @@ from foretell.importers.published import CODE_BASES
 from foretell.importers.registry import ARCHITECTURES
 from foretell.importers.registry import CODE_BASES as SOURCES
 from foretell.importers.saved import Request
-from foretell.models import forecaster
+from foretell.models import config
 from foretell.models.layers.embedding import sinusoids
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
@@ -335,7 +335,7 @@ KNOWN = [(source, name) for source, code in CODE_BASES.items() for name in code.
 
 def test_registry_matches_code_bases() -> None:
     assert set(SOURCES) == set(CODE_BASES)
-    assert {*ARCHITECTURES} == {name for _, name in KNOWN} <= set(forecaster.ARCHITECTURES)
+    assert {*ARCHITECTURES} == {name for _, name in KNOWN} <= set(config.ARCHITECTURES)
 
 
 @pytest.mark.parametrize(("source", "name"), KNOWN)
@@ -343,7 +343,7 @@ def test_fields_and_defaults_are_known(source: str, name: str) -> None:
     code = CODE_BASES[source]
     architecture = code.architectures[name]
     fields = {field for field in architecture.fields.values() if field is not None}
-    assert fields <= set(forecaster.ARCHITECTURES[name].model_fields)
+    assert fields <= set(config.ARCHITECTURES[name].model_fields)
     assert code.defaults.keys() <= OPTIONS.keys()
 
 
