@@ -59,7 +59,7 @@ def test_new_version_is_served_after_one_look(
         proxy.faults["list-type"] = "denied"
         with Server(location.url, tmp_path / "log", **cache) as server:
             assert ask(server) == "2"
-            assert "served as they were fetched before" in server.log
+            assert "serves bundles that were fetched before" in server.log
             assert "AccessDenied: Access Denied; credentials are read from AWS_" in server.log
 
 

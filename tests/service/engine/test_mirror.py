@@ -80,7 +80,7 @@ def test_bundles_fetched_before_are_served_while_the_mirror_fails(
     scene.repository.start()
     assert scene.has == ["one@1"]
     assert scene.repository.snapshot.ready
-    assert "served as they were fetched before: s3://bucket: no answer" in caplog.text
+    assert "serves bundles that were fetched before: s3://bucket: no answer" in caplog.text
 
 
 _DIFFERS = "one/1/weights.bin: sha256 differs"
