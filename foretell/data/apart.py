@@ -167,9 +167,9 @@ def remedy_for_repeats(frame: pd.DataFrame, times: tuple[str, ...], ids: tuple[s
     found = found or names_apart(frame, times, ids)
     if found is not None:
         names = " and ".join(map(repr, found))
-        return f"several series, told apart by {names}: {flag('id-column', found)}"
+        return f"several series, named by {names}: {flag('id-column', found)}"
     return (
-        "no one or two columns tell their series apart; --id-column takes those that do; rows "
+        "no one or two columns name their series; --id-column takes those that do; rows "
         "of the same series must be added up or averaged first, such as by "
         f"frame.groupby({[*ids, *times]!r}).mean(numeric_only=True) of pandas"
     )

@@ -173,10 +173,10 @@ def _same(before: Rows, rows: Rows, *, is_named: bool) -> NDArray[np.datetime64]
     times, left, right = np.intersect1d(before[0], rows[0], return_indices=True)
     old, new = before[1][left], rows[1][right]
     usual = np.array([_commonest(column) for column in np.concatenate([old, new]).T])
-    telling = ((old != usual) | (new != usual)).any(axis=1)
-    if not telling.any():
+    counted = ((old != usual) | (new != usual)).any(axis=1)
+    if not counted.any():
         return times if is_named else times[:0]
-    equal = np.isclose(old[telling], new[telling]).all(axis=1)
+    equal = np.isclose(old[counted], new[counted]).all(axis=1)
     return times if equal.mean() > 0.5 else times[:0]
 
 

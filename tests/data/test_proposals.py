@@ -94,7 +94,7 @@ def test_columns_that_miss_most_values_are_not_proposed(tmp_path: Path) -> None:
     assert propose(path, Reading(), ("y",)) == Proposal(Kinds(past=("x", "z")))
 
 
-def test_none_is_a_category(tmp_path: Path) -> None:
+def test_word_none_names_a_category(tmp_path: Path) -> None:
     promos = np.where(NOISE[1] > 0, "none", "sale")
     path = written(tmp_path, LONG[["ds", "y"]].assign(promo=promos))
     assert propose(path, Reading(), ("y",)) == Proposal(Kinds(past=("promo",)))

@@ -246,7 +246,7 @@ def test_requested_index_is_a_channel(tmp_path: Path, name: str, chosen: str) ->
             r"'1\.000' can be read as 1 and as 1000; --decimal \. or",
         ),
         (text(*(f"{day};7.000" for day in DAYS), header="date;a"), "--decimal"),
-        (text(*alternating(), header="store,date,a"), "told apart by 'store': --id-column store"),
+        (text(*alternating(), header="store,date,a"), "named by 'store': --id-column store"),
         (b"PK\x03\x04", "a spreadsheet, or no zip file of one table; save it as CSV or Parquet"),
         (zipped(text(*PLAIN), text(*PLAIN)), "no zip file of one table"),
         (b"date,a\n2020-01-01,\xff\n", r"not UTF-8 text \(byte 18\); save it as CSV in UTF-8"),
@@ -386,7 +386,7 @@ def test_several_columns_may_name_a_series(
     ]
     content = text(*rows, header=",".join([*columns, "date", "sales"]))
     first, second = columns
-    message = f"told apart by '{first}' and '{second}': --id-column {first},{second}"
+    message = f"named by '{first}' and '{second}': --id-column {first},{second}"
     assert message in refusal(tmp_path, content)
     panel = read_text(tmp_path, content, id_column=", ".join(columns))
     assert [table.series for table in panel.tables] == ["x/1", "x/2", "y/1", "y/2"]

@@ -80,14 +80,14 @@ def test_options_and_yaml_train_and_export_alike(data: Path, tmp_path: Path) -> 
 
 
 def test_kinds_are_proposed(data: Path) -> None:
-    said = done("inspect", data, "--target=load").stdout
+    printed = done("inspect", data, "--target=load").stdout
     for line in (
         "covariates --future-covariates=holiday: known ahead, such as facts of the calendar",
         "covariates --past-covariates=price,sky,wind,state: read and not forecast",
         "covariates --static-covariates=region: one value for each series",
     ):
-        assert line in said
-    start = said.splitlines()[-1]
+        assert line in printed
+    start = printed.splitlines()[-1]
     assert "--target=load --future-covariates=holiday --past-covariates=price" in start
     named = ("--channels=load", "--past-covariates=sky", "--static-covariates=region")
     known = "--future-covariates=holiday,price,wind,state"

@@ -106,7 +106,7 @@ UNREADABLE = {
     ),
     "several series": UnreadableTable(
         ["shop,date,a", *(f"{shop},{row}" for row in PLAIN for shop in "xy")],
-        "column 'date' repeats its times: several series, told apart by 'shop'",
+        "column 'date' repeats its times: several series, named by 'shop'",
         "--id-column shop",
     ),
     "local clock": UnreadableTable(

@@ -169,16 +169,16 @@ def _forecasts(folder: Path) -> dict[str, Floats]:
             made.append(getattr(kinds, kind)(**{**sizes, **QUIET, **arguments, **own}))
         trained = NeuralForecast(models=made, freq="h")
         trained.fit(LEARNT.table(walks(), slice(None)), static_df=LEARNT.statics())
-        said, everyone = {}, trained.models
+        forecasts, everyone = {}, trained.models
         for together in (1, SERIES):
             trained.models = [model for model in everyone if model.n_series == together]
             found = pd.concat([_predicted(trained, part) for part in _parts(together)])
-            said |= {model.alias: found for model in trained.models}
+            forecasts |= {model.alias: found for model in trained.models}
         # Models of distributions are saved after they have forecast.
         trained.models = everyone
         trained.save(str(folder))
     columns: dict[str, Floats] = {}
-    for alias, found in said.items():
+    for alias, found in forecasts.items():
         own = [name for name in found if name == alias or name.startswith(f"{alias}-")]
         columns[alias] = found[own].to_numpy(np.float32).reshape(16, HORIZON, -1)
     return columns
@@ -207,13 +207,13 @@ def refer(name: str, root: Path) -> Reference:
     """Train and save all models, and ask for the forecasts of one."""
     folder = root.parent / "neuralforecast exogenous"
     columns, arguments = _forecasts(folder)[name], MODELS[name][1]
-    forecast, told = columns[..., :1], None
+    forecast, distribution = columns[..., :1], None
     match arguments.get("loss", "MAE")[0]:
         case "DistributionLoss":
-            told = columns[:, :, None, -2:]
-            forecast = told[..., 0]
+            distribution = columns[:, :, None, -2:]
+            forecast = distribution[..., 0]
         case "MQLoss":
-            told = columns[:, :, None, [1, 0, 2]]
+            distribution = columns[:, :, None, [1, 0, 2]]
     together = arguments.get("n_series", 1)
     if together > 1:
         forecast = forecast.reshape(-1, together, HORIZON).swapaxes(1, 2)
@@ -221,7 +221,7 @@ def refer(name: str, root: Path) -> Reference:
     rows = [each.reshape(-1, together, CONTEXT).swapaxes(1, 2) for each in (windows(), *past)]
     history = torch.from_numpy(np.concatenate(rows, axis=-1))
     request = Request(folder, "neuralforecast", member=f"{name}_0")
-    return Reference(request, history, forecast, told, covariates=_codes(arguments))
+    return Reference(request, history, forecast, distribution, covariates=_codes(arguments))
 
 
 def _codes(arguments: Mapping[str, Any]) -> dict[str, Tensor]:

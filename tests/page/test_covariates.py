@@ -103,11 +103,11 @@ def test_two_futures_and_importance(page: Page, server: Server) -> None:
     assert entry["static_covariates"] == {"region": "north", "size": 2.5, "outdoors": False}
     assert entry["past_covariates"]["sale"] == [step % 5 == 0 for step in range(ROWS)]
     assert entry["channels"] == ["sales", "visits"]
-    price, doors, skies = (base[name][ROWS:] for name in FUTURE)
-    price[1], price[4:] = 51, [20, 21]
-    doors[1], doors[4:] = True, [True, False]
+    prices, opened, skies = (base[name][ROWS:] for name in FUTURE)
+    prices[1], prices[4:] = 51, [20, 21]
+    opened[1], opened[4:] = True, [True, False]
     skies[1], skies[4:] = "snow", ["rain", "clear"]
-    changed = dict(zip(FUTURE, (price, doors, skies), strict=True))
+    changed = dict(zip(FUTURE, (prices, opened, skies), strict=True))
     assert entry["scenarios"] == [
         {"name": "scenario 1"},
         {"name": "scenario 2", "future_covariates": changed},

@@ -139,7 +139,7 @@ def test_rows_that_the_network_has_seen_are_refused(
         files.check(files.learnt(other, *fractions), other)
 
 
-def test_one_series_is_compared_by_its_values(files: Files) -> None:
+def test_series_of_another_name_is_recognised_by_its_values(files: Files) -> None:
     table = frame("a")
     named, other = table[["id", "ds", "y"]], table[["ds", "y"]]
     info = files.learnt(files.panel(named), 0.9, 0.05, 0.05)

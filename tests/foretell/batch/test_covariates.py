@@ -86,10 +86,10 @@ def test_forecasts_equal_those_of_a_server(
         first = pa.compute.equal(found["channel"], TARGETS[model][0])
         values = found.filter(first)["forecast"].to_numpy()
     np.testing.assert_array_equal(values, answer[TARGETS[model][0]].to_numpy())
-    (told,) = notes_of(answer)["errors"]
+    (error,) = notes_of(answer)["errors"]
     (row,) = rejected(tmp_path).values()
-    assert (row["unique_id"], row["column"]) == (told["unique_id"], wrong)
-    assert row["reason"] == told["message"]
+    assert (row["unique_id"], row["column"]) == (error["unique_id"], wrong)
+    assert row["reason"] == error["message"]
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])

@@ -174,9 +174,9 @@ def test_gaps_that_scenarios_share_count_once(server: Client) -> None:
     entry["scenarios"] = [{}, {}, {FUTURE: {"price": [1.0, None, None, 2.0]}}, {}]
     options = {"missing": "interpolate"}
     answer = answered(server, request_body(entry, model="shop", options=options))
-    (told,) = [each for each in answer["warnings"] if each["type"] == "filled"]
+    (warning,) = [each for each in answer["warnings"] if each["type"] == "filled"]
     # One of the series, two of rows, one of the steps of all and two of a scenario.
-    assert told["message"].startswith("6 missing values")
+    assert warning["message"].startswith("6 missing values")
     own = [each["filled"] for each in answer["outputs"][0]["content"][0]["scenarios"]]
     assert own[0] == own[1] == own[3] == {"sales": 1, "price": 2, "sky": 1}
     assert own[2] == {"sales": 1, "price": 4, "sky": 1}

@@ -252,9 +252,9 @@ def test_error_of_one_series_leaves_the_others(server: Client) -> None:
     parts = [columns_of(shop(shift=n), "shop", name) for n, name in enumerate("abc")]
     parts[1]["sky"][3] = "rian"
     found = table_of(send(server, joined(*parts), "shop"))
-    (told,) = notes_of(found)["errors"]
-    assert (told["unique_id"], told["param"]) == ("b", "sky[15]")
-    assert "did you mean 'rain'" in told["message"]
+    (refused,) = notes_of(found)["errors"]
+    assert (refused["unique_id"], refused["param"]) == ("b", "sky[15]")
+    assert "did you mean 'rain'" in refused["message"]
     values = np.stack([found[name].to_numpy() for name in TARGETS["shop"]], axis=1)
     for rows, shift in ((slice(0, 4), 0), (slice(4, 8), 2)):
         expected = forecast_of_shop(shop(shift=shift))
