@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +139,44 @@ class Covariates(Part):
 
 # The covariates of models that read none.
 NO_COVARIATES = Covariates()
+
+
+class _Past(Protocol):
+    """A past covariate, of a bundle or of a client's description of a model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+
+_P = TypeVar("_P", bound=_Past)
+
+
+def by_name(past: Iterable[_P], columns: Iterable[str]) -> list[_P]:
+    """The past booleans and categories that a table has in a column of their name.
+
+    A table may have a column for each channel of a category instead. If it has neither, the column
+    of the covariate's name is the missing one.
+
+    Args:
+        past: Past covariates of a model.
+        columns: Names of the table's columns.
+    """
+    there = {*columns}
+    return [
+        each
+        for each in past
+        if each.type != "number" and (each.name in there or there.isdisjoint(each.channels))
+    ]
+
+
+def besides(channels: Iterable[str], past: Iterable[_Past]) -> list[str]:
+    """The channels that are not those of some past covariates."""
+    named = {name for each in past for name in each.channels}
+    return [name for name in channels if name not in named]
 
 
 def channels_of(covariate: Covariate, codes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,11 +15,10 @@ from pyarrow import csv, dataset, fs
 from foretell.batch.errors import BatchError
 from foretell.batch.places import Place
 from foretell.batch.texts import converted, kind_of_times, parsed
-from foretell.bundle.covariates import NO_COVARIATES
+from foretell.bundle.covariates import NO_COVARIATES, besides, by_name
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, nearest
 from foretell.service.forecast.columns import ID, TARGET, TIME
-from foretell.service.forecast.table_covariates import past_by_name
 from foretell.service.validation import shown
 
 # Types of covariates in CSV.
@@ -118,10 +117,9 @@ def open_table(
     with _naming(place, files[0]):
         there = _fragment(place, files[0], {}).physical_schema.names
     known = about.covariates or NO_COVARIATES
-    past = past_by_name(about, there)
+    past = by_name(known.past, there)
     covariates = [*known.future, *known.static, *past]
-    by_name = {name for each in past for name in each.channels}
-    channels = [name for name in about.channels if name not in by_name]
+    channels = besides(about.channels, past)
     one = len(channels) == 1 and channels[0] not in there and TARGET in there
     times = {TIME: time_column} if time_column in there else {}
     names = {ID: id_column, **times, **{name: TARGET if one else name for name in channels}}

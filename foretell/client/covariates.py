@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
 
-from foretell.client.cards import Covariate, ModelCard
+from foretell.bundle.covariates import by_name
+from foretell.client.cards import ModelCard
 from foretell.client.errors import InvalidInputError
 from foretell.client.frames import check_column
 
-
-def by_name(table: pa.Table, card: ModelCard) -> list[Covariate]:
-    """The past covariates that are no numbers and are read from a column of their name.
-
-    A table may have a column for each channel of a category instead.
-    """
-    there = set(table.column_names)
-    return [
-        each
-        for each in card.covariates.past
-        if each.type != "number" and (each.name in there or there.isdisjoint(each.channels))
-    ]
+# The place of a covariate in a request: number of the input, kind, name, and row.
+PLACE = re.compile(r"inputs\[(\d+)\]\.(\w+)_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 def rows_before_future(table: pa.Table, targets: list[str], card: ModelCard) -> int:
@@ -56,7 +48,8 @@ def fields(
         InvalidInputError: a column is missing or has a wrong type, or a static covariate
             misses a value or has several.
     """
-    past, known = by_name(table, card), card.covariates
+    known = card.covariates
+    past = by_name(known.past, table.column_names)
     found: dict[str, dict[str, object]] = {
         "past_covariates": {each.name: _values(table, rows[:count], each.name) for each in past},
         "future_covariates": {each.name: _values(table, rows, each.name) for each in known.future},

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, TypeAdapter
 
+from foretell.bundle.covariates import besides, by_name
 from foretell.client.answers import Floats, Integers, JsonAnswer, Notice, Part
 from foretell.client.cards import ModelCard, chosen
-from foretell.client.covariates import by_name, fields, rows_before_future
+from foretell.client.covariates import PLACE, fields, rows_before_future
 from foretell.client.errors import ForetellError, InvalidInputError
 from foretell.client.exchange import Steps, post_json
 from foretell.client.forecasting import FrameOptions
@@ -23,7 +24,6 @@ Heads = Literal["all", "mean"] | Sequence[int]
 # The server accepts this name for the only channel of a model.
 _TARGET = "y"
 _PLACE = re.compile(r"inputs\[0\]\.(\w+)(?:\[(\d+)\])?(?:\[(\d+)\])?$")
-_COVARIATE = re.compile(r"inputs\[0\]\.(\w+)_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 class Patch(Part):
@@ -139,9 +139,8 @@ def explain(
     given = read(frame, options.get("id_column"), options.get("time_column"))
     rows, model = _rows(given, options.get("series")), options.get("model")
     card = yield from chosen(model, retry_for)
-    named = {name for each in by_name(given.table, card) for name in each.channels}
-    channels = [name for name in card.channels if name not in named]
     names = given.table.column_names
+    channels = besides(card.channels, by_name(card.covariates.past, names))
     if len(channels) == 1 and channels[0] not in names and _TARGET in names:
         channels = [_TARGET]
     attention = {"heads": "all"} | _set(options, "stages", "layers", "heads")
@@ -232,8 +231,8 @@ def _placed(
     place: str | None, given: Given[Any], rows: pa.Array, channels: Sequence[str]
 ) -> str | None:
     """A place of the request as a place of the caller's frame or options."""
-    if (found := _COVARIATE.match(place or "")) is not None:
-        kind, name, number = found.groups()
+    if (found := PLACE.match(place or "")) is not None:
+        _, kind, name, number = found.groups()
         if kind == "static":
             # Its value is that of the first row.
             number = "0"

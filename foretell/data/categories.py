@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foretell.data.errors import DataError
 
 # Most categories of a column: each is a feature of the network.
@@ -26,6 +29,14 @@ def check_count(name: str, count: int) -> None:
             f"column {name!r} has {count:,} categories, and at most {MOST:,} are read; if it names "
             "the series, give it as --id-column; otherwise join rare ones, or leave it out"
         )
+
+
+def cells_of(
+    values: NDArray[np.float64], *, is_boolean: bool
+) -> tuple[list[float] | list[bool], NDArray[np.intp]]:
+    """The different cells of numbers or booleans, and the place among them of each value."""
+    found, places = np.unique(values, return_inverse=True)
+    return (found > 0).tolist() if is_boolean else found.tolist(), places
 
 
 def meant(cells: Iterable[str | float | bool], categories: Sequence[str]) -> list[str]:

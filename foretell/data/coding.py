@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import NO_COVARIATES, Covariate, Covariates
-from foretell.data.categories import meant
+from foretell.data.categories import cells_of, meant
 from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.splits import Span
@@ -171,8 +171,7 @@ def _column(panel: Panel, kind: str, covariate: Covariate, own: Covariate, codes
 
 def _by_name(kind: str, wanted: Covariate, own: Covariate, codes: Codes) -> tuple[Covariate, Codes]:
     """A covariate of numbers or booleans as one of categories."""
-    values, places = np.unique(codes, return_inverse=True)
-    cells = (values > 0).tolist() if own.type == "boolean" else values.tolist()
+    cells, places = cells_of(codes, is_boolean=own.type == "boolean")
     names = _meant(kind, wanted, cells)
     categories = tuple(dict.fromkeys(names))
     new = np.array([categories.index(each) for each in names], np.float64)

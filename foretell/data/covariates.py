@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate
 from foretell.bundle.nearness import suggestion
-from foretell.data.categories import check_count, meant
+from foretell.data.categories import cells_of, check_count, meant
 from foretell.data.cells import Cells
 from foretell.data.errors import DataError
 from foretell.data.missing import NO_CATEGORY
@@ -115,10 +115,8 @@ def _of_texts(name: str, texts: pd.Series, there: pd.Series, known: Sequence[str
 
 def _of_values(name: str, numbers: Numbers, known: Sequence[str], *, is_boolean: bool) -> Column:
     missing = numbers.missing | numbers.wrong
-    there = numbers.values[~missing]
-    cells, places = np.unique(there, return_inverse=True)
-    values = (cells > 0).tolist() if is_boolean else cells.tolist()
-    return _coded(name, values, places, missing, known)
+    cells, places = cells_of(numbers.values[~missing], is_boolean=is_boolean)
+    return _coded(name, cells, places, missing, known)
 
 
 def _coded(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import NO_COVARIATES
+from foretell.bundle.covariates import NO_COVARIATES, besides
 from foretell.bundle.covariates import Covariate as Column
 from foretell.bundle.nearness import listed
 from foretell.client.cards import Covariate, ModelCard
@@ -19,15 +19,19 @@ from foretell.data.table import Table
 Codes = NDArray[np.float64]
 
 
-def columns_of(card: ModelCard) -> dict[str, tuple[str, ...]]:
-    """The reading options for the channels and covariates of a model.
+def channels_of(card: ModelCard) -> tuple[str, ...]:
+    """The channels of a model that are columns.
 
     Past booleans and categories are read from a column of their name, and not from their channels.
     """
-    by_name = {name for each in _by_name(card) for name in each.channels}
+    return tuple(besides(card.channels, _by_name(card)))
+
+
+def columns_of(card: ModelCard) -> dict[str, tuple[str, ...]]:
+    """The reading options for the channels and covariates of a model."""
     known = card.covariates
     kinds = {"future": known.future, "past": known.past, "static": known.static}
-    return {"channels": tuple(name for name in card.channels if name not in by_name)} | {
+    return {"channels": channels_of(card)} | {
         f"{kind}_covariates": tuple(each.name for each in covariates)
         for kind, covariates in kinds.items()
     }
@@ -81,7 +85,7 @@ def fields_of(
         }
     if by_name := _by_name(card):
         values = table.history(rows.start, rows.stop)
-        fields["channels"] = columns_of(card)["channels"]
+        fields["channels"] = channels_of(card)
         fields["past_covariates"] = {
             name: _values(column, wanted, _codes(values, table.channels, column))
             for name, (_, column, wanted) in _matched(own.past, by_name).items()

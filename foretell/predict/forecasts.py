@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from foretell.client import Client
 from foretell.client.cards import ModelCard
+from foretell.client.covariates import PLACE
 from foretell.client.errors import ForetellError
 from foretell.client.explaining import FORECASTS, SeriesForecast, Stage
 from foretell.data.table import Table
@@ -25,7 +25,6 @@ Floats = NDArray[np.float64]
 # Limits of a request: a server's default, and 60 MB of JSON for numbers and times of 20 characters
 # each.
 _MOST_SERIES, _MOST_NUMBERS = 1024, 1_500_000
-_COVARIATE = re.compile(r"inputs\[(\d+)\]\.\w+_covariates\.(.+?)(?:\[(\d+)\])?$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,10 @@ def request_forecasts(
 
 def _placed(place: str | None, histories: Sequence[History]) -> str | None:
     """A place of a request; that of a covariate as column and time of the file."""
-    found = _COVARIATE.match(place or "")
+    found = PLACE.match(place or "")
     if found is None:
         return place
-    number, name, row = found.groups()
+    number, _, name, row = found.groups()
     history = histories[int(number)]
     of = f"{history.name}, " if history.name else ""
     if row is None:

@@ -17,7 +17,7 @@ from foretell.data.errors import DataError
 from foretell.data.panel import Panel
 from foretell.data.reading import Reading
 from foretell.data.table import Table
-from foretell.predict.covariates import columns_of, fields_of, known_of
+from foretell.predict.covariates import channels_of, columns_of, fields_of, known_of
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def _history(
     rows = slice(max(end - card.context, 0), end)
     offset = table.utc_offset
     # Other channels are past covariates, which are sent by name.
-    channels = columns_of(card)["channels"]
+    channels = channels_of(card)
     columns = [table.channels.index(channel) for channel in channels]
     sent = replace(
         table,

@@ -16,7 +16,7 @@ from foretell.predict.evidence import Evidence, find_evidence
 from foretell.predict.forecasts import Forecast, request_forecasts
 from foretell.predict.histories import History
 from foretell.predict.in_process import opened
-from foretell.service.api.models import example_covariates
+from foretell.service.forecast.covariates import example_covariates
 from foretell.timeaxis.timestamps import parse
 
 LEVELS = (0.025, 0.1, 0.9, 0.975)

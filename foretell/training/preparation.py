@@ -62,18 +62,12 @@ def prepare(settings: TrainingConfig, panel: Panel) -> Prepared:
     if panel.covariates is not None:
         is_other = settings.unseen_categories == "other"
         panel = recoded(panel, fit_covariates(panel, split.train, other=is_other))
-        if settings.target_copies == "refuse":
-            check_copies(
-                panel,
-                split.train,
-                targets_of(settings, panel.channels, panel.covariates),
-                settings.context,
-                settings.horizon,
-            )
+    targets = targets_of(settings, panel.channels, panel.covariates)
+    if panel.covariates is not None and settings.target_copies == "refuse":
+        check_copies(panel, split.train, targets, settings.context, settings.horizon)
     time = covered(panel, split.train)
     kept, warning = None, None
     if settings.network is not None:
-        targets = targets_of(settings, panel.channels, panel.covariates)
         kept = kept_info(settings.network, settings, panel, targets)
         warning = check_rows(kept, panel, split)
         config = kept.config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -18,9 +17,7 @@ from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
-from foretell.service.forecast.codes import value_of
-from foretell.service.forecast.covariates import STATIC
-from foretell.service.forecast.futures import FUTURE
+from foretell.service.forecast.covariates import example_covariates
 from foretell.service.forecast.options import most_steps
 from foretell.service.forecast.requests import CovariateCard, CovariateCards, ModelCard, ModelReport
 from foretell.service.http.body import JSON
@@ -154,21 +151,3 @@ def _example(model: Model, example: Example, request: Request) -> Response:
     }
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return respond(text, request.headers.get("accept-encoding", ""), JSON)
-
-
-def example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
-    """The covariates of an example, as a client sends them."""
-    known = manifest.covariates or NO_COVARIATES
-    found: dict[str, Any] = {}
-    future, static = example.future_covariates, example.static_covariates
-    if future is not None and known.future:
-        found[FUTURE] = {
-            each.name: [value_of(each, code) for code in codes]
-            for each, codes in zip(known.future, future.T.tolist(), strict=True)
-        }
-    if static is not None and known.static:
-        found[STATIC] = {
-            each.name: value_of(each, code)
-            for each, code in zip(known.static, static.tolist(), strict=True)
-        }
-    return found

@@ -19,6 +19,8 @@ from foretell.timeaxis.gaps import Missing
 Codes = NDArray[np.float64]
 # A known value before some rows: its distance from the first of them, below 0, and its code.
 Before = tuple[int, float]
+# The codes of series without future covariates, or those that are no longer needed.
+NO_CODES = np.empty((0, 0), np.float32)
 
 
 @dataclass(slots=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from foretell.bundle.covariates import NO_COVARIATES, Covariate
+from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed, suggestion
 from foretell.service.errors import InvalidInputError, NotSupportedError
-from foretell.service.forecast.codes import Codes, PastColumn, SeriesCovariates, read_codes
+from foretell.service.forecast.codes import (
+    Codes,
+    PastColumn,
+    SeriesCovariates,
+    read_codes,
+    value_of,
+)
 from foretell.service.forecast.futures import (
     FUTURE,
     PAST,
@@ -142,3 +150,21 @@ def places_of(manifest: Manifest) -> dict[str, list[int]]:
     return {
         each.name: [places[name] for name in each.channels] for each in manifest.past_covariates
     }
+
+
+def example_covariates(example: Example, manifest: Manifest) -> dict[str, Any]:
+    """The covariates of an example, as a client sends them."""
+    known = manifest.covariates or NO_COVARIATES
+    found: dict[str, Any] = {}
+    future, static = example.future_covariates, example.static_covariates
+    if future is not None and known.future:
+        found[FUTURE] = {
+            each.name: [value_of(each, code) for code in codes]
+            for each, codes in zip(known.future, future.T.tolist(), strict=True)
+        }
+    if static is not None and known.static:
+        found[STATIC] = {
+            each.name: value_of(each, code)
+            for each, code in zip(known.static, static.tolist(), strict=True)
+        }
+    return found

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.covariates import Covariate
-from foretell.service.forecast.codes import Codes, fill
+from foretell.service.forecast.codes import fill
 from foretell.timeaxis.gaps import Missing, filled, latest, rows_before
 
 Floats = NDArray[np.float32]
@@ -34,26 +34,25 @@ class FilledRows:
     is_masked: bool
 
     @classmethod
-    def of_series(cls, values: NDArray[np.float64], missing: Missing) -> FilledRows:
-        is_known, whole = ~np.isnan(values), values
+    def of(
+        cls,
+        values: NDArray[np.float64],
+        missing: Missing,
+        covariates: Sequence[Covariate] | None = None,
+    ) -> FilledRows:
+        """Rows of channels, or codes of the given covariates."""
+        is_known = ~np.isnan(values)
         if is_known.all():
             return cls(values, values, None, is_masked=False)
-        if missing != "mask":
+        if missing == "mask":
+            return cls(values, values, latest(is_known), is_masked=True)
+        if covariates is None:
             whole = filled(values, missing)
-        return cls(values, whole, latest(is_known), is_masked=missing == "mask")
-
-    @classmethod
-    def of_covariates(
-        cls, covariates: Sequence[Covariate], codes: Codes, missing: Missing
-    ) -> FilledRows:
-        is_known, whole = ~np.isnan(codes), codes
-        if is_known.all():
-            return cls(codes, codes, None, is_masked=False)
-        if missing != "mask":
-            whole = codes.copy()
+        else:
+            whole = values.copy()
             for column, covariate in enumerate(covariates):
                 fill(covariate, whole[:, column], missing, None)
-        return cls(codes, whole, latest(is_known), is_masked=missing == "mask")
+        return cls(values, whole, latest(is_known), is_masked=False)
 
     def sound(self, starts: Starts, size: int, oldest: Any) -> NDArray[np.bool_]:  # noqa: ANN401 - a number or an array
         """Say of each window of a size whether it can be read: `[starts]`.

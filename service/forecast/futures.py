@@ -11,6 +11,7 @@ from foretell.bundle.covariates import NO_COVARIATES, Covariate
 from foretell.bundle.manifest import Manifest
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.codes import (
+    NO_CODES,
     Before,
     Codes,
     Future,
@@ -26,8 +27,6 @@ from foretell.timeaxis.gaps import Missing
 
 Given = Mapping[str, Any]
 PAST, FUTURE = "past_covariates", "future_covariates"
-# The codes of series without future covariates, or without a forecast.
-_NONE = np.empty((0, 0), np.float32)
 
 
 class Column(NamedTuple):
@@ -213,7 +212,7 @@ class FutureReader:
                 rows = self._rows(columns)
             # A backtest reads `rows` alone.
             futures.append(
-                Future(name, _NONE, {}) if self._is_backtest else window.fill(name, columns)
+                Future(name, NO_CODES, {}) if self._is_backtest else window.fill(name, columns)
             )
         assert rows is not None  # noqa: S101 - there is a scenario
         return Futures(futures, rows, window.gaps)
@@ -259,7 +258,7 @@ class _Window:
                 self._count(column)
                 filled[covariate.name] = count
             parts.append(codes.astype(np.float32))
-        return Future(name, np.stack(parts, axis=1) if parts else _NONE, filled)
+        return Future(name, np.stack(parts, axis=1) if parts else NO_CODES, filled)
 
     def _first(self, column: Column) -> int:
         return max(0, len(column.rows) - self._context)

@@ -141,14 +141,14 @@ class WindowCutter:
         """
         rolling, context, missing = self.rolling, self.manifest.context, self.missing
         last = len(values) - self.horizon
-        parts = _Parts(FilledRows.of_series(values, missing), [], None)
+        parts = _Parts(FilledRows.of(values, missing), [], None)
         if covariates is not None:
             for each in covariates.past:
-                coded = FilledRows.of_covariates([each.covariate], each.codes[:, None], missing)
+                coded = FilledRows.of(each.codes[:, None], missing, [each.covariate])
                 parts.past.append((each, coded))
             if covariates.rows.shape[1]:
                 of_future = (self.manifest.covariates or NO_COVARIATES).future
-                future = FilledRows.of_covariates(of_future, covariates.rows, missing)
+                future = FilledRows.of(covariates.rows, missing, of_future)
                 parts = parts._replace(future=future)
                 # The model reads all of its horizon.
                 last = min(last, len(covariates.rows) + context - self.steps)

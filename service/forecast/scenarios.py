@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from foretell.service.errors import InvalidInputError
+from foretell.service.forecast.codes import NO_CODES
 from foretell.service.forecast.origins import BacktestWindows
 from foretell.service.forecast.requests import ScenarioInput
 from foretell.service.forecast.series import Series, SeriesRows
 from foretell.service.validation import shown
-
-# Codes that are no longer needed.
-_NONE = np.empty((0, 0), np.float32)
 
 
 def count_windows(inputs: Iterable[Any]) -> int:
@@ -83,7 +81,7 @@ def expand(rows: SeriesRows) -> SeriesRows:
         each.row = row
         for scenario in each.scenarios:
             covariates[row] = scenario.codes
-            scenario.codes = _NONE
+            scenario.codes = NO_CODES
             row += 1
         row += not each.scenarios
     return SeriesRows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from foretell.bundle.covariates import NO_COVARIATES, Covariate
+from foretell.bundle.covariates import NO_COVARIATES, Covariate, besides, by_name
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
 from foretell.service.errors import InvalidInputError
@@ -77,24 +77,11 @@ class CodedColumn:
             raise InvalidInputError(MISSING, param=self.place(at))
 
 
-def past_by_name(manifest: Manifest, names: Iterable[str]) -> list[Covariate]:
-    """The past booleans and categories that are read from a column of their name.
-
-    A table may have a column for each channel of a category instead. `names` are its columns.
-    """
-    known, there = manifest.covariates or NO_COVARIATES, {*names}
-    return [
-        each
-        for each in known.past
-        if each.type != "number" and (each.name in there or there.isdisjoint(each.channels))
-    ]
-
-
 def check_columns(table: pa.Table, manifest: Manifest) -> None:
     """Check columns of a table without rows; errors as of `read_values` and `CodedColumn.read`."""
-    known, past = manifest.covariates or NO_COVARIATES, past_by_name(manifest, table.column_names)
-    by_name = {name for each in past for name in each.channels}
-    deque(read_values(table, [name for name in manifest.channels if name not in by_name]), 0)
+    known = manifest.covariates or NO_COVARIATES
+    past = by_name(known.past, table.column_names)
+    deque(read_values(table, besides(manifest.channels, past)), 0)
     groups = Groups(table[ID], None, np.zeros(1, np.int64))
     for each in (*known.future, *known.static, *past):
         CodedColumn.read(table, each, groups)
@@ -183,15 +170,15 @@ class TableCovariates:
         self._future = [CodedColumn.read(self.table, each, self.groups) for each in known.future]
         self._static = [CodedColumn.read(self.table, each, self.groups) for each in known.static]
         self.past = []
-        for each in past_by_name(self.manifest, names):
+        for each in by_name(known.past, names):
             if by_channel := names.intersection(each.channels) - {each.name}:
                 raise InvalidInputError(
                     f"it is in {listed(sorted(by_channel))}, too; leave out one of both",
                     param=each.name,
                 )
             self.past.append(CodedColumn.read(self.table, each, self.groups))
-        by_name = {name for each in self.past for name in each.covariate.channels}
-        self.channels = [name for name in self.manifest.channels if name not in by_name]
+        past = [each.covariate for each in self.past]
+        self.channels = besides(self.manifest.channels, past)
         self._futures = FutureReader(self.manifest, self.options)
         self._has_gaps = self.options.missing != "error"
         self._places = places_of(self.manifest)

@@ -2,7 +2,7 @@
 
 import { html } from "htm/preact";
 import { Categories } from "./cells.js";
-import { staticText } from "./covariates.js";
+import { staticText, valueOf } from "./covariates.js";
 import { setStatic, span } from "./data.js";
 import { placeOf } from "./request.js";
 import { model, problem, source } from "./store.js";
@@ -39,7 +39,7 @@ function Value({ covariate, message, id }) {
     return html`<input
       ...${props}
       type="checkbox"
-      checked=${/^(true|1)$/i.test(text)}
+      checked=${valueOf(covariate, text) === true}
       onChange=${(event) => setStatic(name, String(event.currentTarget.checked))}
     />`;
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,23 @@ from foretell.data.reading import Reading
 from foretell.predict.histories import read_histories
 from foretell.report.example import run_example
 from tests.service.client import Client
-from tests.service.forecast.shops import CONTEXT, HORIZON, KIOSK, SHOP, kiosk, shop
+from tests.service.forecast.shops import (
+    CONTEXT,
+    HORIZON,
+    KIOSK,
+    SHOP,
+    kiosk,
+    models,
+    server,
+    shop,
+)
 from tests.service.forecast.test_table_covariates import TARGETS, columns_of, joined
-from tests.support.bundles import write_bundle
 from tests.support.command import done, refused, run
 
+__all__ = ["models", "server"]
+
+SERVED = (SHOP, KIOSK)
 START = {"start_timestamp": "2024-01-01T00:00:00"}
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shops")
-    for spec in (SHOP, KIOSK):
-        write_bundle(folder, spec)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(models: Path) -> Iterator[Client]:
-    with Client(models) as client:
-        yield client
 
 
 def entries(model: str, ahead: int = HORIZON) -> list[dict[str, Any]]:
