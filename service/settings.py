@@ -218,12 +218,20 @@ class Settings(BaseSettings):
     grace_seconds: Seconds = 30.0
     """Time to finish accepted requests after SIGTERM."""
     api_keys: SecretKeys = ()
-    """Keys for forecasts, separated by commas."""
+    """Keys for forecasts, `KEY` or `KEY NAMESPACE`, separated by commas."""
     api_keys_file: Path | None = None
     """A file of more keys, one on each line."""
     admin_keys: SecretKeys = ()
     """Keys that may also load and unload models."""
     admin_keys_file: Path | None = None
+    """A file of more of them, one on each line."""
+    actuals_keys: SecretKeys = ()
+    """Keys that may write actual values and delete series."""
+    actuals_keys_file: Path | None = None
+    """A file of more of them, one on each line."""
+    ledger_keys: SecretKeys = ()
+    """Keys that may read scores and stored forecasts."""
+    ledger_keys_file: Path | None = None
     """A file of more of them, one on each line."""
     cors_origins: Origins = ()
     """Origins, separated by commas, whose pages may call the server from a browser; `*` is any."""
@@ -269,8 +277,8 @@ class Settings(BaseSettings):
     def read(cls, **overrides: Any) -> Self:  # noqa: ANN401 - pydantic checks them
         """Settings from the environment and from overrides, which win.
 
-        Empty variables count as unset, except variables of keys: a lost key must not open the
-        server.
+        Empty variables count as unset, except those of keys without which requests may need no
+        key: a lost key must not open the server.
 
         Raises:
             StartError: a value is missing or wrong; the message names its variable or flag.
@@ -290,12 +298,14 @@ class Settings(BaseSettings):
                 message = f"expected {expected.format(**context)}, got {first['input']!r}"
             raise StartError(name + message) from None
         empty = {name.upper() for name, value in os.environ.items() if not value}
-        for name in ("api_keys", "api_keys_file"):
-            variable = f"{_PREFIX}{name.upper()}"
-            if variable in empty and not (settings.api_keys or settings.api_keys_file):
-                raise StartError(
-                    f"{variable}: is empty; set a key, or unset it to serve without keys"
-                )
+        for keys in ("api_keys", "actuals_keys", "ledger_keys"):
+            for name in (keys, f"{keys}_file"):
+                variable = f"{_PREFIX}{name.upper()}"
+                given = getattr(settings, keys) or getattr(settings, f"{keys}_file")
+                if variable in empty and not given:
+                    raise StartError(
+                        f"{variable}: is empty; set a key, or unset it to serve without these keys"
+                    )
         return settings
 
 

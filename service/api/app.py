@@ -100,7 +100,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         RequestMiddleware,
         metrics=engine.metrics,
         tracer=tracer,
-        keys=keys if keys.required else None,
+        keys=keys,
         open_paths=OPEN | pages.paths,
         root_path=settings.root_path or "",
         hot_routes=[*forecasts.routes, *inferences.routes, *nixtla.routes],

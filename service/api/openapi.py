@@ -146,14 +146,17 @@ def _add_keys(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         kind = InferenceError if path.startswith("/v2") else ErrorResponse
         refused = {
-            "description": refusals(kind, 401)[401]["description"],
-            "content": {JSON: {"schema": {"$ref": _REFERENCE + kind.__name__}}},
+            str(status): {
+                "description": answer["description"],
+                "content": {JSON: {"schema": {"$ref": _REFERENCE + kind.__name__}}},
+            }
+            for status, answer in refusals(kind, 401, 403).items()
         }
         for operation in operations.values():
             if path in OPEN:
                 operation["security"] = []
             else:
-                operation["responses"]["401"] = refused
+                operation["responses"] |= refused
 
 
 def _add_examples(operation: dict[str, Any], path: str, shown: dict[str, Any]) -> None:
@@ -167,6 +170,8 @@ def _add_examples(operation: dict[str, Any], path: str, shown: dict[str, Any]) -
         named = {name: {"value": body} for name, body in bodies.items()}
         operation["requestBody"]["content"][JSON]["examples"] = named
     errors = {**shown["errors"], "422": shown["invalid"].get(word)}
+    if word in shown["forbidden"]:
+        errors["403"] = shown["forbidden"][word]
     for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get(JSON, {})
         is_error = content.get("schema", {}).get("$ref") in _ERRORS

@@ -7,9 +7,10 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -28,7 +29,7 @@ from foretell.service.errors import (
     error_object,
     let_go,
 )
-from foretell.service.http.auth import Keys
+from foretell.service.http.auth import Keys, Purpose
 from foretell.service.metrics import Metrics, Stage
 from foretell.service.tracing import Trace, Tracer
 
@@ -54,7 +55,9 @@ class RequestContext:
         request_id: Client's id, if it is printable ASCII of at most 128 characters, or a new one.
         headers: Headers by name in lower case; the first one of each name.
         trace_id: Id of the request's trace, or from the client's `traceparent`.
-        key: Eight digits that identify the client's key, if keys are required.
+        key: Eight digits that identify the client's key, if it is one of the server's.
+        namespace: Namespace of that key; the empty one is shared, also by clients without a key.
+        admin: Whether that key is an admin key, which may read and write all namespaces.
         model: Name of the model, once known; always a served one, as metrics have it.
         windows: Number of histories to forecast, once known.
         loading: Seconds that the request waited for its model to be loaded.
@@ -66,6 +69,8 @@ class RequestContext:
     trace_id: str | None = None
     trace: Trace | None = None
     key: str | None = None
+    namespace: str = ""
+    admin: bool = False
     model: str = ""
     version: str = ""
     windows: int = 0
@@ -121,7 +126,8 @@ class RequestMiddleware:
 
     A proxy serves the application under `root_path`, and may remove that prefix or not. POST routes
     among the `hot_routes` are called directly: their endpoints take only the request and return a
-    response. FastAPI's routing takes longer than a small forecast.
+    response. FastAPI's routing takes longer than a small forecast. `purposes` has routes that need
+    other keys than forecasts.
     """
 
     def __init__(
@@ -133,6 +139,7 @@ class RequestMiddleware:
         open_paths: frozenset[str] = OPEN,
         root_path: str = "",
         hot_routes: Iterable[BaseRoute] = (),
+        purposes: Mapping[Purpose, Iterable[BaseRoute]] = MappingProxyType({}),
     ) -> None:
         self._app = app
         self._metrics = metrics
@@ -144,6 +151,12 @@ class RequestMiddleware:
         hot = [route for route in hot if route.methods == {"POST"}]
         self._hot_routes = {route.path: route for route in hot if "{" not in route.path}
         self._hot_patterns = [route for route in hot if "{" in route.path]
+        self._purposes = [
+            (route, purpose)
+            for purpose, routes in purposes.items()
+            for route in routes
+            if isinstance(route, APIRoute)
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -163,7 +176,9 @@ class RequestMiddleware:
             try:
                 app = self._without_root_path(scope) if self._root_path else self._app
                 if self._keys is not None and scope["path"] not in self._open_paths:
-                    context.key = self._keys.require(context.headers)
+                    caller = self._keys.require(context.headers, self._purpose(scope))
+                    context.key, context.namespace = caller.key, caller.namespace
+                    context.admin = caller.admin
                 if method == "POST" and (
                     route := self._hot_routes.get(scope["path"]) or self._match(scope)
                 ):
@@ -215,6 +230,19 @@ class RequestMiddleware:
             scope["path"] = "/"
             return RedirectResponse(f"{self._root_path}/", 308)
         return self._app
+
+    def _purpose(self, scope: Scope) -> Purpose:
+        """The purpose of the request's route; routes of one path may differ in it.
+
+        Another method has the purpose of the path's first route.
+        """
+        found = None
+        for route, purpose in self._purposes:
+            if route.path_regex.match(scope["path"]):
+                if scope["method"] in (route.methods or ()):
+                    return purpose
+                found = found or purpose
+        return found or Purpose.FORECAST
 
     def _match(self, scope: Scope) -> APIRoute | None:
         for route in self._hot_patterns:

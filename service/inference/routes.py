@@ -17,7 +17,7 @@ from foretell.service.engine.registry import State, public_reason
 from foretell.service.engine.statistics import StatisticsReport
 from foretell.service.errors import ModelFailedError, NotSupportedError, refusals
 from foretell.service.forecast.parse import read_json
-from foretell.service.http.auth import Keys
+from foretell.service.http.auth import Keys, Purpose
 from foretell.service.http.body import JSON, Share, read_body
 from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import Shared, find_model, serve
@@ -208,7 +208,7 @@ def control_router(shared: Shared, keys: Keys) -> APIRouter:
         return {}
 
     async def change(request: Request) -> ChangeParameters:
-        keys.require_admin(request.headers)
+        keys.require(request.headers, Purpose.ADMIN)
         return (await _read(request, shared, ChangeRequest)).parameters
 
     def version_of(request: Request, parameters: ChangeParameters) -> str | None:

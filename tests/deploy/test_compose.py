@@ -91,7 +91,7 @@ def test_limits_and_paths_agree_with_the_settings(name: str) -> None:
     [keys] = [target for source, target in targets.items() if "KEYS" in source]
     environment = (DEPLOY / "foretell.env").read_text()
     files = re.findall(r"^#FORETELL_\w+_KEYS_FILE=(.+)/", environment, re.MULTILINE)
-    assert files == [keys, keys]
+    assert files == 4 * [keys]
     # Accepted requests are answered before Docker kills the container.
     needed = DEFAULTS.drain_delay_seconds + DEFAULTS.grace_seconds + END_SECONDS
     assert seconds(service["stop_grace_period"]) >= needed

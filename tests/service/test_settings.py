@@ -135,7 +135,8 @@ def test_error_names_the_wrong_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields.keys() - {"api_keys", "api_keys_file"}:
+    lists = {"api_keys", "actuals_keys", "ledger_keys"}
+    for name in Settings.model_fields.keys() - lists - {f"{name}_file" for name in lists}:
         monkeypatch.setenv(f"FORETELL_{name.upper()}", "")
     settings = Settings.read(models="m")
     assert settings.model_dump() == Settings.model_construct(models=Path("m")).model_dump()
@@ -143,14 +144,18 @@ def test_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> No
         Settings.read()
 
 
-@pytest.mark.parametrize("name", ["FORETELL_API_KEYS", "foretell_api_keys_file"])
-def test_empty_variable_of_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "")
-    with pytest.raises(StartError, match=rf"^{name.upper()}: is empty; set a key"):
-        Settings.read(models="m")
-    # Other keys are still required.
-    assert Settings.read(models="m", api_keys="one").api_keys
-    assert Settings.read(models="m", api_keys_file="keys").api_keys_file
+@pytest.mark.parametrize("keys", ["api_keys", "actuals_keys", "ledger_keys"])
+@pytest.mark.parametrize("name", ["FORETELL_{}", "foretell_{}_file"])
+def test_empty_variable_of_keys_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, keys: str
+) -> None:
+    variable = name.format(keys.upper() if name.isupper() else keys)
+    monkeypatch.setenv(variable, "")
+    with pytest.raises(StartError, match=rf"^{variable.upper()}: is empty; set a key"):
+        Settings.read(models="m", admin_keys="boss")
+    # Other keys of the list are still required.
+    assert getattr(Settings.read(models="m", **{keys: "one"}), keys)
+    assert getattr(Settings.read(models="m", **{f"{keys}_file": "keys"}), f"{keys}_file")
 
 
 @pytest.mark.parametrize(
@@ -171,11 +176,13 @@ def test_settings_that_do_not_fit_together(given: dict[str, int], message: str) 
 
 
 def test_keys_are_split_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORETELL_API_KEYS", "first-secret, second-secret")
-    settings = Settings.read(models="m", admin_keys="third-secret")
+    monkeypatch.setenv("FORETELL_API_KEYS", "first-secret, second-secret secret-tenant")
+    settings = Settings.read(
+        models="m", admin_keys="secret-a", actuals_keys="secret-b", ledger_keys="secret-c"
+    )
     assert [key.get_secret_value() for key in settings.api_keys] == [
         "first-secret",
-        "second-secret",
+        "second-secret secret-tenant",
     ]
     for text in (repr(settings), str(settings), settings.model_dump_json()):
         assert "secret" not in text

@@ -155,8 +155,15 @@ def test_document_lists_keys_where_required(document: dict[str, Any], models: Pa
     for path, operation in operations(guarded):
         is_open = operation.get("security") == []
         assert is_open == (path in OPEN)
-        assert is_open != ("401" in operation["responses"])
+        assert is_open != ({"401", "403"} <= operation["responses"].keys())
+    assert "FORETELL_API_KEYS" in refused_example(guarded, "/forecast")["error"]["message"]
+    load = refused_example(guarded, "/v2/repository/models/{model}/load")
+    assert "may not load or unload" in load["error"]
     test_every_example_fits_its_schema(guarded)
+
+
+def refused_example(document: dict[str, Any], path: str) -> Any:
+    return document["paths"][path]["post"]["responses"]["403"]["content"][JSON]["example"]
 
 
 EXAMPLES = openapi.examples()

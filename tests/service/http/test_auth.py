@@ -13,11 +13,16 @@ import pytest
 
 from foretell.service.engine.model import Model
 from foretell.service.errors import ForbiddenError, StartError, UnauthorizedError
-from foretell.service.http.auth import Keys
+from foretell.service.http.auth import Keys, Purpose
 from foretell.service.settings import Settings
 from tests.service.client import Client, connect
 
-KEYS = Keys(api=["one", "two"], admin=["boss"])
+
+def keys_of(**lists: str) -> Keys:
+    return Keys.read(Settings(models="m", **lists))
+
+
+KEYS = keys_of(api_keys="one, two", admin_keys="boss")
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -50,9 +55,9 @@ def test_key_of_a_request(headers: dict[str, str], is_right: bool) -> None:
     if is_right:
         assert KEYS.require(headers)
         return
-    for check in (KEYS.require, KEYS.require_admin):
+    for purpose in Purpose:
         with pytest.raises(UnauthorizedError) as refused:
-            check(headers)
+            KEYS.require(headers, purpose)
         assert "three" not in refused.value.message
 
 
@@ -67,19 +72,19 @@ _OFF, _NOT_ADMIN, _NO_KEY = "FORETELL_ADMIN_KEYS", "expected an admin key", "exp
         (KEYS, bearer("one"), "", _NOT_ADMIN),
         (KEYS, bearer("boss"), "", ""),
         # Without API keys forecasts need no key.
-        (Keys(admin=["boss"]), {}, "", _NO_KEY),
-        (Keys(admin=["boss"]), bearer("boss"), "", ""),
-        (Keys(api=["one"]), {}, _NO_KEY, _OFF),
+        (keys_of(admin_keys="boss"), {}, "", _NO_KEY),
+        (keys_of(admin_keys="boss"), bearer("boss"), "", ""),
+        (keys_of(api_keys="one"), {}, _NO_KEY, _OFF),
     ],
 )
 def test_keys_allow_requests_and_control(
     keys: Keys, headers: dict[str, str], asks: str, controls: str
 ) -> None:
-    for check, refused in ((keys.require, asks), (keys.require_admin, controls)):
+    for purpose, refused in ((Purpose.FORECAST, asks), (Purpose.ADMIN, controls)):
         error = ForbiddenError if refused in (_OFF, _NOT_ADMIN) else UnauthorizedError
         with pytest.raises(error, match=refused) if refused else nullcontext():
-            check(headers)
-    assert keys.knows(headers) == (bool(headers) or not (keys.api or keys.admin))
+            keys.require(headers, purpose)
+    assert keys.knows(headers) == (bool(headers) or not (keys.required or keys.controllable))
 
 
 def test_keys_come_from_settings_and_files(tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ def test_keys_come_from_settings_and_files(tmp_path: Path) -> None:
     keys = Keys.read(settings)
     for key in ("one", "two", "three", "four", "boss"):
         keys.require(bearer(key))
-    keys.require_admin(bearer("boss"))
+    keys.require(bearer("boss"), Purpose.ADMIN)
 
 
 def rotating(tmp_path: Path, **given: str) -> tuple[Keys, Path, Path]:
@@ -124,13 +129,13 @@ def test_key_files_are_read_again_when_they_change(
     os.utime(tmp_path / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
     (tmp_path / "new").rename(admin)
     keys.refresh()
-    keys.require_admin(bearer("chef"))
+    keys.require(bearer("chef"), Purpose.ADMIN)
     with pytest.raises(UnauthorizedError):
-        keys.require_admin(bearer("boss"))
+        keys.require(bearer("boss"), Purpose.ADMIN)
     assert "three" not in caplog.text
 
 
-@pytest.mark.parametrize("content", [None, "", "two words\n"])
+@pytest.mark.parametrize("content", [None, "", "more than two\n"])
 def test_broken_key_file_keeps_the_old_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
@@ -144,7 +149,7 @@ def test_broken_key_file_keeps_the_old_keys(
         keys.refresh()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert f"FORETELL_API_KEYS_FILE: {api}" in caplog.text
-    keys.require_admin(bearer("boss"))
+    keys.require(bearer("boss"), Purpose.ADMIN)
     assert passes(keys, "one")
     api.write_text("three\n")
     keys.refresh()
@@ -176,8 +181,8 @@ def test_changed_keys_apply_while_the_server_runs(
 
 def test_logged_names_of_keys_differ_and_reveal_nothing() -> None:
     def named() -> set[str | None]:
-        keys = Keys(api=["one", "two"])
-        return {keys.require(bearer(key)) for key in ("one", "two")}
+        keys = keys_of(api_keys="one,two")
+        return {keys.require(bearer(key)).key for key in ("one", "two")}
 
     found, process = named(), current_process()
     assert len(found) == 2
@@ -197,7 +202,8 @@ def test_logged_names_of_keys_differ_and_reveal_nothing() -> None:
     [
         (None, "cannot be read"),
         (b"\n \n", "holds no key"),
-        (b"two words\n", "printable ASCII"),
+        (b"fine\nmore than two\n", "line 2: expected a key, or a key, a space and a namespace"),
+        (b"a\ttab\n", "line 1: a key may only hold printable ASCII"),
         ("café\n".encode(), "printable ASCII"),
         (b"\xff\n", "cannot be read"),
     ],
@@ -211,8 +217,8 @@ def test_file_without_a_list_of_keys_is_refused(
     settings = Settings(models="m", admin_keys_file=file)
     with pytest.raises(StartError, match=f"^FORETELL_ADMIN_KEYS_FILE: {file}.*{problem}"):
         Keys.read(settings)
-    with pytest.raises(StartError, match=r"^FORETELL_API_KEYS: .*printable ASCII"):
-        Keys.read(Settings(models="m", api_keys="caf\xe9"))
+    with pytest.raises(StartError, match=r"^FORETELL_API_KEYS: key 2: .*printable ASCII"):
+        keys_of(api_keys="one,caf\xe9")
 
 
 PAGE, OTHER = "https://app.example.com", "https://evil.example.com"
