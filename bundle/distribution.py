@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from foretell.bundle.part import Part
+from foretell.bundle.special import incomplete_beta, log_gamma
 
 Floats = NDArray[np.float64]
 Parametric = Literal["normal", "student-t", "negative-binomial", "poisson"]
@@ -53,7 +54,7 @@ _MOST_FAILURES = 1e9
 _NEAR_POISSON = 1e3
 # Most terms of a sum of weights; the largest rate needs 9,000.
 _TERMS = 20_000
-# The continued fraction takes about the square root of the smaller parameter.
+# Most steps of a search for a count.
 _STEPS = 1000
 
 
@@ -198,12 +199,12 @@ def student_t_series(*levels: float) -> Floats:
     def upper(place: Floats) -> Floats:
         df = np.repeat(2 * _LEAST_DF / (place + 1), len(tails))
         half, tail = 0.5 * df, np.tile(tails, len(place))
-        front = np.exp(_log_gamma(half + 0.5) - _log_gamma(half)) / np.sqrt(df * np.pi)
+        front = np.exp(log_gamma(half + 0.5) - log_gamma(half)) / np.sqrt(df * np.pi)
         # The share above is convex, so Newton's method approaches from below. It starts at the
         # normal quantile, which is too low.
         found = np.tile([abs(NormalDist().inv_cdf(each)) for each in tails], len(place))
         for _ in range(200):
-            beta = _incomplete_beta(half, np.full(len(df), 0.5), df / (df + found**2))
+            beta = incomplete_beta(half, np.full(len(df), 0.5), df / (df + found**2))
             density = front * (1 + found**2 / df) ** (-half - 0.5)
             step = (0.5 * beta - tail) / density
             found += step
@@ -240,9 +241,9 @@ def _negative_binomial_shares(
     mean: Floats, odds: Floats, at: Floats
 ) -> tuple[Floats, Floats, Floats]:
     count, failure, success = mean / odds, 1 / (1 + odds), odds / (1 + odds)
-    front = _log_gamma(count + at) - _log_gamma(at + 1) - _log_gamma(count)
+    front = log_gamma(count + at) - log_gamma(at + 1) - log_gamma(count)
     weight = np.exp(front - count * np.log1p(odds) + at * np.log(success))
-    share = _incomplete_beta(count, at + 1, failure)
+    share = incomplete_beta(count, at + 1, failure)
     return share, weight, weight * (at + count) / (at + 1) * success
 
 
@@ -272,7 +273,7 @@ def _near_poisson(rate: Floats, level: float) -> Floats:
 
 def _poisson_shares(rate: Floats, _: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
     """Sum the weights on the far side of the count from the rate (DLMF 8.7.1)."""
-    weight = np.exp(at * np.log(rate) - rate - _log_gamma(at + 1))
+    weight = np.exp(at * np.log(rate) - rate - log_gamma(at + 1))
     above = at + 1 > rate
     term, total = np.ones_like(rate), np.where(above, 0.0, 1.0)
     for step in range(_TERMS):
@@ -350,59 +351,3 @@ _QUANTILES: Mapping[Parametric, Callable[[Floats, float], Floats]] = {
     "negative-binomial": _negative_binomial,
     "poisson": _poisson,
 }
-
-
-def _log_gamma(values: Floats) -> Floats:
-    """The logarithm of the gamma function of positive values (DLMF 5.11.1, shifted by 8)."""
-    product, high = np.ones_like(values), values + 8
-    for shift in range(8):
-        product *= values + shift
-    square = 1 / (high * high)
-    series = 1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
-    found: Floats = (high - 0.5) * np.log(high) - high + series / high - np.log(product)
-    return found + 0.5 * math.log(2 * math.pi)
-
-
-def _incomplete_beta(a: Floats, b: Floats, x: Floats) -> Floats:
-    """The regularised incomplete beta function (DLMF 8.17.22), by its continued fraction."""
-    # The fraction converges fast on one side; the other side is the complement.
-    other = x > (a + 1) / (a + b + 2)
-    with np.errstate(divide="ignore"):
-        powers = a * np.log(x) + b * np.log1p(-x)
-    a, b, x = np.where(other, b, a), np.where(other, a, b), np.where(other, 1 - x, x)
-    front = np.exp(_log_gamma(a + b) - _log_gamma(a) - _log_gamma(b) + powers) / a
-    share: Floats = front * _fraction(a, b, x)
-    return np.where(other, 1 - share, share)
-
-
-def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
-    """The continued fraction of DLMF 8.17.22, by Lentz's method (Thompson and Barnett, 1986)."""
-    least = 1e-300
-    whole, places = np.ones(len(a)), np.arange(len(a))
-    ratio, inverse = np.ones(len(a)), _apart(1 - (a + b) * x / (a + 1), least) ** -1
-    found = inverse.copy()
-    # A few times the rounding error of a step. A smaller one may never be reached.
-    error = np.minimum(1e-13 + 1e-16 * np.maximum(a, b), 1e-9)
-    for step in range(1, _STEPS):
-        even = step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step))
-        odd = -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1))
-        for term in (even, odd):
-            inverse = 1 / _apart(1 + term * inverse, least)
-            ratio = _apart(1 + term / ratio, least)
-            found *= (change := ratio * inverse)
-        is_open = np.abs(change - 1) >= error
-        if 2 * np.count_nonzero(is_open) <= len(is_open):
-            whole[places] = found
-            if not is_open.any():
-                return whole
-            places = places[is_open]
-            a, b, x, error, ratio, inverse, found = (
-                each[is_open] for each in (a, b, x, error, ratio, inverse, found)
-            )
-    whole[places] = found
-    return whole
-
-
-def _apart(values: Floats, least: float) -> Floats:
-    """Replace values that are nearer to 0 than `least`."""
-    return np.where(np.abs(values) < least, least, values)

@@ -3,6 +3,7 @@ import pytest
 from pydantic import ValidationError
 
 from foretell.bundle import distribution
+from foretell.bundle import special as functions
 from foretell.bundle.distribution import LARGEST_MEAN, Distribution
 
 LEVELS = (1e-6, 0.001, 0.025, 0.1, 0.4, 0.49999, 0.5, 0.6, 0.9, 0.999, 1 - 1e-6)
@@ -60,13 +61,13 @@ def test_search_for_a_count_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     random = np.random.default_rng(3)
     count, mean = np.exp(random.uniform(-1, 11, 400)), np.exp(random.uniform(0, 13.8, 400))
     parameters = np.stack([count, np.log(mean / count)], axis=-1)
-    steps, original = [], distribution._apart
+    steps, original = [], functions._apart
 
     def counted(values, least):
         steps.append(len(values))
         return original(values, least)
 
-    monkeypatch.setattr(distribution, "_apart", counted)
+    monkeypatch.setattr(functions, "_apart", counted)
     for level in (0.5, 0.999):
         Distribution.of("negative-binomial").quantile(parameters, level)
     assert sum(steps) < 1000 * len(parameters)
