@@ -1,0 +1,1 @@
+"""Remembers forecasts and what came true, and scores them."""
