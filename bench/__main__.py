@@ -37,6 +37,7 @@ RESEARCH = {
     "coverage": "what intervals hold, by pass and method; --data CHECKPOINT …",
     "history": "quantiles calibrated by a request's own rows; --data CHECKPOINT …",
     "counts": "heads of counts on levels that shift",
+    "comparison": "verdicts on two versions, on simulated forecasts; minutes",
 }
 WITH_BASELINE = ("graphs", "server", "gpu-workers")
 
