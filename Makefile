@@ -29,9 +29,9 @@ PUBLISHED := linear-attention-transformer linformer local-attention performer-py
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
-## from nothing to a server with three demo models, on PORT
+## from nothing to a server with three demo models and a ledger, on PORT
 serve: $(SERVE) demo
-	exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
+	FORETELL_LEDGER=$${FORETELL_LEDGER-sqlite:///$(DEMO)/ledger.db} exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
 
 ## the demo's data, models and bundles, in .demo/
 demo: $(SERVE)
@@ -106,11 +106,11 @@ $(VENV)/.venv:
 $(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
 	rm -f $(VENV)/.serve-* $(VENV)/.test-*
 	$(PIP) --quiet uninstall --yes $(OTHER)
-	$(INSTALL) --editable '.[$(RUNTIME),fast,demo]'
+	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,ledger]'
 	touch $@
 
 $(TEST): $(SERVE)
-	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,dev]'
+	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,ledger,dev]'
 # Tests check answers by KServe's classes, and use Nixtla's client; their requirements conflict with
 # those of foretell.
 	$(INSTALL) --no-deps kserve nixtla

@@ -12,6 +12,7 @@ from foretell.bundle.manifest import Manifest
 
 Arrays = dict[str, NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
+NO_ARRAYS: Arrays = {}
 
 HISTORY = "history"
 HISTORY_CALENDAR = "history_calendar"

@@ -36,6 +36,10 @@ BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
 DROPPED = "foretell_dropped_total"
 LOADS, LOAD_SECONDS = "foretell_model_loads_total", "foretell_model_load_seconds"
 EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions_total", "foretell_load_wait_seconds"
+LEDGER_FORECASTS, LEDGER_ACTUALS = (
+    "foretell_ledger_forecasts_total",
+    "foretell_ledger_actuals_total",
+)
 BACKTESTED, HELD = "foretell_backtest_values_total", "foretell_backtest_values_held_total"
 
 FAMILIES = {
@@ -71,6 +75,14 @@ FAMILIES = {
     BACKTESTED: Family(
         "Values of backtests that stored intervals of 50, 80, 90 or 95% should hold.",
         (*_MODEL, "level"),
+    ),
+    LEDGER_FORECASTS: Family(
+        "Forecasts for the ledger: kept; dropped, because too many waited; or failed.",
+        ("outcome",),
+    ),
+    LEDGER_ACTUALS: Family(
+        "Actual values for the ledger: new; changed, other than before; or the same.",
+        ("outcome",),
     ),
     HELD: Family("Values of backtests that these intervals held.", (*_MODEL, "level")),
 }

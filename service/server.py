@@ -27,7 +27,7 @@ from foretell.service.engine.limits import (
     freeze_garbage_collection,
     return_free_memory,
 )
-from foretell.service.engine.loading import load
+from foretell.service.engine.loading import load, open_ledger
 from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end
 from foretell.service.forecast.parse import forget_parsers
 from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
@@ -56,7 +56,7 @@ def run(settings: Settings) -> None:
         with _ending_at_once():
             repository = load(settings, metrics)
             monitor = HealthMonitor(repository, settings.grace_seconds, math.inf)
-            engine = LocalEngine(repository, metrics)
+            engine = LocalEngine(repository, metrics, open_ledger(settings, repository, metrics))
             server = _Server(settings, engine, sockets, monitor=monitor)
         server.run(sockets)
         end(engine, REPLACE_ME if server.gave_up else 0)

@@ -20,12 +20,13 @@ LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 VersionChoice = Literal["all", "latest"]
 LoadChoice = Literal["start", "on-demand"]
+LearnChoice = Literal["actuals", "requests"]
 
 _PREFIX = "FORETELL_"
 # The first parts of the service's own paths.
 OWN_PATHS = {
-    *("backtest", "docs", "forecast", "healthz", "metrics", "models", "nixtla"),
-    *("openapi.json", "page", "readyz", "v1", "v2"),
+    *("actuals", "backtest", "docs", "forecast", "healthz", "ledger", "metrics", "models"),
+    *("nixtla", "openapi.json", "page", "readyz", "v1", "v2"),
 }
 # Characters that browsers and proxies never encode differently.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
@@ -235,6 +236,20 @@ class Settings(BaseSettings):
     """A file of more of them, one on each line."""
     cors_origins: Origins = ()
     """Origins, separated by commas, whose pages may call the server from a browser; `*` is any."""
+    ledger: SecretStr | None = None
+    """Database that remembers forecasts and what came true: `sqlite:///PATH` or `postgresql://…`.
+    Default: none."""
+    ledger_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the requests, drawn at random, whose forecasts the ledger keeps."""
+    ledger_learn: LearnChoice = "actuals"
+    """Where actual values come from: `actuals`, `POST /actuals` alone; `requests`, the histories
+    of later requests, too."""
+    ledger_days: Annotated[float, Field(gt=0, le=36500)] = 400.0
+    """Days after which the ledger deletes what it has written."""
+    ledger_bytes: Bytes = 16 * 1024**3
+    """Size above which the ledger deletes its oldest forecasts."""
+    ledger_queue_bytes: Bytes = 64 * 1024 * 1024
+    """Bytes of forecasts that may wait to be written; more are dropped and counted."""
     traces: bool = False
     """Whether requests are traced with OpenTelemetry."""
     log_level: LogLevel = "info"

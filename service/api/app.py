@@ -32,6 +32,7 @@ from foretell.service.http.pipeline import Shared
 from foretell.service.http.static import Pages, page_router
 from foretell.service.inference.routes import control_router, infer_router, server_router
 from foretell.service.inference.routes import models_router as inference_models_router
+from foretell.service.ledger.routes import ledger_router
 from foretell.service.metrics import Metrics
 from foretell.service.nixtla.routes import nixtla_router
 from foretell.service.settings import Settings
@@ -122,6 +123,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         document_router(app, keys=keys.required),
         forecasts,
         models_router(engine, settings),
+        ledger_router(shared, keys),
         inferences,
         nixtla,
         # Before the routes of models: in /v2/models/stats, `stats` is not a model.

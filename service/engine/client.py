@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from foretell.bundle.calibration import Calibration
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import Arrays
+from foretell.service.arrays import NO_ARRAYS, Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.engine import Engine, Status
 from foretell.service.engine.intervals import Intervals
@@ -170,6 +170,19 @@ class EngineClient(Engine):
         self._send_counts()
         return bytes((await self._call("render"))[0])
 
+    @property
+    def keeps(self) -> bool | None:
+        return None if self._connection is None else self._connection.keeps
+
+    def remember(self, message: ipc.Remember, arrays: Arrays) -> None:
+        if self._connection is not None:
+            self._connection.send(message, arrays)
+
+    async def ledger(
+        self, method: str, *arguments: object, arrays: Arrays = NO_ARRAYS
+    ) -> tuple[Any, Arrays]:
+        return await self._call("ledger", method, *arguments, arrays=arrays)
+
     async def close(self) -> None:
         self.drain()
         self._send_counts()
@@ -191,10 +204,12 @@ class EngineClient(Engine):
         self._lost = dict.fromkeys(self.status.models, LOADING)
         self._registry = Registry(unavailable=LOADING)
 
-    async def _call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
+    async def _call(
+        self, method: str, *arguments: object, arrays: Arrays = NO_ARRAYS
+    ) -> tuple[Any, Arrays]:
         if self._connection is None:
             raise EngineLostError(LOADING)
-        return await self._connection.call(method, *arguments)
+        return await self._connection.call(method, *arguments, arrays=arrays)
 
     def _begin(self, method: str, name: str, version: str | None) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self._call(method, name, version))
@@ -237,6 +252,8 @@ class _EngineConnection(ipc.Connection):
         self.update: asyncio.Task[None] | None = None
         # Names of the models that these updates change.
         self.changing: set[str] = set()
+        # As the engine's `keeps`.
+        self.keeps: bool | None = None
 
     def submit(
         self,
@@ -253,13 +270,15 @@ class _EngineConnection(ipc.Connection):
         run = self._runs[number] = Run(partial(self._cancel, number))
         return run
 
-    async def call(self, method: str, *arguments: object) -> tuple[Any, Arrays]:
+    async def call(
+        self, method: str, *arguments: object, arrays: Arrays = NO_ARRAYS
+    ) -> tuple[Any, Arrays]:
         """Call a method of the engine, then wait for the updates that preceded its answer."""
         if self.lost.done():
             raise EngineLostError(LOADING)
         number = next(self._numbers)
         answer = self._calls[number] = self._loop.create_future()
-        self.send(ipc.Call(number, method, arguments))
+        self.send(ipc.Call(number, method, arguments), arrays)
         try:
             found: tuple[Any, Arrays] = await answer
         finally:
@@ -291,20 +310,25 @@ class _EngineConnection(ipc.Connection):
                 run.loading, run.batch = message.loading, message.batch
                 run.succeed(arrays)
         elif isinstance(message, ipc.Failed):
-            error = from_wire(message.error)
-            if run := self._runs.pop(message.number, None):
-                run.fail(error)
-            elif (answer := self._calls.get(message.number)) and not answer.done():
-                answer.set_exception(error)
+            self._fail(message.number, from_wire(message.error))
         elif isinstance(message, ipc.Answer):
             if (answer := self._calls.get(message.number)) and not answer.done():
                 answer.set_result((message.value, arrays))
+        elif isinstance(message, ipc.Keeping):
+            self.keeps = message.keeps
         elif isinstance(message, ipc.Update):
             self.changing |= message.names
             self._changes.append(arrays["changes"])
             # Updates that come before it begins are read together.
             if len(self._changes) == 1:
                 self.update = asyncio.ensure_future(self._update(self.update))
+
+    def _fail(self, number: int, error: ServiceError) -> None:
+        """Fail the run or the call of a number."""
+        if run := self._runs.pop(number, None):
+            run.fail(error)
+        elif (answer := self._calls.get(number)) and not answer.done():
+            answer.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.lost.set_result(None)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from typing import Any, Protocol, Self
 
 from pydantic import BaseModel
 
+from foretell.service.arrays import NO_ARRAYS, Arrays
+from foretell.service.engine.ipc import Remember
 from foretell.service.engine.registry import IndexEntry, Model, Registry
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.statistics import gauges, statistics
-from foretell.service.errors import NotReadyError
+from foretell.service.errors import NotReadyError, NotSupportedError
 from foretell.service.metrics import Metrics
 
 # Models are loaded one at a time; another call may only look.
@@ -50,6 +53,26 @@ class Status(BaseModel):
     def of(cls, metrics: Metrics, models: Mapping[str, str], *, ready: bool) -> Self:
         workers = Workers(wanted=metrics.processes.wanted, running=metrics.processes.running)
         return cls(ready=ready, workers=workers, models=dict(models))
+
+
+class Ledger(Protocol):
+    """What remembers forecasts, as the engine knows it; all of it may be called on any thread."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether forecasts are taken now."""
+
+    def remember(self, message: Remember, arrays: Arrays) -> None:
+        """Keep forecasts, later and on another thread; they are dropped if too many wait."""
+
+    def call(self, method: str, arguments: Sequence[Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        """Call a method by its name, and wait for its value and arrays; raises ServiceError."""
+
+    def gauges(self) -> Iterable[bytes]:
+        """Its gauges in Prometheus' text format."""
+
+    def close(self) -> None:
+        """Write what waits, for a few seconds at most, and close the database."""
 
 
 class Engine(Protocol):
@@ -98,6 +121,18 @@ class Engine(Protocol):
     async def render(self) -> bytes:
         """The metrics of all processes, in Prometheus' text format."""
 
+    @property
+    def keeps(self) -> bool | None:
+        """Whether the ledger takes forecasts now; None without a ledger."""
+
+    def remember(self, message: Remember, arrays: Arrays) -> None:
+        """Give forecasts to the ledger, which may drop them; call it only if `keeps`."""
+
+    async def ledger(
+        self, method: str, *arguments: object, arrays: Arrays = NO_ARRAYS
+    ) -> tuple[Any, Arrays]:
+        """Call a method of the ledger; NotSupportedError without one."""
+
     def drain(self) -> None:
         """Mark the server as stopping; it still answers requests."""
         self._draining.set()
@@ -128,9 +163,12 @@ class Engine(Protocol):
 class LocalEngine(Engine):
     """The engine of this process; it owns and closes the repository."""
 
-    def __init__(self, repository: Repository, metrics: Metrics) -> None:
+    def __init__(
+        self, repository: Repository, metrics: Metrics, ledger: Ledger | None = None
+    ) -> None:
         self.metrics = metrics
         self.repository = repository
+        self._ledger = ledger
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
         self._changes: set[Future[None]] = set()
         self._draining = asyncio.Event()
@@ -166,6 +204,21 @@ class LocalEngine(Engine):
     async def render(self) -> bytes:
         return await asyncio.to_thread(self._render)
 
+    @property
+    def keeps(self) -> bool | None:
+        return None if self._ledger is None else self._ledger.keeps
+
+    def remember(self, message: Remember, arrays: Arrays) -> None:
+        if self._ledger is not None:
+            self._ledger.remember(message, arrays)
+
+    async def ledger(
+        self, method: str, *arguments: object, arrays: Arrays = NO_ARRAYS
+    ) -> tuple[Any, Arrays]:
+        if self._ledger is None:
+            raise NotSupportedError("the server keeps no ledger (FORETELL_LEDGER)")
+        return await asyncio.to_thread(self._ledger.call, method, arguments, arrays)
+
     def drain(self) -> None:
         self.repository.drain()
         super().drain()
@@ -174,6 +227,8 @@ class LocalEngine(Engine):
         self.drain()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
+        if self._ledger is not None:
+            await asyncio.to_thread(self._ledger.close)
 
     @property
     def changing(self) -> bool:
@@ -189,7 +244,8 @@ class LocalEngine(Engine):
             ready=repository.snapshot.ready,
             read_at=repository.read_at,
         )
-        return self.metrics.render(now)
+        kept = () if self._ledger is None else self._ledger.gauges()
+        return self.metrics.render(chain(now, kept))
 
     def _statistics(self, name: str | None, version: str | None) -> bytes:
         loaded = [(model.name, model.version) for model in self.registry.models]

@@ -37,7 +37,7 @@ class Intervals:
         floor = 0.0 if manifest.calibration is None else manifest.calibration.floor
         self._limits = limits(manifest.bounds, manifest.targets)
         self._floor = np.array(manifest.target_scaler.training.std) * floor
-        self._at = slice(None) if manifest.columns is None else manifest.columns
+        self._columns = slice(None) if manifest.columns is None else manifest.columns
 
     @property
     def most(self) -> int | None:
@@ -128,14 +128,26 @@ class Intervals:
         offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
         return self._around(history, forecast, offsets[:, None])
 
+    def scale(self, history: Floats) -> NDArray[np.float64]:
+        """The scale of histories `[windows, context, targets]`, `[windows, 1, targets]`."""
+        return scale(history, self._floor)
+
+    def around(
+        self, forecast: Floats, scales: NDArray[np.float64], levels: Sequence[float]
+    ) -> Floats:
+        """As `quantiles` of a calibrated model, from the scales of the histories."""
+        assert self.calibration is not None  # noqa: S101 - what `check` makes sure of
+        offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
+        return self._at(forecast, scales, offsets[:, None])
+
     def errors(self, history: Floats, forecast: Floats, future: Floats) -> NDArray[np.float64]:
         """Errors of forecasts, `[windows, horizon, targets]`, in units of their histories' scale.
 
         `future` has all channels; errors are NaN where it is NaN, or where they are not finite.
         """
         with np.errstate(all="ignore"):
-            error = future[..., self._at].astype(np.float64) - forecast
-            found = error / scale(history[..., self._at], self._floor)
+            error = future[..., self._columns].astype(np.float64) - forecast
+            found = error / scale(history[..., self._columns], self._floor)
         return np.where(np.isfinite(found), found, np.nan)
 
     def corrected(
@@ -164,8 +176,13 @@ class Intervals:
 
     def _around(self, history: Floats, forecast: Floats, offsets: NDArray[np.float64]) -> Floats:
         """Quantiles at offsets `[levels, windows or 1, horizon, targets]`."""
+        return self._at(forecast, scale(history[..., self._columns], self._floor), offsets)
+
+    def _at(
+        self, forecast: Floats, scales: NDArray[np.float64], offsets: NDArray[np.float64]
+    ) -> Floats:
         with np.errstate(over="ignore"):
-            found = forecast + scale(history[..., self._at], self._floor) * offsets
+            found = forecast + scales * offsets
             if self._limits is not None:
                 found = self._limits.apply(found)
             return found.astype(np.float32)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from foretell.service.arrays import Arrays
+from foretell.service.arrays import NO_ARRAYS, Arrays
 from foretell.service.counts import Taken
 from foretell.service.engine.registry import State
 
@@ -43,7 +43,7 @@ class Cancel(Message, tag=2):
 
 
 class Call(Message, tag=3):
-    """Call a method of the engine."""
+    """Call a method of the engine, with the arrays, if any."""
 
     number: int
     method: str
@@ -113,8 +113,43 @@ class Load(Message, tag=10):
     on_demand: bool
 
 
+class Remember(Message, tag=11):
+    """Keep forecasts of an answer in the ledger; the arrays are those of `forecast.record.record`.
+
+    `names` are those of the series, and `indexes` their places in the request.
+    """
+
+    model: str
+    version: str
+    namespace: str
+    answer: str
+    calibration: str
+    levels: tuple[float, ...]
+    names: list[str]
+    indexes: list[int]
+
+
+class Keeping(Message, tag=12):
+    """Whether the ledger takes forecasts now; None without a ledger."""
+
+    keeps: bool | None
+
+
 _Layout = list[tuple[str, str, tuple[int, ...]]]
-_Any = Submit | Cancel | Call | Counts | Result | Answer | Failed | Update | Changes | Load
+_Any = (
+    Submit
+    | Cancel
+    | Call
+    | Counts
+    | Result
+    | Answer
+    | Failed
+    | Update
+    | Changes
+    | Load
+    | Remember
+    | Keeping
+)
 _Pieces = list[bytes | memoryview]
 
 _PREFIX = struct.Struct("<QQ")
@@ -127,10 +162,9 @@ _READ_BYTES = 256 * 1024
 _SOCKET_BYTES = 1024 * 1024
 # Larger frames and arrays are not copied: a copy takes longer.
 _COPIED_BYTES = 16 * 1024
-_NO_ARRAYS: Arrays = {}
 
 
-def encode(message: Message, arrays: Arrays = _NO_ARRAYS) -> _Pieces:
+def encode(message: Message, arrays: Arrays = NO_ARRAYS) -> _Pieces:
     """A frame, in pieces that are sent one after the other; arrays are not copied."""
     layout: _Layout = []
     data: _Pieces = []
@@ -194,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._loop = asyncio.get_running_loop()
 
-    def send(self, message: Message, arrays: Arrays = _NO_ARRAYS) -> None:
+    def send(self, message: Message, arrays: Arrays = NO_ARRAYS) -> None:
         """Send a message at the end of this turn of the event loop, with its other messages.
 
         The arrays must not change any more.

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.limits import MallocTrimmer
-from foretell.service.engine.loading import load
+from foretell.service.engine.loading import load, open_ledger
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.server import EngineServer
 from foretell.service.metrics import Metrics, Processes
@@ -41,11 +41,12 @@ def run_engine(
     """
     metrics = Metrics(processes)
     repository = load(settings, metrics)
+    ledger = open_ledger(settings, repository, metrics)
     monitor = HealthMonitor(repository, settings.grace_seconds, _STUCK_SECONDS)
     # As uvicorn chooses it for HTTP workers.
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=factory) as runner:
-        engine = LocalEngine(repository, metrics)
+        engine = LocalEngine(repository, metrics, ledger)
         stopped = runner.run(_serve(engine, monitor, listener, heartbeat))
     end(engine, 0 if stopped else REPLACE_ME)
 

@@ -53,6 +53,7 @@ class EngineServer:
         self._models: WeakValueDictionary[int, Model] = WeakValueDictionary()
         self._ended: deque[tuple[_WorkerConnection, int, Run]] = deque()
         self._woken = False
+        self._keeps = engine.keeps
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
@@ -67,6 +68,7 @@ class EngineServer:
         )
         while tick():
             await asyncio.sleep(_LOOK_SECONDS)
+            self._send_keeping()
             if self._engine_changed:
                 self._start_publishing()
         self.closing = True
@@ -87,7 +89,15 @@ class EngineServer:
 
     def connect(self, worker: _WorkerConnection) -> None:
         self._workers.add(worker)
+        worker.send(ipc.Keeping(self._keeps))
         self._start_publishing()
+
+    def _send_keeping(self) -> None:
+        """Tell the workers whether the ledger takes forecasts, if that has changed."""
+        if self._keeps is not self.engine.keeps:
+            self._keeps = self.engine.keeps
+            for worker in self._workers:
+                worker.send(ipc.Keeping(self._keeps))
 
     def disconnect(self, worker: _WorkerConnection) -> None:
         """Remove a lost worker, and cancel its runs."""
@@ -122,7 +132,9 @@ class EngineServer:
             if worker.runs.pop(number, None) is not None:
                 worker.send_result(number, run)
 
-    async def call(self, method: str, arguments: Sequence[Any]) -> tuple[Any, Arrays]:
+    async def call(
+        self, method: str, arguments: Sequence[Any], given: Arrays
+    ) -> tuple[Any, Arrays]:
         """Call a method of the engine for a worker; returns a value and arrays."""
         engine = self.engine
         match method:
@@ -138,6 +150,8 @@ class EngineServer:
                 return await engine.statistics(*arguments), {}
             case "render":
                 return await engine.render(), {}
+            case "ledger":
+                return await engine.ledger(*arguments, arrays=given)
             case "example":
                 example = await self.find(*arguments).example()
                 if example is not None:
@@ -262,9 +276,11 @@ class _WorkerConnection(ipc.Connection):
             metrics.counts.merge(message.taken)
             metrics.elsewhere[self] = message.in_flight
         elif isinstance(message, ipc.Call):
-            task = asyncio.ensure_future(self._call(message))
+            task = asyncio.ensure_future(self._call(message, arrays))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif isinstance(message, ipc.Remember):
+            self._server.engine.remember(message, arrays)
 
     def send_result(self, number: int, run: Run) -> None:
         try:
@@ -290,9 +306,9 @@ class _WorkerConnection(ipc.Connection):
         self.runs[message.number] = run
         run.add_done_callback(partial(self._server.ended, self, message.number))
 
-    async def _call(self, call: ipc.Call) -> None:
+    async def _call(self, call: ipc.Call, given: Arrays) -> None:
         try:
-            value, arrays = await self._server.call(call.method, call.arguments)
+            value, arrays = await self._server.call(call.method, call.arguments, given)
             self.send(ipc.Answer(call.number, value), arrays)
         except Exception as error:
             self._fail(call.number, error, ServiceError("the server failed; its log says why"))

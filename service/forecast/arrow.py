@@ -164,6 +164,8 @@ def _notes(
             for index, error in failures.items()
         ],
     }
+    if job.in_ledger is not None:
+        notes["in_ledger"] = [series.name for _, series in good if job.is_kept(series)]
     if job.options.passes > 1:
         notes["rolled_from"] = job.model.manifest.horizon
     if job.past is not None:

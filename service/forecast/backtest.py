@@ -27,6 +27,7 @@ from foretell.service.forecast.requests import (
 )
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import AnswerWarning, outside, warning
+from foretell.service.http.pipeline import NotRemembered
 from foretell.service.settings import Settings
 from foretell.timeaxis.gaps import fill
 from foretell.timeaxis.season import season_of
@@ -79,7 +80,7 @@ def read_options(given: BacktestOptions, inputs: int, model: Model, settings: Se
     return Options(horizon, passes, given.missing, quantiles, None, rolling, is_corrected, True)
 
 
-class Backtest:
+class Backtest(NotRemembered):
     """A decoded backtest: the job that forecasts its windows.
 
     After `encode`, `coverage` has the number of values inside the intervals of each level, and the

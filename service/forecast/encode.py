@@ -133,7 +133,7 @@ def respond(
     `content` takes the index of an input and the input, and returns the content of its output.
     """
     # The system's random bits would release the interpreter to other threads.
-    identifier = f"{kind}-{random.getrandbits(128):032x}"
+    job.identifier = identifier = f"{kind}-{random.getrandbits(128):032x}"
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
     for index, entry in enumerate(job.entries):
@@ -283,6 +283,8 @@ def _notes(job: Job, series: Series) -> dict[str, Any]:
         notes["calibration"] = {"method": "history", "origins": origins}
     if job.options.passes > 1:
         notes["rolled_from"] = manifest.horizon
+    if job.in_ledger is not None:
+        notes["in_ledger"] = job.is_kept(series)
     if manifest.columns is not None:
         notes["channels"] = manifest.targets
     elif series.columns is not None:
@@ -303,12 +305,15 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
     forecast = outputs[FORECAST][:, : options.horizon]
     if past is None:
         further = outputs.get(DISTRIBUTION)
-        return intervals.quantiles(job.history, forecast, options.quantiles, further)
-    errors = intervals.errors(past.history, outputs[PAST][:, : options.horizon], past.future)
-    return intervals.corrected(
-        job.history,
-        forecast,
-        options.quantiles,
-        [errors[span] for span in past.spans],
-        stride_of(options.horizon),
-    )
+        found = intervals.quantiles(job.history, forecast, options.quantiles, further)
+    else:
+        errors = intervals.errors(past.history, outputs[PAST][:, : options.horizon], past.future)
+        found = intervals.corrected(
+            job.history,
+            forecast,
+            options.quantiles,
+            [errors[span] for span in past.spans],
+            stride_of(options.horizon),
+        )
+    job.quantiles = found
+    return found

@@ -89,7 +89,7 @@ class _Inputs:
         if covariates is not None and covariates.numbers:
             values = np.column_stack([values, *covariates.numbers])
         try:
-            return self.reader.add(
+            series = self.reader.add(
                 name,
                 values,
                 self._read_timeline(entry, at),
@@ -102,6 +102,8 @@ class _Inputs:
         except TimestampError as error:
             field = "start_timestamp" if entry.timestamps is None else "timestamps"
             raise InvalidInputError(str(error), param=f"{at}.{field}") from None
+        series.is_named = entry.name is not None
+        return series
 
     def _validate(self, raw: Any, at: str) -> SeriesInput:  # noqa: ANN401 - any JSON
         self._check_fields("inputs[]", raw, at)

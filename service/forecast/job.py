@@ -21,6 +21,7 @@ from foretell.service.arrays import (
     MARGIN,
     Arrays,
 )
+from foretell.service.engine.ipc import Remember
 from foretell.service.engine.registry import Model
 from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
@@ -29,6 +30,7 @@ from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.metadata import echoed
 from foretell.service.forecast.options import FORECASTING, Operation, Options, check_answer
 from foretell.service.forecast.origins import BacktestWindows, window_bytes
+from foretell.service.forecast.record import record
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.scenarios import count_forecasts, count_windows, expand
 from foretell.service.forecast.series import Series
@@ -58,6 +60,9 @@ class Job:
             None if the model reads none.
         static: `[windows, static]`, likewise.
         replaced: Windows with replaced channels and covariates to forecast as well, if any.
+        identifier: Id of the answer, once it is written.
+        quantiles: `[levels, windows, horizon, targets]`, once they are known; None without any.
+        in_ledger: Whether the ledger takes the forecasts; None without a ledger.
     """
 
     model: Model
@@ -72,6 +77,9 @@ class Job:
     covariates: NDArray[np.float32] | None = None
     static: NDArray[np.float32] | None = None
     replaced: Job | None = None
+    identifier: str = ""
+    quantiles: NDArray[np.float32] | None = None
+    in_ledger: bool | None = None
     windows: int = field(init=False)
     held: int = field(init=False)
     # These requests have their timeout in a header, and no coverage.
@@ -88,6 +96,17 @@ class Job:
                 for scenario in entry.scenarios:
                     size += getsizeof(scenario.name) + getsizeof(scenario.filled)
         self.held = 2 * size
+
+    def is_kept(self, series: Series) -> bool:
+        """Whether the ledger takes the forecast of a series: it needs a given name, and times."""
+        wanted = bool(self.in_ledger) and self.options.ledger
+        return wanted and series.is_named and series.timeline is not None
+
+    def offer(self, *, taken: bool) -> None:
+        self.in_ledger = taken
+
+    def record(self, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
+        return record(self, outputs, namespace)
 
     def entry_of(self, row: int) -> tuple[int, Series]:
         """The index and the input of a window."""

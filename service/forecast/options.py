@@ -21,6 +21,7 @@ from foretell.service.forecast.requests import (
     SCENARIOS,
     AttentionOptions,
     BacktestOptions,
+    Calibrated,
     Envelope,
     ForecastOptions,
     TableOptions,
@@ -39,7 +40,8 @@ class Options:
 
     The horizon takes `passes` runs of the model. `rolling` are backtest windows to forecast as
     well; with `is_corrected` their errors correct the quantiles of later windows. A backtest has no
-    other windows. With `importance` windows with replaced values are forecast as well.
+    other windows. With `importance` windows with replaced values are forecast as well. With
+    `ledger` the forecast may be kept there.
     """
 
     horizon: int
@@ -51,6 +53,8 @@ class Options:
     is_corrected: bool = False
     is_backtest: bool = False
     importance: bool = False
+    calibration: Calibrated = "stored"
+    ledger: bool = False
 
     @property
     def of_gaps(self) -> Literal["filled", "masked"]:
@@ -78,6 +82,7 @@ def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Se
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
     checked = Options(horizon, passes, given.missing, quantiles, attention, rolling)
     checked.importance = given.importance
+    checked.calibration, checked.ledger = given.calibration, given.ledger
     return checked
 
 

@@ -195,6 +195,11 @@ class ForecastOptions(BaseModel):
         "leaves them out, for models that read gaps (`reads_gaps` of `GET /models`).",
     )
     attention: AttentionOptions | None = optional("Attention weights to return; `true` for all.")
+    ledger: Annotated[bool, Field(strict=True)] = Field(
+        default=True,
+        description="Whether a server with a ledger may keep the forecasts of named series with "
+        "times.",
+    )
     importance: Annotated[bool, Field(strict=True)] = Field(
         default=False,
         description="Whether to measure how far the forecast moves with each channel and covariate "
@@ -222,6 +227,7 @@ class TableOptions(BaseModel):
         default="stored", description="As `options.calibration` of JSON."
     )
     missing: Missing = Field(default="error", description="As `options.missing` of JSON.")
+    ledger: bool = Field(default=True, description="As `options.ledger` of JSON.")
 
     @field_validator("quantiles", mode="before", json_schema_input_type=str)
     @classmethod

@@ -56,6 +56,8 @@ class Series:
             covariate.
         scenarios: Scenarios of its windows, from `row` on; without any it has one window.
         gaps: Number of missing values that its windows read, each counted once.
+        is_named: Whether the request gave its name.
+        holes: `[context, channels]`, where its window was filled; None if nowhere.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Series:
     filled: Filled
     scenarios: list[Future] = field(default_factory=list)
     gaps: int = 0
+    is_named: bool = False
+    holes: NDArray[np.bool_] | None = None
 
     @property
     def windows(self) -> int:
@@ -201,6 +205,9 @@ class SeriesReader:
         if timeline is not None:
             self._timelines.setdefault(id(timeline), self._windows)
         series = Series(name, self._windows, univariate, columns, timeline, filled)
+        if filled:
+            series.holes = np.zeros(window.shape, np.bool_)
+            series.holes[:, slice(None) if own is None else own] = np.isnan(values[-context:])
         series.gaps = sum(filled.values())
         if covariates is not None:
             series.add_covariates(covariates)

@@ -153,12 +153,14 @@ class _Rows:
                 channel, row = np.argwhere(np.isnan(values.T))[0].tolist()
                 raise InvalidInputError(MISSING, param=path(row, channel))
             covariates = self._covariates.read(rows, start)
-            return self._reader.add(
+            series = self._reader.add(
                 self._names[index], values, timeline, path, covariates=covariates, gaps=gaps
             )
         except TimestampError as error:
             at = self._groups.row(start)
             raise InvalidInputError(str(error), param=f"{TIME}[{at}]") from None
+        series.is_named = True
+        return series
 
     def _timeline(self, start: int, end: int, rows: int) -> Timeline | None:
         """The times of the first `rows` of a series; the others follow at the model's step."""

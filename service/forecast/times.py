@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from foretell.service.errors import InvalidInputError
 from foretell.timeaxis import timestamps, zones
@@ -103,6 +104,12 @@ class Timeline:
         row = self.rows + first
         counts = np.arange(row - self.row, row - self.row + count, dtype=np.int64)
         return self.clock.read(self.frequency.at(self.start, counts), row)
+
+    def moments(self, first: int, count: int) -> NDArray[np.int64]:
+        """As `read`, in microseconds since 1970: in UTC if the offset is known."""
+        walls, offsets = self.read(first, count)
+        moments = walls if offsets is None else walls - np.asarray(offsets, "timedelta64[us]")
+        return moments.astype("datetime64[us]").view(np.int64)
 
     def labels(self, first: int, count: int) -> list[str]:
         """As `read`, in ISO 8601."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from starlette.responses import Response
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.engine import Engine
+from foretell.service.engine.ipc import Remember
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
@@ -103,6 +105,22 @@ class Decoded(Protocol):
 
         `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
+
+    def offer(self, *, taken: bool) -> None:
+        """Note, before encoding, whether the server's ledger takes the forecasts."""
+
+    def record(self, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
+        """What the ledger is to remember, after encoding; None for nothing."""
+
+
+class NotRemembered:
+    """Part of a `Decoded` whose forecasts no ledger keeps."""
+
+    def offer(self, *, taken: bool) -> None:
+        """Do nothing."""
+
+    def record(self, outputs: Arrays, namespace: str) -> None:  # noqa: ARG002
+        return None
 
 
 class Codec(Protocol):
@@ -188,13 +206,7 @@ class _Pipeline:
             wait = partial(wait_for_result, client=client, deadline=deadline, context=context)
             outputs = await decoded.run(deadline, wait)
             began = time.time_ns()
-            work = codec.encoding_work(decoded, outputs)
-            if work < LARGE:
-                answer, described = codec.encode(decoded, outputs)
-            else:
-                answer, described = await self._offload.run(
-                    deadline, codec.encode, decoded, outputs
-                )
+            answer, described = await self._encode(codec, decoded, outputs, context, deadline)
         finally:
             share.release()
         if coverage := decoded.coverage:
@@ -215,6 +227,35 @@ class _Pipeline:
             if is_small
             else LargeAnswer(answer, self._budget, described)
         )
+
+    async def _encode(
+        self,
+        codec: Codec,
+        decoded: Decoded,
+        outputs: Arrays,
+        context: RequestContext,
+        deadline: float,
+    ) -> tuple[bytes, dict[str, str]]:
+        """Encode an answer, and give its forecasts to the ledger."""
+        taken = self._engine.keeps
+        if taken is not None:
+            # Not a secret: the requests of a share.
+            taken = taken and random.random() < self._settings.ledger_share  # noqa: S311
+            decoded.offer(taken=taken)
+        work, record = codec.encoding_work(decoded, outputs), None
+        if work < LARGE:
+            encoded = codec.encode(decoded, outputs)
+            if taken:
+                record = decoded.record(outputs, context.namespace)
+        else:
+            encoded = await self._offload.run(deadline, codec.encode, decoded, outputs)
+            if taken:
+                record = await self._offload.run(
+                    deadline, decoded.record, outputs, context.namespace
+                )
+        if record is not None:
+            self._engine.remember(*record)
+        return encoded
 
     async def _read(
         self,

@@ -25,7 +25,7 @@ from foretell.service.forecast.parse import parsing_bytes, read_json, reading_wo
 from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_fields
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import Body, unreadable
-from foretell.service.http.pipeline import Parsed, Wait
+from foretell.service.http.pipeline import NotRemembered, Parsed, Wait
 from foretell.service.inference.tensors import Inputs, datatype_of
 from foretell.service.inference.wire import (
     FORM,
@@ -54,7 +54,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Inference:
+class Inference(NotRemembered):
     coverage: ClassVar[Mapping[float, tuple[int, int]]] = MappingProxyType({})
 
     model: Model

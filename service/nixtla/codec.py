@@ -32,7 +32,7 @@ from foretell.service.forecast.requests import (
 from foretell.service.forecast.warnings import AnswerWarning, outside, unknown_fields
 from foretell.service.http.body import ALWAYS, JSON, LARGE
 from foretell.service.http.compression import Body
-from foretell.service.http.pipeline import Parsed
+from foretell.service.http.pipeline import NotRemembered, Parsed
 from foretell.service.nixtla.covariates import check_steps, fields_of
 from foretell.service.nixtla.requests import (
     CrossValidationRequest,
@@ -97,7 +97,7 @@ def check_model(model: Model, frequency: Frequency) -> None:
 _Run = TypeVar("_Run", bound=Job | Backtest)
 
 
-class _Decoded(Generic[_Run]):
+class _Decoded(NotRemembered, Generic[_Run]):
     """A decoded request: its job, and its quantiles by name in the answer (`lo-80`)."""
 
     timeout: ClassVar[float | None] = None

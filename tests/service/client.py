@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.loading import load
+from foretell.service.engine.loading import load, open_ledger
 from foretell.service.engine.repository import Repository
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
@@ -42,7 +42,8 @@ class Client:
         self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})
         self.metrics = Metrics()
         self.repository: Repository = load(self.settings, self.metrics)
-        self.engine = LocalEngine(self.repository, self.metrics)
+        self.ledger = open_ledger(self.settings, self.repository, self.metrics)
+        self.engine = LocalEngine(self.repository, self.metrics, self.ledger)
         self.app = create_app(self.settings, self.engine, tracer=tracer)
         self._runner = asyncio.Runner()
         self._http = connect(self.app)
@@ -54,6 +55,8 @@ class Client:
         self._runner.run(self._http.aclose())
         self._runner.close()
         self.repository.close(5)
+        if self.ledger is not None:
+            self.ledger.close()
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         answer = self._runner.run(self._http.request(method, path, **options))

@@ -1,0 +1,127 @@
+"""The wire types of the ledger's routes."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+By = Literal["total", "step", "channel", "series", "day"]
+MOST_ROWS, MOST_FORECASTS = 10_000, 1000
+_OF = ConfigDict(extra="forbid")
+
+
+class ForecastQuery(BaseModel):
+    """Parameters of the URL that choose forecasts."""
+
+    model_config = _OF
+
+    version: str | None = Field(None, description="A version; all if absent.")
+    calibration: str | None = Field(
+        None, description="Forecasts with this `options.calibration`; all if absent."
+    )
+    channel: str | None = Field(None, description="A forecast channel; all if absent.")
+    since: date | None = Field(None, description="The first day of the actual values, in UTC.")
+    until: date | None = Field(None, description="The last one.")
+    namespace: str | None = Field(
+        None, description="A namespace of keys, for admin keys; all of them if absent."
+    )
+
+
+class AccuracyQuery(ForecastQuery):
+    """Parameters of the URL of scores."""
+
+    series: str | None = Field(None, description="The name of a series; all if absent.")
+    by: By = Field("total", description="What each row of the answer is for.")
+    limit: int = Field(
+        1000,
+        ge=1,
+        le=MOST_ROWS,
+        description="Most rows; of more series, those with the largest `mase` are answered.",
+    )
+
+
+class TrajectoryQuery(ForecastQuery):
+    """Parameters of the URL of stored forecasts."""
+
+    series: str = Field(description="The name of a series.")
+    limit: int = Field(24, ge=1, le=MOST_FORECASTS, description="Most forecasts, the latest ones.")
+
+
+class QuantileScore(BaseModel):
+    """How good the quantiles of a level were."""
+
+    pinball: float | None = Field(description="Mean pinball loss.")
+    count: int
+
+
+class IntervalScore(BaseModel):
+    """How good the intervals of a level were."""
+
+    coverage: float | None = Field(description="Share of the actual values inside.")
+    width: float | None = Field(description="Mean width.")
+    count: int
+
+
+class AccuracyRow(BaseModel):
+    """Scores of forecasts of a version, of the `step`, `channel`, `series` or `day` asked for."""
+
+    version: str
+    step: int | None = Field(None, description="Steps ahead, from 1.")
+    channel: str | None = None
+    series: str | None = None
+    day: date | None = Field(None, description="The day of the actual values, in UTC.")
+    count: int = Field(description="Forecast values whose actual value is known.")
+    mae: float | None
+    rmse: float | None
+    bias: float | None = Field(description="Mean of forecast less actual value.")
+    naive_mae: float | None = Field(description="MAE of repeating the last season.")
+    mase: float | None = Field(description="MAE over that of repeating the last season.")
+    quantiles: dict[str, QuantileScore] = Field(description="By level.")
+    intervals: dict[str, IntervalScore] = Field(description="By level, such as `0.8`.")
+
+
+class Accuracy(BaseModel):
+    """Scores of a model's forecasts, from the ledger."""
+
+    model: str
+    by: By
+    rows: list[AccuracyRow]
+    left_out: int = Field(description="Rows over the limit.")
+
+
+class Trajectory(BaseModel):
+    """A stored forecast of a series."""
+
+    id: str = Field(description="Its id in the answer of `POST /forecast`.")
+    version: str
+    calibration: str
+    origin: str = Field(description="Time of the last row of its history.")
+    timestamps: list[str]
+    channels: list[str]
+    mean: list[list[float]] = Field(description="`[step][channel]`.")
+    naive: list[list[float | None]] = Field(description="The last season, repeated.")
+    quantiles: dict[str, list[list[float]]] = Field(description="By level.")
+
+
+class ActualValues(BaseModel):
+    """Actual values of a series."""
+
+    timestamps: list[str]
+    values: dict[str, list[float | None]] = Field(description="By channel; null where unknown.")
+
+
+class Trajectories(BaseModel):
+    """Stored forecasts of a series, the oldest first, and its actual values."""
+
+    model: str
+    series: str
+    forecasts: list[Trajectory]
+    actuals: ActualValues
+
+
+class Deleted(BaseModel):
+    """What was deleted."""
+
+    series: int = Field(description="Series of that name: one for each frequency.")

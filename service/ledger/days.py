@@ -1,0 +1,40 @@
+"""Days of series whose sums of errors must be computed anew."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+DAY = 86_400_000_000
+
+
+class Days:
+    """Days since 1970, by the id of their series."""
+
+    def __init__(self) -> None:
+        self._days: defaultdict[int, set[int]] = defaultdict(set)
+
+    def __bool__(self) -> bool:
+        return bool(self._days)
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        """Each series with its days, in order."""
+        for series, days in self._days.items():
+            yield series, sorted(days)
+
+    def add(self, series: int, times: NDArray[np.int64]) -> None:
+        """Add the days of times in microseconds."""
+        self._days[series].update(np.unique(times // DAY).tolist())
+
+    def add_times(self, series: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+        """Add the days of times `[series, times]`."""
+        for one, own in zip(series.tolist(), times // DAY, strict=True):
+            # Times increase.
+            self._days[one].update(range(int(own[0]), int(own[-1]) + 1))
+
+    def merge(self, other: Days) -> None:
+        for series, days in other._days.items():
+            self._days[series].update(days)

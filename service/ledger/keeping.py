@@ -1,0 +1,165 @@
+"""Writes forecasts into the ledger."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, exists, select
+
+from foretell.bundle.manifest import Manifest
+from foretell.service.arrays import FORECAST, HISTORY, Arrays
+from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.ipc import Remember
+from foretell.service.forecast.record import MOMENTS, QUANTILES
+from foretell.service.ledger.bodies import Bodies
+from foretell.service.ledger.days import Days
+from foretell.service.ledger.ids import Ids, Key
+from foretell.service.ledger.store import Store
+from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS
+from foretell.timeaxis.season import season_of
+
+# Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
+_LEVELS = (0.1, 0.5, 0.9)
+
+
+class Record(NamedTuple):
+    """Forecasts of an answer, with what the ledger knows of their model."""
+
+    message: Remember
+    arrays: Arrays
+    manifest: Manifest
+    intervals: Intervals
+
+    @property
+    def shape(self) -> Key:
+        """What records must share to be written together."""
+        message = self.message
+        forecast, history = self.arrays[FORECAST].shape[1:], self.arrays[HISTORY].shape[1:]
+        return (
+            id(self.manifest),
+            message.levels,
+            message.calibration,
+            QUANTILES in self.arrays,
+            *forecast,
+            *history,
+        )
+
+    @property
+    def series(self) -> list[Key]:
+        """The keys of its series."""
+        message, frequency = self.message, str(self.manifest.step)
+        return [(message.namespace, name, frequency) for name in message.names]
+
+
+def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:
+    """Write forecasts, and return the days whose sums may change.
+
+    A forecast replaces an earlier one of the same version, series and origin, until a value of its
+    horizon is known: later, it might come from what it should tell.
+    """
+    groups: defaultdict[Key, list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record.shape].append(record)
+    days = Days()
+    for group in groups.values():
+        _keep_group(connection, store, ids, group, days)
+    return days
+
+
+def _keep_group(
+    connection: Connection, store: Store, ids: Ids, records: Sequence[Record], days: Days
+) -> None:
+    """Write forecasts of one shape by one version."""
+    first = records[0]
+    manifest = first.manifest
+    levels, bodies = _bodies(records)
+    steps = bodies.mean.shape[1]
+    key = (manifest.name, manifest.version, json.dumps(manifest.targets))
+    version = ids.versions(connection, [key])[key]
+    setting = (version, steps, json.dumps(levels), first.message.calibration)
+    configuration = ids.configurations(connection, [setting])[setting]
+    keys = [key for record in records for key in record.series]
+    series = ids.series(connection, keys)
+    origins = np.concatenate([_moments(record)[:, -steps - 1] for record in records])
+    answers = [
+        f"{record.message.answer}-{index}" for record in records for index in record.message.indexes
+    ]
+    made = int(time.time())
+    # Of equal ones only the last is written.
+    rows = {
+        (series[key], int(origin)): {
+            "version": version,
+            "series": series[key],
+            "origin": int(origin),
+            "configuration": configuration,
+            "ends": int(times[-1]),
+            "answer": answer,
+            "made": made,
+            "body": body,
+        }
+        for key, origin, times, answer, body in zip(
+            keys, origins, bodies.times, answers, bodies.write(), strict=True
+        )
+    }
+    insert = store.insert(FORECASTS)
+    names = ("configuration", "ends", "answer", "made", "body")
+    known = exists(
+        select(ACTUALS.c.time)
+        .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
+        .where(
+            CHANNELS.c.series == FORECASTS.c.series,
+            ACTUALS.c.time > FORECASTS.c.origin,
+            ACTUALS.c.time <= FORECASTS.c.ends,
+        )
+        .correlate(FORECASTS)
+    )
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=["series", "version", "origin"],
+            set_={name: insert.excluded[name] for name in names},
+            where=~known,
+        ),
+        list(rows.values()),
+    )
+    days.add_times(np.array([series[key] for key in keys]), bodies.times)
+
+
+def _moments(record: Record) -> NDArray[np.int64]:
+    return record.arrays[MOMENTS]
+
+
+def _bodies(records: Sequence[Record]) -> tuple[tuple[float, ...], Bodies]:
+    """The levels, and the arrays to store."""
+    first = records[0]
+    manifest, intervals = first.manifest, first.intervals
+    history, forecast = (
+        np.concatenate([record.arrays[name] for record in records]) for name in (HISTORY, FORECAST)
+    )
+    steps = forecast.shape[1]
+    scales = intervals.scale(history)
+    levels = first.message.levels
+    if QUANTILES in first.arrays:
+        quantiles = np.concatenate([record.arrays[QUANTILES] for record in records])
+    elif intervals.calibration is not None and steps <= intervals.steps:
+        lowest, highest = intervals.extremes(steps)
+        levels = tuple(level for level in _LEVELS if lowest <= level <= highest)
+        quantiles = intervals.around(forecast, scales, levels).swapaxes(0, 1)
+    else:
+        levels = ()
+        quantiles = np.empty((len(forecast), 0, *forecast.shape[1:]), np.float32)
+    times = np.concatenate([_moments(record)[:, -steps:] for record in records])
+    naive = _naive(history, season_of(manifest.step, history.shape[1]), steps)
+    return levels, Bodies(scales[:, 0], times, forecast, naive, quantiles)
+
+
+def _naive(history: NDArray[np.float32], season: int | None, steps: int) -> NDArray[np.float32]:
+    """The last season of each history, or its last value, repeated."""
+    last = history[:, -(season or 1) :]
+    repeats = -(-steps // last.shape[1])
+    return np.tile(last, (1, repeats, 1))[:, :steps]

@@ -1,0 +1,218 @@
+"""The ledger of a server: remembers forecasts and what came true, in a database."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import orjson
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from foretell.service.arrays import HISTORY, NO_ARRAYS, Arrays
+from foretell.service.engine.ipc import Remember
+from foretell.service.engine.registry import Registry
+from foretell.service.errors import NotReadyError
+from foretell.service.forecast.record import HOLES, MOMENTS
+from foretell.service.ledger.deleting import delete_series, edge_of, prune
+from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
+from foretell.service.ledger.ids import Ids
+from foretell.service.ledger.keeping import Record, keep
+from foretell.service.ledger.observing import Observed, Written, observe
+from foretell.service.ledger.reading import Selection, accuracy, trajectories
+from foretell.service.ledger.scores import By
+from foretell.service.ledger.store import Store
+from foretell.service.ledger.summing import add_up
+from foretell.service.ledger.totals import refresh
+from foretell.service.ledger.writer import Writer
+from foretell.service.metrics import LEDGER_ACTUALS, LEDGER_FORECASTS, Metrics
+from foretell.service.settings import Settings
+
+_logger = logging.getLogger(__name__)
+
+_DAY_SECONDS = 86_400
+# Totals that are added up in one transaction: others wait for it.
+_TOTALS = 100
+
+
+class DatabaseLedger:
+    """Implements `engine.Ledger`."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        registry: Callable[[], Registry],
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._registry = registry
+        self._metrics = metrics
+        self._ids = Ids(store)
+        self._recent = Recent({}, {})
+        for outcome in ("kept", "dropped", "failed"):
+            metrics.counts.add(LEDGER_FORECASTS, outcome, amount=0)
+        for outcome in asdict(Written()):
+            metrics.counts.add(LEDGER_ACTUALS, outcome, amount=0)
+        self._methods: dict[str, Callable[..., tuple[Any, Arrays]]] = {
+            "observe": self._observe,
+            "delete": self._delete,
+            "accuracy": self._accuracy,
+            "trajectories": self._trajectories,
+        }
+        self._writer = Writer(
+            store,
+            metrics,
+            settings.ledger_queue_bytes,
+            write=self._write,
+            failed=self._ids.forget,
+            chores=self._do_chores,
+        )
+
+    @classmethod
+    def open(
+        cls, settings: Settings, registry: Callable[[], Registry], metrics: Metrics
+    ) -> DatabaseLedger:
+        """Open the ledger of the settings; StartError if its database cannot be opened."""
+        assert settings.ledger is not None  # noqa: S101 - its caller has seen it
+        store = Store(settings.ledger.get_secret_value())
+        store.open()
+        return cls(store, settings, registry, metrics)
+
+    @property
+    def keeps(self) -> bool:
+        return not self._writer.full
+
+    def remember(self, message: Remember, arrays: Arrays) -> None:
+        model = self._registry().get(message.model, message.version).model
+        if model is None:
+            # It was unloaded after the forecast.
+            self._metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=len(message.names))
+            return
+        self._writer.put(Record(message, arrays, model.manifest, model.intervals))
+
+    def call(self, method: str, arguments: Sequence[Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        try:
+            return self._methods[method](*arguments, arrays)
+        except SQLAlchemyError as error:
+            _logger.error("the ledger could not be read: %s", error)
+            raise NotReadyError(
+                "the database of the ledger does not answer", retry_after=5
+            ) from None
+
+    def gauges(self) -> Iterator[bytes]:
+        writer = self._writer
+        limit = self._settings.ledger_queue_bytes
+        waiting = Waiting(writer.forecasts, writer.bytes, limit)
+        return write(self._recent, waiting, up=writer.answers)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._store.close()
+
+    def _write(self, connection: Connection, records: list[Record]) -> None:
+        days = keep(connection, self._store, self._ids, records)
+        if self._settings.ledger_learn == "requests":
+            observed = [each for record in records for each in _histories(record)]
+            more, written = observe(connection, self._store, self._ids, observed, of_requests=True)
+            days.merge(more)
+            self._count(written)
+        add_up(connection, self._store, days)
+
+    def _observe(
+        self, series: Sequence[tuple[str, str, str, list[str], int]], arrays: Arrays
+    ) -> tuple[dict[str, int], Arrays]:
+        """Write actual values.
+
+        Each series has its namespace, name, frequency, channels and number of rows; the arrays are
+        `times` `[rows]`, and `values`, `[rows, channels]` of each series, flat.
+        """
+        observed, row, at = [], 0, 0
+        for namespace, name, frequency, channels, rows in series:
+            size = rows * len(channels)
+            values = arrays["values"][at : at + size].reshape(rows, len(channels))
+            times = arrays["times"][row : row + rows]
+            observed.append(Observed((namespace, name, frequency), channels, times, values))
+            row, at = row + rows, at + size
+
+        def write(connection: Connection) -> Written:
+            days, written = observe(connection, self._store, self._ids, observed)
+            add_up(connection, self._store, days)
+            return written
+
+        written = self._writer.run(write)
+        self._count(written)
+        return asdict(written), NO_ARRAYS
+
+    def _delete(self, namespace: str, name: str, _: Arrays) -> tuple[int, Arrays]:
+        """Delete a series."""
+
+        def work(connection: Connection) -> int:
+            # The remembered ids are of rows that are no more.
+            self._ids.forget()
+            return delete_series(connection, self._store, namespace, name)
+
+        return self._writer.run(work), NO_ARRAYS
+
+    def _accuracy(
+        self, selection: dict[str, Any], by: By, limit: int, _: Arrays
+    ) -> tuple[bytes, Arrays]:
+        """An `answers.Accuracy` in JSON."""
+        chosen = Selection(**selection)
+        with self._store.read() as connection:
+            rows = accuracy(connection, chosen, by)
+        left_out = max(0, len(rows) - limit)
+        if by == "series" and left_out:
+            rows.sort(key=lambda row: (row["mase"] or 0.0, row["mae"] or 0.0), reverse=True)
+        document = {"model": chosen.model, "by": by, "rows": rows[:limit], "left_out": left_out}
+        return orjson.dumps(document), NO_ARRAYS
+
+    def _trajectories(
+        self, selection: dict[str, Any], limit: int, _: Arrays
+    ) -> tuple[bytes, Arrays]:
+        """An `answers.Trajectories` in JSON."""
+        chosen = Selection(**selection)
+        with self._store.read() as connection:
+            found = trajectories(connection, chosen, limit)
+        document = {"model": chosen.model, "series": chosen.series, **found}
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), NO_ARRAYS
+
+    def _count(self, written: Written) -> None:
+        for outcome, amount in asdict(written).items():
+            self._metrics.counts.add(LEDGER_ACTUALS, outcome, amount=amount)
+
+    def _do_chores(self) -> None:
+        """Add up totals, delete what is too old or too much, and read the latest scores."""
+        more = True
+        while more:
+            with self._store.write() as connection:
+                more = refresh(connection, self._store, _TOTALS)
+        before = int(time.time() - _DAY_SECONDS * self._settings.ledger_days)
+        with self._store.read() as connection:
+            edge = edge_of(connection, self._store, self._settings.ledger_bytes)
+        self._ids.forget()
+        more = True
+        while more:
+            with self._store.write() as connection:
+                more = prune(connection, self._store, max(before, edge or 0))
+        served = {(model.name, model.version) for model in self._registry().models}
+        with self._store.read() as connection:
+            self._recent = read_recent(connection, served)
+
+
+def _histories(record: Record) -> list[Observed]:
+    """The histories of a request, as actual values; filled ones are unknown."""
+    values = record.arrays[HISTORY].astype(np.float64)
+    if HOLES in record.arrays:
+        values[record.arrays[HOLES]] = np.nan
+    times = record.arrays[MOMENTS][:, : values.shape[1]]
+    channels = [*record.manifest.targets]
+    return [
+        Observed(key, channels, moments, own)
+        for key, moments, own in zip(record.series, times, values, strict=True)
+    ]

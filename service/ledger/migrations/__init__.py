@@ -1,0 +1,1 @@
+"""Migrations of the ledger's database, run by Alembic when a server opens it."""

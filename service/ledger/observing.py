@@ -1,0 +1,112 @@
+"""Writes actual values into the ledger."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from foretell.service.ledger.days import Days
+from foretell.service.ledger.ids import Ids, Key
+from foretell.service.ledger.store import Store
+from foretell.service.ledger.summing import actuals
+from foretell.service.ledger.tables import ACTUALS
+
+
+class Observed(NamedTuple):
+    """Actual values of a series.
+
+    Attributes:
+        key: Namespace, name and frequency of the series.
+        channels: Names of its channels.
+        times: `[times]`, increasing, in microseconds.
+        values: `[times, channels]`, NaN where unknown.
+    """
+
+    key: Key
+    channels: list[str]
+    times: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+@dataclass
+class Written:
+    """How many values were new, other than before, and the same as before."""
+
+    new: int = 0
+    changed: int = 0
+    same: int = 0
+
+
+def observe(
+    connection: Connection,
+    store: Store,
+    ids: Ids,
+    observed: list[Observed],
+    *,
+    of_requests: bool = False,
+) -> tuple[Days, Written]:
+    """Write actual values; later ones win.
+
+    Histories `of_requests` are in float32: a value that only differs by its rounding stays.
+
+    Returns:
+        The days whose sums may change, and how many values were written.
+    """
+    days, written = Days(), Written()
+    series = ids.series(connection, [each.key for each in observed])
+    pairs = [(series[each.key], name) for each in observed for name in each.channels]
+    channels = ids.channels(connection, pairs)
+    for each in observed:
+        if not len(each.times):
+            continue
+        one = series[each.key]
+        own = [channels[one, name] for name in each.channels]
+        known = actuals(connection, one, int(each.times[0]), int(each.times[-1]) + 1)
+        before = np.full(each.values.shape, np.nan)
+        if known is not None:
+            before = known.at(each.times[:, None], each.channels)[:, 0]
+        rounded = before.astype(np.float32) if of_requests else before
+        is_given, is_unknown = ~np.isnan(each.values), np.isnan(before)
+        is_new = is_given & is_unknown
+        is_changed = is_given & ~is_unknown & (rounded != each.values)
+        if (is_written := is_new | is_changed).any():
+            _write(connection, store, own, each, is_written)
+            days.add(one, each.times[is_written.any(axis=1)])
+        same = is_given & ~is_written
+        written.new += int(is_new.sum())
+        written.changed += int(is_changed.sum())
+        written.same += int(same.sum())
+    return days, written
+
+
+def _write(
+    connection: Connection,
+    store: Store,
+    ids: list[int],
+    observed: Observed,
+    is_written: NDArray[np.bool_],
+) -> None:
+    rows, columns = np.nonzero(is_written)
+    places = zip(
+        columns.tolist(),
+        observed.times[rows].tolist(),
+        observed.values[rows, columns].tolist(),
+        strict=True,
+    )
+    now = int(time.time())
+    insert = store.insert(ACTUALS)
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=["channel", "time"],
+            set_={name: insert.excluded[name] for name in ("value", "written")},
+        ),
+        [
+            {"channel": ids[column], "time": moment, "value": value, "written": now}
+            for column, moment, value in places
+        ],
+    )

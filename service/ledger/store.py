@@ -1,0 +1,149 @@
+"""The database of a ledger: SQLite within the server, or PostgreSQL for several servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Insert, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from foretell.service.errors import StartError
+from foretell.service.ledger.migrations.upgrade import upgrade
+
+_SETTING = "FORETELL_LEDGER"
+_BUSY_SECONDS = 5
+_CONNECT_SECONDS = 5
+# A statement that takes longer has met a lock or a lost host.
+_STATEMENT_MILLISECONDS = 60_000
+_READERS = 4
+# The lock of all servers that write to one PostgreSQL database: "ledger" in ASCII.
+_WRITING = 0x6C6564676572
+
+
+class Store:
+    """A database that one thread writes, and other threads read.
+
+    Args:
+        url: `sqlite:///PATH` or `postgresql://…`.
+
+    Raises:
+        StartError: the URL is of another kind, or a library is missing.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = _parse(url)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.place = parsed.render_as_string(hide_password=True)
+        if self.is_sqlite and not parsed.database:
+            raise StartError(f"{_SETTING}: expected sqlite:///PATH with the path of a file")
+        options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite}
+        if self.is_sqlite:
+            options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+        else:
+            options["connect_args"] = {
+                "connect_timeout": _CONNECT_SECONDS,
+                "options": f"-c statement_timeout={_STATEMENT_MILLISECONDS}",
+            }
+        try:
+            self._writer = create_engine(parsed, pool_size=1, max_overflow=0, **options)
+            self._reader = create_engine(parsed, pool_size=_READERS, max_overflow=0, **options)
+        except ModuleNotFoundError as error:
+            raise StartError(
+                f"{_SETTING}: {error.name} is not installed; install foretell with the extra "
+                "postgresql"
+            ) from None
+        if self.is_sqlite:
+            _set_up_sqlite(self._writer, begin="BEGIN IMMEDIATE")
+            _set_up_sqlite(self._reader, begin="BEGIN")
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Make or migrate the tables.
+
+        Raises:
+            StartError: the database cannot be opened, or belongs to a newer version of foretell.
+        """
+        path = self._writer.url.database
+        try:
+            if self.is_sqlite and path is not None:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with self.write() as connection:
+                upgrade(connection)
+        except (SQLAlchemyError, OSError) as error:
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            raise StartError(f"{_SETTING}: {self.place} cannot be opened: {reason}") from None
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A connection in a transaction; one at a time, over all servers of the database."""
+        with self._lock, self._writer.begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(
+                    text("SELECT pg_advisory_xact_lock(:number)"), {"number": _WRITING}
+                )
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database."""
+        with self._reader.connect() as connection:
+            if not self.is_sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An `INSERT` of this database, which may have an `ON CONFLICT`."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+
+    def insert_new(self, table: Table) -> Insert:
+        """An `INSERT` that leaves rows alone that are there."""
+        return self.insert(table).on_conflict_do_nothing()
+
+    def bytes(self, connection: Connection) -> int:
+        """Size of the stored data in bytes, without free pages."""
+        if self.is_sqlite:
+            pages, free, size = (
+                connection.execute(text(f"PRAGMA {name}")).scalar_one()
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            return int((pages - free) * size)
+        found = connection.execute(text("SELECT pg_database_size(current_database())"))
+        return int(found.scalar_one())
+
+    def close(self) -> None:
+        self._writer.dispose()
+        self._reader.dispose()
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):
+        backend = ""
+    if backend == "sqlite" and parsed.drivername == "sqlite":
+        return parsed
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    raise StartError(f"{_SETTING}: expected sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+
+
+def _set_up_sqlite(engine: Engine, *, begin: str) -> None:
+    """Let SQLAlchemy begin transactions, as sqlite3 would begin them too late to be a snapshot."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _: object) -> None:  # noqa: ANN401 - of sqlite3
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)

@@ -1,0 +1,211 @@
+"""Computes the sums of errors of days from stored forecasts and actual values."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, func, select
+
+from foretell.service.ledger.bodies import Bodies, Shape
+from foretell.service.ledger.days import DAY, Days
+from foretell.service.ledger.scores import sums_by_day
+from foretell.service.ledger.store import Store
+from foretell.service.ledger.tables import (
+    ACTUALS,
+    CHANNELS,
+    CONFIGURATIONS,
+    FORECASTS,
+    SERIES,
+    SUMS,
+    VERSIONS,
+)
+from foretell.service.ledger.totals import mark_outdated
+
+# Most days whose forecasts are read together.
+_SPAN = 32
+# Ids in a statement: databases bound the number of its parameters.
+_CHUNK = 1000
+
+
+class Known(NamedTuple):
+    """Actual values of a series.
+
+    Attributes:
+        times: `[times]`, increasing, in microseconds.
+        values: `[times, channels]`, NaN where unknown.
+        channels: Names of the channels.
+    """
+
+    times: NDArray[np.int64]
+    values: NDArray[np.float64]
+    channels: list[str]
+
+    def at(self, times: NDArray[np.int64], channels: Sequence[str]) -> NDArray[np.float64]:
+        """Values at times `[forecasts, steps]`, `[forecasts, steps, channels]`."""
+        found = np.full((*times.shape, len(channels)), np.nan)
+        places = np.minimum(np.searchsorted(self.times, times), len(self.times) - 1)
+        is_known = self.times[places] == times
+        for place, channel in enumerate(channels):
+            if channel in self.channels:
+                values = self.values[:, self.channels.index(channel)]
+                found[is_known, place] = values[places[is_known]]
+        return found
+
+
+def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, int]]:
+    """Compute the sums of days anew; returns the changed pairs of version and series."""
+    changed: set[tuple[int, int]] = set()
+    rows: list[dict[str, Any]] = []
+    outdated: set[tuple[int, str, int]] = set()
+    now = int(time.time())
+    for series, namespace, own in _worthwhile(connection, days):
+        for span in _spans(own):
+            first, end = span[0] * DAY, (span[-1] + 1) * DAY
+            known = actuals(connection, series, first, end)
+            if known is None:
+                continue
+            for configuration, version, sums in _sums(connection, series, known, span):
+                changed.add((version, series))
+                for day, values in sums.items():
+                    outdated.add((configuration, namespace, day))
+                    rows.append(
+                        {
+                            "series": series,
+                            "day": day,
+                            "configuration": configuration,
+                            "written": now,
+                            "sums": values.tobytes(),
+                        }
+                    )
+    if rows:
+        insert = store.insert(SUMS)
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=["series", "day", "configuration"],
+                set_={name: insert.excluded[name] for name in ("written", "sums")},
+            ),
+            rows,
+        )
+    mark_outdated(connection, store, outdated)
+    return changed
+
+
+def actuals(connection: Connection, series: int, first: int, end: int) -> Known | None:
+    """Actual values of a series from a time to before another; None if there are none."""
+    rows = connection.execute(
+        select(CHANNELS.c.name, ACTUALS.c.time, ACTUALS.c.value)
+        .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
+        .where(CHANNELS.c.series == series, ACTUALS.c.time >= first, ACTUALS.c.time < end)
+    ).all()
+    if not rows:
+        return None
+    names, moments, numbers = zip(*rows, strict=True)
+    channels = sorted(set(names))
+    times, places = np.unique(np.array(moments, np.int64), return_inverse=True)
+    values = np.full((len(times), len(channels)), np.nan)
+    columns = {name: column for column, name in enumerate(channels)}
+    values[places, [columns[name] for name in names]] = numbers
+    return Known(times, values, channels)
+
+
+class Stored(NamedTuple):
+    """Stored forecasts of one configuration."""
+
+    configuration: int
+    version: int
+    channels: list[str]
+    levels: list[float]
+    bodies: Bodies
+
+
+def forecasts(rows: Iterable[Any]) -> Iterator[Stored]:
+    """Read rows of `SELECT_FORECASTS`, one configuration after the other."""
+    groups: defaultdict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        groups[row.configuration].append(row)
+    for configuration, group in groups.items():
+        first = group[0]
+        channels, levels = json.loads(first.channels), json.loads(first.levels)
+        shape = Shape(first.steps, len(channels), len(levels))
+        bodies = Bodies.read([row.body for row in group], shape)
+        yield Stored(configuration, first.version, channels, levels, bodies)
+
+
+SELECT_FORECASTS = (
+    select(
+        FORECASTS.c.body,
+        FORECASTS.c.configuration,
+        FORECASTS.c.version,
+        CONFIGURATIONS.c.steps,
+        CONFIGURATIONS.c.levels,
+        VERSIONS.c.channels,
+    )
+    .join(CONFIGURATIONS, FORECASTS.c.configuration == CONFIGURATIONS.c.id)
+    .join(VERSIONS, FORECASTS.c.version == VERSIONS.c.id)
+)
+
+
+def _worthwhile(connection: Connection, days: Days) -> Iterator[tuple[int, str, list[int]]]:
+    """Series, their namespaces, and their days with actual values and all their forecasts."""
+    every = dict(days)
+    names = [*every]
+    latest = (
+        select(func.max(ACTUALS.c.time))
+        .where(ACTUALS.c.channel == CHANNELS.c.id)
+        .correlate(CHANNELS)
+        .scalar_subquery()
+    )
+    for start in range(0, len(names), _CHUNK):
+        found = connection.execute(
+            select(SERIES.c.id, SERIES.c.namespace, SERIES.c.pruned, func.max(latest))
+            .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
+            .where(SERIES.c.id.in_(names[start : start + _CHUNK]))
+            .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.pruned)
+        )
+        for series, namespace, pruned, last in found.all():
+            if last is None:
+                continue
+            # Of days with deleted forecasts the sums stay as they are.
+            after = -(10**9) if pruned is None else pruned // DAY
+            if own := [day for day in every[series] if after < day <= last // DAY]:
+                yield series, namespace, own
+
+
+def _spans(days: list[int]) -> Iterator[list[int]]:
+    """Parts of days that lie near each other."""
+    part: list[int] = []
+    for day in days:
+        if part and day - part[0] >= _SPAN:
+            yield part
+            part = []
+        part.append(day)
+    if part:
+        yield part
+
+
+def _sums(
+    connection: Connection, series: int, known: Known, days: list[int]
+) -> Iterator[tuple[int, int, dict[int, NDArray[np.float64]]]]:
+    """Configurations, their versions and their sums by day."""
+    rows = connection.execute(
+        SELECT_FORECASTS.where(
+            FORECASTS.c.series == series,
+            FORECASTS.c.ends >= days[0] * DAY,
+            FORECASTS.c.origin < (days[-1] + 1) * DAY,
+        )
+    ).all()
+    for stored in forecasts(rows):
+        bodies = stored.bodies
+        actual = known.at(bodies.times, stored.channels)
+        day = bodies.times // DAY
+        quantiles = bodies.quantiles.swapaxes(0, 1)
+        found, sums = sums_by_day(actual, bodies.mean, bodies.naive, quantiles, stored.levels, day)
+        # The forecasts also have steps in other days.
+        by_day = {one: of for one, of in zip(found.tolist(), sums, strict=True) if one in days}
+        yield stored.configuration, stored.version, by_day

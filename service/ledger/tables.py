@@ -1,0 +1,121 @@
+"""The tables of the ledger, for SQLite and PostgreSQL.
+
+Times are microseconds since 1970: in UTC where a series has UTC offsets, else by its own clock.
+Days are days since 1970 of such times. `made` and `written` are seconds since 1970 by the server's
+clock.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA = MetaData()
+
+# SQLite only numbers rows of this type by itself.
+_ID = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _of(name: str) -> ForeignKey:
+    return ForeignKey(f"{name}.id", ondelete="CASCADE")
+
+
+# A version of a model, with what its forecasts mean. `channels` is a JSON list.
+VERSIONS = Table(
+    "versions",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("channels", Text, nullable=False),
+    UniqueConstraint("model", "version", "channels"),
+)
+# How a version forecast: number of steps, JSON list of levels, and source of the quantiles.
+CONFIGURATIONS = Table(
+    "configurations",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("version", _ID, _of("versions"), nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("levels", Text, nullable=False),
+    Column("calibration", Text, nullable=False),
+    UniqueConstraint("version", "steps", "levels", "calibration"),
+)
+# `pruned` is the last time of all steps of its forecasts that were deleted for their age.
+SERIES = Table(
+    "series",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("frequency", Text, nullable=False),
+    Column("pruned", BigInteger),
+    UniqueConstraint("namespace", "name", "frequency"),
+)
+# `origin` is the time of the last row of the history, and `ends` that of the last step. `answer` is
+# the id of the forecast in its answer. `body` has the arrays (bodies.py).
+FORECASTS = Table(
+    "forecasts",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("version", _ID, _of("versions"), nullable=False),
+    Column("series", _ID, _of("series"), nullable=False),
+    Column("origin", BigInteger, nullable=False),
+    Column("configuration", _ID, _of("configurations"), nullable=False),
+    Column("ends", BigInteger, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("series", "version", "origin"),
+    Index("forecasts_ends", "series", "ends"),
+)
+CHANNELS = Table(
+    "channels",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("series", _ID, _of("series"), nullable=False),
+    Column("name", Text, nullable=False),
+    UniqueConstraint("series", "name"),
+)
+ACTUALS = Table(
+    "actuals",
+    METADATA,
+    Column("channel", _ID, _of("channels"), primary_key=True),
+    Column("time", BigInteger, primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("written", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+# Sums of errors of the values of a day, float64 `[steps, channels, fields]` (scores.py).
+SUMS = Table(
+    "sums",
+    METADATA,
+    Column("series", _ID, _of("series"), primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("configuration", _ID, _of("configurations"), primary_key=True),
+    Column("written", BigInteger, nullable=False),
+    Column("sums", LargeBinary, nullable=False),
+    Index("sums_day", "configuration", "day"),
+    sqlite_with_rowid=False,
+)
+# The same over all series of a namespace; empty while a day's sums have changed since (totals.py).
+TOTALS = Table(
+    "totals",
+    METADATA,
+    Column("configuration", _ID, _of("configurations"), primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("sums", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
