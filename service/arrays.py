@@ -20,6 +20,12 @@ FUTURE_CALENDAR = "future_calendar"
 FORECAST = "forecast"
 MARGIN = "margin"
 DISTRIBUTION = "distribution"
+# Further arrays of forecasts for the ledger.
+QUANTILES = "quantiles"
+# `[forecasts, context + steps]`, int64 microseconds since 1970: in UTC if the offset is known.
+MOMENTS = "moments"
+# `[forecasts, context, targets]`, where a value of the history was missing; absent if none was.
+HOLES = "holes"
 
 
 def input_shapes(manifest: Manifest) -> Shapes:

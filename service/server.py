@@ -22,17 +22,18 @@ import uvicorn
 from foretell.service.api.app import by_port, create_app, create_operations_app
 from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import Engine, LocalEngine
+from foretell.service.engine.health import REPLACE_ME, HealthMonitor, end
 from foretell.service.engine.limits import (
     MallocTrimmer,
     freeze_garbage_collection,
     return_free_memory,
 )
-from foretell.service.engine.loading import load, open_ledger
-from foretell.service.engine.process import REPLACE_ME, HealthMonitor, end
+from foretell.service.engine.loading import load
 from foretell.service.forecast.parse import forget_parsers
 from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
 from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics, Processes
+from foretell.service.opening import open_ledger
 from foretell.service.settings import Settings
 from foretell.service.signals import SignalDebounce, end_at_once, stop_signals, stop_signals_woken
 from foretell.service.tracing import open_tracer

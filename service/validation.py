@@ -96,6 +96,8 @@ def check_texts(values: list[Any], path: str) -> None:
 def _message(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return "required, but missing"
+    if error["type"] == "extra_forbidden":
+        return "unknown; leave it out"
     expected = _EXPECTED.get(error["type"])
     if expected is None:
         return f"{error['msg']}, got {shown(error['input'])}"

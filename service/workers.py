@@ -57,7 +57,7 @@ _BACKLOG = 128
 _PARENT = "supervisor"
 # Functions of the processes, in modules that the parent does not import.
 _HTTP_WORKER = "foretell.service.server:run_worker"
-_ENGINE = "foretell.service.engine.process:run_engine"
+_ENGINE = "foretell.service.engine_process:run_engine"
 
 
 @dataclass(eq=False)

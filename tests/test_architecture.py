@@ -53,6 +53,8 @@ LIBRARIES: dict[str, set[str]] = {
         *("backports", "fastapi", "httptools", "msgspec", "numpy", "onnxruntime", "opentelemetry"),
         *("orjson", "prometheus_client", "pydantic", "pydantic_core", "pydantic_settings"),
         *("pythonjsonlogger", "simdjson", "starlette", "uvicorn", "uvloop"),
+        # The database of a ledger needs them.
+        *("alembic", "sqlalchemy"),
     },
     "storage": {"obstore"},
 }
@@ -73,7 +75,7 @@ EXTRAS: dict[str, set[str]] = {
     "training": {"train"},
     "importers": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"cpu", "fast", "gpu", "otel", "serve"},
+    "service": {"cpu", "fast", "gpu", "ledger", "otel", "serve"},
     "storage": {"storage"},
     "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }
@@ -255,8 +257,8 @@ def ours(path: Path) -> set[str]:
 
 def test_request_formats_do_not_hold_models() -> None:
     """Formats know a model only by `engine/registry.py`, because it may be in another process."""
-    known = {"registry", "intervals", "recalibration", "engine", "limits", "run", "statistics"}
-    known = {f"engine.{name}" for name in known}
+    names = "engine intervals ipc limits recalibration registry run statistics"
+    known = {f"engine.{name}" for name in names.split()}
     for path in modules("service"):
         if part_of(path) in HTTP_PARTS - {"server"}:
             used = {name for name in ours(path) if name.startswith(("engine.", "cuda", "session"))}

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from foretell.service import logs
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.process import load
+from foretell.service.engine.loading import load
 from foretell.service.errors import ServiceError
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings

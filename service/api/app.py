@@ -18,13 +18,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, IdentityResponder
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foretell.service.api.ledger import actuals_router, scores_router
 from foretell.service.api.models import models_router
 from foretell.service.api.openapi import document_router
 from foretell.service.engine.engine import Engine, Status
 from foretell.service.engine.registry import public_reason
 from foretell.service.errors import error_body, error_fields, is_inference
 from foretell.service.forecast.routes import timeseries_router
-from foretell.service.http.auth import Keys
+from foretell.service.http.auth import Keys, Purpose
 from foretell.service.http.body import JSON, MemoryBudget, Offload
 from foretell.service.http.compression import choose_encoding, respond
 from foretell.service.http.middleware import OPEN, RequestMiddleware
@@ -32,7 +33,6 @@ from foretell.service.http.pipeline import Shared
 from foretell.service.http.static import Pages, page_router
 from foretell.service.inference.routes import control_router, infer_router, server_router
 from foretell.service.inference.routes import models_router as inference_models_router
-from foretell.service.ledger.routes import ledger_router
 from foretell.service.metrics import Metrics
 from foretell.service.nixtla.routes import nixtla_router
 from foretell.service.settings import Settings
@@ -95,6 +95,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
     nixtla = nixtla_router(shared)
+    actuals, scores = actuals_router(shared), scores_router(shared)
     # The middleware that is added last runs first.
     app.add_middleware(Compressed, minimum_size=_COMPRESSED_BYTES, compresslevel=1)
     app.add_middleware(
@@ -105,6 +106,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         open_paths=OPEN | pages.paths,
         root_path=settings.root_path or "",
         hot_routes=[*forecasts.routes, *inferences.routes, *nixtla.routes],
+        purposes={Purpose.ACTUALS: actuals.routes, Purpose.LEDGER: scores.routes},
     )
     if settings.cors_origins:
         # It runs first: browsers need its headers on errors too, and send preflights without a key.
@@ -112,7 +114,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "HEAD", "POST"],
+            allow_methods=["DELETE", "GET", "HEAD", "POST"],
             allow_headers=_SENT_HEADERS,
             # Browsers send another preflight from public pages to servers of private networks.
             allow_private_network=True,
@@ -123,7 +125,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         document_router(app, keys=keys.required),
         forecasts,
         models_router(engine, settings),
-        ledger_router(shared, keys),
+        scores,
+        actuals,
         inferences,
         nixtla,
         # Before the routes of models: in /v2/models/stats, `stats` is not a model.

@@ -56,7 +56,7 @@ class Status(BaseModel):
 
 
 class Ledger(Protocol):
-    """What remembers forecasts, as the engine knows it; all of it may be called on any thread."""
+    """A ledger of forecasts, as the engine knows it; any thread may call its methods."""
 
     @property
     def keeps(self) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from pathlib import Path
 
 from foretell.service.engine.cache import ModelCache
-from foretell.service.engine.engine import Ledger
 from foretell.service.engine.limits import (
     Memory,
     container_limit,
@@ -19,7 +17,6 @@ from foretell.service.engine.repository import Repository
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.store import Policy, open_mirror
-from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 
@@ -90,21 +87,3 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
             _logger.warning("FORETELL_KEEP: %s is not in the repository", kept)
     freeze_garbage_collection()
     return repository
-
-
-def open_ledger(settings: Settings, repository: Repository, metrics: Metrics) -> Ledger | None:
-    """Open the ledger of the settings, if any; StartError if its database cannot be opened."""
-    if settings.ledger is None:
-        return None
-    try:
-        # Most servers have no ledger, and need none of its libraries.
-        module = import_module("foretell.service.ledger.ledger")
-    except ModuleNotFoundError as error:
-        raise StartError(
-            f"FORETELL_LEDGER: {error.name} is not installed; install foretell with the extra "
-            "ledger"
-        ) from None
-    ledger: Ledger = module.DatabaseLedger.open(
-        settings, lambda: repository.versions.registry, metrics
-    )
-    return ledger

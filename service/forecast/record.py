@@ -1,4 +1,4 @@
-"""What the ledger is to remember of an answer."""
+"""Messages about answers to the ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretell.service.arrays import FORECAST, HISTORY, Arrays
+from foretell.service.arrays import FORECAST, HISTORY, HOLES, MOMENTS, QUANTILES, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.forecast.series import Series
 from foretell.timeaxis.errors import TimestampError
@@ -15,17 +15,11 @@ from foretell.timeaxis.errors import TimestampError
 if TYPE_CHECKING:
     from foretell.service.forecast.job import Job
 
-QUANTILES = "quantiles"
-# `[forecasts, context + steps]`, int64 microseconds since 1970: in UTC if the offset is known.
-MOMENTS = "moments"
-# `[forecasts, context, targets]`, where a value of the history was missing; absent if none was.
-HOLES = "holes"
-
 
 def record(job: Job, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
     """The message and the arrays for the ledger, or None if no series can be kept.
 
-    Of an input with scenarios, the first one is kept. The arrays are `history` `[forecasts,
+    An input with scenarios is kept with its first one. The arrays are `history` `[forecasts,
     context, targets]`, `forecast` `[forecasts, steps, targets]`, `quantiles` `[forecasts, levels,
     steps, targets]` if there are any, `MOMENTS` and `HOLES`.
     """

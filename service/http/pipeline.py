@@ -110,7 +110,7 @@ class Decoded(Protocol):
         """Note, before encoding, whether the server's ledger takes the forecasts."""
 
     def record(self, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
-        """What the ledger is to remember, after encoding; None for nothing."""
+        """The message to the ledger, after encoding; None for nothing."""
 
 
 class NotRemembered:

@@ -1,4 +1,4 @@
-"""Deletes what is too old or too much, and series that somebody names."""
+"""Deletes old forecasts and values, and single series."""
 
 from __future__ import annotations
 

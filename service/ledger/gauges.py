@@ -1,4 +1,4 @@
-"""The ledger's gauges for Prometheus: how good the latest forecasts were, and what waits."""
+"""The ledger's gauges for Prometheus: scores of the latest forecasts, and its queue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Key = tuple[str, str, str]
 
 
 class Waiting(NamedTuple):
-    """What waits to be written."""
+    """The queue of the writer."""
 
     forecasts: int
     bytes: int

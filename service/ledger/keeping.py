@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, exists, select
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import FORECAST, HISTORY, Arrays
+from foretell.service.arrays import FORECAST, HISTORY, MOMENTS, QUANTILES, Arrays
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.ipc import Remember
-from foretell.service.forecast.record import MOMENTS, QUANTILES
 from foretell.service.ledger.bodies import Bodies
 from foretell.service.ledger.days import Days
 from foretell.service.ledger.ids import Ids, Key
@@ -38,7 +37,7 @@ class Record(NamedTuple):
 
     @property
     def shape(self) -> Key:
-        """What records must share to be written together."""
+        """The key of records that are written together."""
         message = self.message
         forecast, history = self.arrays[FORECAST].shape[1:], self.arrays[HISTORY].shape[1:]
         return (
@@ -91,7 +90,7 @@ def _keep_group(
         f"{record.message.answer}-{index}" for record in records for index in record.message.indexes
     ]
     made = int(time.time())
-    # Of equal ones only the last is written.
+    # The last of equal ones is written.
     rows = {
         (series[key], int(origin)): {
             "version": version,

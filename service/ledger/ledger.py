@@ -13,11 +13,10 @@ import orjson
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from foretell.service.arrays import HISTORY, NO_ARRAYS, Arrays
+from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.registry import Registry
 from foretell.service.errors import NotReadyError
-from foretell.service.forecast.record import HOLES, MOMENTS
 from foretell.service.ledger.deleting import delete_series, edge_of, prune
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids

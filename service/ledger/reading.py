@@ -27,7 +27,7 @@ from foretell.service.ledger.totals import add_up
 
 @dataclass(frozen=True)
 class Selection:
-    """Which forecasts count; None is all of them.
+    """A choice of forecasts; None is all of them.
 
     Attributes:
         namespace: Namespace of the series.

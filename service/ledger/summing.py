@@ -97,7 +97,7 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
 
 
 def actuals(connection: Connection, series: int, first: int, end: int) -> Known | None:
-    """Actual values of a series from a time to before another; None if there are none."""
+    """The actual values of a series from `first` to before `end`; None without any."""
     rows = connection.execute(
         select(CHANNELS.c.name, ACTUALS.c.time, ACTUALS.c.value)
         .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
@@ -171,7 +171,7 @@ def _worthwhile(connection: Connection, days: Days) -> Iterator[tuple[int, str, 
         for series, namespace, pruned, last in found.all():
             if last is None:
                 continue
-            # Of days with deleted forecasts the sums stay as they are.
+            # Sums of days with deleted forecasts stay as they are.
             after = -(10**9) if pruned is None else pruned // DAY
             if own := [day for day in every[series] if after < day <= last // DAY]:
                 yield series, namespace, own

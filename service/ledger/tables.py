@@ -109,7 +109,7 @@ SUMS = Table(
     Index("sums_day", "configuration", "day"),
     sqlite_with_rowid=False,
 )
-# The same over all series of a namespace; empty while a day's sums have changed since (totals.py).
+# Sums over all series of a namespace; empty where they are outdated (totals.py).
 TOTALS = Table(
     "totals",
     METADATA,

@@ -1,7 +1,7 @@
 """Totals of the sums of all series of a namespace, by configuration and day.
 
-They are marked as outdated while sums change, and added up again about once a minute, or by whoever
-reads them before.
+A change of sums marks their totals as outdated. The writer adds these up about once a minute; a
+reader before it adds them up for itself.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _RECORD_BYTES = 2048
 
 @dataclass(eq=False)
 class Task:
-    """Work in a transaction of its own, whose result somebody waits for."""
+    """Work in a transaction of its own; its caller waits for the result."""
 
     work: Callable[[Connection], Any]
     done: Future[Any]

@@ -20,5 +20,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(folder: Path) -> Iterator[Server]:
     """The server of the pages' programs."""
-    with Server(folder / "models", folder / "server.log", admin_keys="secret") as server:
+    settings = {"admin_keys": "secret", "ledger": f"sqlite:///{folder / 'ledger.db'}"}
+    with Server(folder / "models", folder / "server.log", **settings) as server:
         yield server

@@ -13,11 +13,12 @@ from starlette.types import ASGIApp
 
 from foretell.service.api.app import create_app
 from foretell.service.engine.engine import LocalEngine
-from foretell.service.engine.loading import load, open_ledger
+from foretell.service.engine.loading import load
 from foretell.service.engine.repository import Repository
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.service.metrics import BATCH_WINDOWS, Metrics
+from foretell.service.opening import open_ledger
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from tests.service.kserve import kserve_types

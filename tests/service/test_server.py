@@ -21,7 +21,7 @@ import httpx
 import psutil
 import pytest
 
-from foretell.service.engine.process import HealthMonitor
+from foretell.service.engine.health import HealthMonitor
 from foretell.service.server import _allow_connections, _Server
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle

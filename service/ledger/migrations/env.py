@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate; the connection comes from `upgrade`."""
+"""Alembic's environment; the connection comes from `upgrade`."""
 
 from __future__ import annotations
 

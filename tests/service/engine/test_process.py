@@ -28,9 +28,10 @@ from foretell.bundle.errors import BundleError
 from foretell.service.arrays import HISTORY
 from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.health import HealthMonitor, end
 from foretell.service.engine.loading import load
-from foretell.service.engine.process import HealthMonitor, end, run_engine
 from foretell.service.engine.repository import Repository
+from foretell.service.engine_process import run_engine
 from foretell.service.errors import NotReadyError, StartError
 from foretell.service.metrics import Metrics, Processes
 from foretell.service.settings import Settings
@@ -219,8 +220,8 @@ def test_engine_passes_the_trimmer_whether_it_is_busy(
 ) -> None:
     write_bundle(tmp_path / "models", Spec(burn=300))
     trimmer, deadline = Trimmer(), time.monotonic() + PATIENCE
-    monkeypatch.setattr("foretell.service.engine.process.MallocTrimmer", lambda: trimmer)
-    monkeypatch.setattr("foretell.service.engine.process._HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr("foretell.service.engine_process.MallocTrimmer", lambda: trimmer)
+    monkeypatch.setattr("foretell.service.engine_process._HEARTBEAT_SECONDS", 0.0)
 
     def heartbeat() -> None:
         if trimmer.busy[-2:] == [True, False] or time.monotonic() > deadline:

@@ -136,7 +136,7 @@ class Server:
             return find(Registry)
 
         counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
-        engine: Any = SimpleNamespace(find=look_up, metrics=counted)
+        engine: Any = SimpleNamespace(find=look_up, metrics=counted, keeps=None)
         waiting = [{"type": "http.request", "body": body}]
 
         async def receive() -> Any:

@@ -33,7 +33,7 @@ class AccuracyQuery(ForecastQuery):
     """Parameters of the URL of scores."""
 
     series: str | None = Field(None, description="The name of a series; all if absent.")
-    by: By = Field("total", description="What each row of the answer is for.")
+    by: By = Field("total", description="The groups of the rows.")
     limit: int = Field(
         1000,
         ge=1,
@@ -122,6 +122,6 @@ class Trajectories(BaseModel):
 
 
 class Deleted(BaseModel):
-    """What was deleted."""
+    """The number of deleted series."""
 
     series: int = Field(description="Series of that name: one for each frequency.")

@@ -9,13 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from foretell.bundle.layout import NAME
-from foretell.service.errors import InvalidInputError, refusals
-from foretell.service.forecast.answers import ErrorResponse
-from foretell.service.http.auth import Caller, Keys, Purpose
-from foretell.service.http.body import JSON
-from foretell.service.http.compression import respond
-from foretell.service.http.pipeline import Shared
-from foretell.service.ledger.answers import (
+from foretell.service.api.ledger_types import (
     Accuracy,
     AccuracyQuery,
     Deleted,
@@ -23,6 +17,12 @@ from foretell.service.ledger.answers import (
     Trajectories,
     TrajectoryQuery,
 )
+from foretell.service.errors import InvalidInputError, refusals
+from foretell.service.forecast.answers import ErrorResponse
+from foretell.service.http.body import JSON
+from foretell.service.http.compression import respond
+from foretell.service.http.middleware import request_context
+from foretell.service.http.pipeline import Shared
 from foretell.service.validation import validate
 
 _EPOCH = date(1970, 1, 1)
@@ -40,8 +40,8 @@ class _SeriesQuery(BaseModel):
     name: str
 
 
-def ledger_router(shared: Shared, keys: Keys) -> APIRouter:
-    """The routes; without a ledger they answer that the server has none."""
+def scores_router(shared: Shared) -> APIRouter:
+    """The routes that read; without a ledger they answer that the server has none."""
     router = APIRouter(tags=["ledger"])
     engine = shared.engine
 
@@ -53,9 +53,8 @@ def ledger_router(shared: Shared, keys: Keys) -> APIRouter:
     )
     async def accuracy(request: Request) -> Response:
         """How good the forecasts of a model were, where the actual values are known by now."""
-        caller = keys.require(request.headers, Purpose.LEDGER)
         query = validate(AccuracyQuery, dict(request.query_params))
-        selection = _selection(request, query, caller, keys) | {"series": query.series}
+        selection = _selection(request, query) | {"series": query.series}
         written, _ = await engine.ledger("accuracy", selection, query.by, query.limit)
         return respond(written, request.headers.get("accept-encoding", ""), JSON)
 
@@ -67,11 +66,18 @@ def ledger_router(shared: Shared, keys: Keys) -> APIRouter:
     )
     async def trajectories(request: Request) -> Response:
         """Stored forecasts of a series, and the actual values of their times."""
-        caller = keys.require(request.headers, Purpose.LEDGER)
         query = validate(TrajectoryQuery, dict(request.query_params))
-        selection = _selection(request, query, caller, keys) | {"series": query.series}
+        selection = _selection(request, query) | {"series": query.series}
         written, _ = await engine.ledger("trajectories", selection, query.limit)
         return respond(written, request.headers.get("accept-encoding", ""), JSON)
+
+    return router
+
+
+def actuals_router(shared: Shared) -> APIRouter:
+    """The routes that write."""
+    router = APIRouter(tags=["ledger"])
+    engine = shared.engine
 
     @router.delete(
         "/ledger/series",
@@ -80,24 +86,22 @@ def ledger_router(shared: Shared, keys: Keys) -> APIRouter:
     )
     async def delete(request: Request) -> Deleted:
         """Delete all that the ledger holds of a series in the namespace of the key."""
-        caller = keys.require(request.headers, Purpose.ACTUALS)
         query = validate(_SeriesQuery, dict(request.query_params))
-        count, _ = await engine.ledger("delete", caller.namespace, query.name)
+        namespace = request_context(request.scope).namespace
+        count, _ = await engine.ledger("delete", namespace, query.name)
         return Deleted(series=count)
 
     return router
 
 
-def _selection(
-    request: Request, query: ForecastQuery, caller: Caller, keys: Keys
-) -> dict[str, Any]:
+def _selection(request: Request, query: ForecastQuery) -> dict[str, Any]:
     """Fields of `reading.Selection`."""
-    sees_all = caller.admin or not keys.restricts(Purpose.LEDGER)
+    context = request_context(request.scope)
     namespace = query.namespace
-    if not sees_all:
-        if namespace not in (None, caller.namespace):
+    if not context.admin:
+        if namespace not in (None, context.namespace):
             raise InvalidInputError("only admin keys read other namespaces", param="namespace")
-        namespace = caller.namespace
+        namespace = context.namespace
     return {
         "model": request.path_params["model"],
         "namespace": namespace,
