@@ -257,7 +257,7 @@ def ours(path: Path) -> set[str]:
 
 def test_request_formats_do_not_hold_models() -> None:
     """Formats know a model only by `engine/registry.py`, because it may be in another process."""
-    names = "engine intervals ipc limits recalibration registry run statistics"
+    names = "engine intervals ipc learned limits recalibration registry run statistics"
     known = {f"engine.{name}" for name in names.split()}
     for path in modules("service"):
         if part_of(path) in HTTP_PARTS - {"server"}:

@@ -50,7 +50,10 @@ _BODIES: dict[str, type[BaseModel]] = {
 # These requests may have no body.
 _OPTIONAL = (IndexRequest, ChangeRequest)
 # Options of tables are parameters of the URL.
-_TABLE_OPTIONS = {ForecastRequest: TableOptions, BacktestRequest: TableBacktestOptions}
+_TABLE_OPTIONS: dict[type[BaseModel], type[BaseModel]] = {
+    ForecastRequest: TableOptions,
+    BacktestRequest: TableBacktestOptions,
+}
 _TABLE = {
     "type": "string",
     "format": "binary",

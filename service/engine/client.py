@@ -27,6 +27,7 @@ from foretell.service.arrays import NO_ARRAYS, Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.engine import Engine, Status
 from foretell.service.engine.intervals import Intervals
+from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import (
     LOADING,
     IndexEntry,
@@ -93,6 +94,7 @@ class EngineClient(Engine):
 
     def __init__(self, path: Path, metrics: Metrics) -> None:
         self.metrics = metrics
+        self.learned = LearnedOffsets()
         self._registry = Registry(unavailable=LOADING)
         self._path = path
         # Set once the engine's registry is known.
@@ -316,6 +318,9 @@ class _EngineConnection(ipc.Connection):
                 answer.set_result((message.value, arrays))
         elif isinstance(message, ipc.Keeping):
             self.keeps = message.keeps
+        elif isinstance(message, ipc.Learned):
+            calibration = Calibration(arrays["levels"].copy(), arrays["offsets"].copy())
+            self._client.learned.put(Key(*message.key), Offsets(calibration, message.origins))
         elif isinstance(message, ipc.Update):
             self.changing |= message.names
             self._changes.append(arrays["changes"])

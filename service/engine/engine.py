@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from foretell.service.arrays import NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
+from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import IndexEntry, Model, Registry
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.statistics import gauges, statistics
@@ -58,6 +59,9 @@ class Status(BaseModel):
 class Ledger(Protocol):
     """A ledger of forecasts, as the engine knows it; any thread may call its methods."""
 
+    # Offsets that it has learned.
+    learned: LearnedOffsets
+
     @property
     def keeps(self) -> bool:
         """Whether forecasts are taken now."""
@@ -80,6 +84,8 @@ class Engine(Protocol):
 
     # The counts of this process.
     metrics: Metrics
+    # What the ledger has learned.
+    learned: LearnedOffsets
     # Set once the server is stopping.
     _draining: asyncio.Event
 
@@ -169,6 +175,7 @@ class LocalEngine(Engine):
         self.metrics = metrics
         self.repository = repository
         self._ledger = ledger
+        self.learned = LearnedOffsets() if ledger is None else ledger.learned
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
         self._changes: set[Future[None]] = set()
         self._draining = asyncio.Event()

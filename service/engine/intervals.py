@@ -140,6 +140,18 @@ class Intervals:
         offsets = self.calibration.at(np.array(levels, np.float64), forecast.shape[1])
         return self._at(forecast, scales, offsets[:, None])
 
+    def learned(
+        self,
+        history: Floats,
+        forecast: Floats,
+        levels: Sequence[float],
+        calibrations: Sequence[Calibration],
+    ) -> Floats:
+        """As `quantiles`, with the offsets of a calibration for each window."""
+        steps, wanted = forecast.shape[1], np.array(levels, np.float64)
+        offsets = np.stack([each.at(wanted, steps) for each in calibrations], axis=1)
+        return self._around(history, forecast, offsets)
+
     def errors(self, history: Floats, forecast: Floats, future: Floats) -> NDArray[np.float64]:
         """Errors of forecasts, `[windows, horizon, targets]`, in units of their histories' scale.
 

@@ -135,6 +135,13 @@ class Keeping(Message, tag=12):
     keeps: bool | None
 
 
+class Learned(Message, tag=13):
+    """Learned offsets, by the fields of their key; the arrays are those of their `Calibration`."""
+
+    key: tuple[str, str, str | None, str | None]
+    origins: int
+
+
 _Layout = list[tuple[str, str, tuple[int, ...]]]
 _Any = (
     Submit
@@ -149,6 +156,7 @@ _Any = (
     | Load
     | Remember
     | Keeping
+    | Learned
 )
 _Pieces = list[bytes | memoryview]
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.engine import LocalEngine
+from foretell.service.engine.learned import Key, Offsets
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.engine.run import Run
 from foretell.service.errors import ModelFailedError, NotReadyError, ServiceError, let_go, to_wire
@@ -55,6 +56,7 @@ class EngineServer:
         self._woken = False
         self._keeps = engine.keeps
         self._loop = asyncio.get_running_loop()
+        engine.learned.listeners.append(self._send_learned)
 
     async def serve(self, listener: socket.socket, tick: Callable[[], bool]) -> None:
         """Serve until `tick` returns False, then answer accepted runs for a few seconds.
@@ -90,6 +92,8 @@ class EngineServer:
     def connect(self, worker: _WorkerConnection) -> None:
         self._workers.add(worker)
         worker.send(ipc.Keeping(self._keeps))
+        for key, offsets in self.engine.learned.items():
+            worker.send(*_learned(key, offsets))
         self._start_publishing()
 
     def _send_keeping(self) -> None:
@@ -98,6 +102,16 @@ class EngineServer:
             self._keeps = self.engine.keeps
             for worker in self._workers:
                 worker.send(ipc.Keeping(self._keeps))
+
+    def _send_learned(self, key: Key, offsets: Offsets) -> None:
+        """Send new offsets to the workers; called on the thread that learned them."""
+
+        def send() -> None:
+            for worker in self._workers:
+                worker.send(*_learned(key, offsets))
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(send)
 
     def disconnect(self, worker: _WorkerConnection) -> None:
         """Remove a lost worker, and cancel its runs."""
@@ -325,6 +339,12 @@ class _WorkerConnection(ipc.Connection):
         except Exception:
             _logger.exception("an error could not be sent")
             self.send(ipc.Failed(number, to_wire(unexpected)))
+
+
+def _learned(key: Key, offsets: Offsets) -> tuple[ipc.Learned, Arrays]:
+    calibration = offsets.calibration
+    arrays: Arrays = {"levels": calibration.levels, "offsets": calibration.offsets}
+    return ipc.Learned((*key,), offsets.origins), arrays
 
 
 def _update(

@@ -75,8 +75,14 @@ class Attention(BaseModel):
 class Correction(BaseModel):
     """The correction of the quantiles."""
 
-    method: Literal["history"]
-    origins: int = Field(description="Forecasts of the history that were compared with it.")
+    method: Literal["history", "ledger"]
+    origins: int = Field(
+        description="Forecasts of the history that were compared with it, or of the ledger that "
+        "were compared with what came true."
+    )
+    of: Literal["series", "model", "bundle"] | None = optional(
+        "Of `ledger`: whose errors; a series with few forecasts has its model's."
+    )
 
 
 class Importance(BaseModel):
@@ -129,7 +135,9 @@ class Forecast(BaseModel):
     quantiles: dict[str, list[float] | list[list[float]]] | None = optional(
         "Quantiles by level, such as `0.9`; each in the shape of `mean_forecast`."
     )
-    calibration: Correction | None = optional("Present if `options.calibration` is `history`.")
+    calibration: Correction | None = optional(
+        "Present if `options.calibration` is `history` or `ledger`."
+    )
     rolled_from: int | None = optional(
         "If the horizon is over the model's: the first step, from 0, that was forecast from "
         "forecasts."

@@ -28,7 +28,7 @@ from foretell.service.errors import (
     error_object,
 )
 from foretell.service.forecast.columns import ID, TIME, moments_of
-from foretell.service.forecast.encode import not_finite, quantiles_of, warn
+from foretell.service.forecast.encode import learned_from, not_finite, quantiles_of, warn
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import Operation
 from foretell.service.forecast.requests import TableOptions
@@ -164,7 +164,11 @@ def _notes(
             for index, error in failures.items()
         ],
     }
-    if job.in_ledger is not None:
+    if job.learned:
+        notes["calibration"] = {
+            series.name: learned_from(job.learned[series.row]) for _, series in good
+        }
+    if job.ledger is not None:
         notes["in_ledger"] = [series.name for _, series in good if job.is_kept(series)]
     if job.options.passes > 1:
         notes["rolled_from"] = job.model.manifest.horizon

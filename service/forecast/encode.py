@@ -13,6 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
+from foretell.service.engine.learned import Key, Offsets
 from foretell.service.engine.recalibration import stride_of
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
@@ -283,7 +284,9 @@ def _notes(job: Job, series: Series) -> dict[str, Any]:
         notes["calibration"] = {"method": "history", "origins": origins}
     if job.options.passes > 1:
         notes["rolled_from"] = manifest.horizon
-    if job.in_ledger is not None:
+    if job.learned:
+        notes["calibration"] = learned_from(job.learned[series.row])
+    if job.ledger is not None:
         notes["in_ledger"] = job.is_kept(series)
     if manifest.columns is not None:
         notes["channels"] = manifest.targets
@@ -303,7 +306,9 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
     """Quantiles `[levels, windows, horizon, targets]` of a job with requested levels."""
     options, intervals, past = job.options, job.model.intervals, job.past
     forecast = outputs[FORECAST][:, : options.horizon]
-    if past is None:
+    if options.calibration == "ledger":
+        found = _learned(job, forecast)
+    elif past is None:
         further = outputs.get(DISTRIBUTION)
         found = intervals.quantiles(job.history, forecast, options.quantiles, further)
     else:
@@ -317,3 +322,31 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
         )
     job.quantiles = found
     return found
+
+
+def _learned(job: Job, forecast: Floats) -> Floats:
+    """Quantiles with the offsets that the ledger has learned, or else the bundle's."""
+    model, ledger = job.model, job.ledger
+    stored = model.intervals.calibration
+    assert stored is not None  # noqa: S101 - what `check_corrected` makes sure of
+    found: list[tuple[Offsets, Key] | None] = [None] * len(forecast)
+    for entry in job.entries:
+        if isinstance(entry, Series) and ledger is not None:
+            name = entry.name if entry.is_named else ""
+            own = ledger.learned.find(model.name, model.version, ledger.namespace, name)
+            found[entry.row : entry.row + entry.windows] = [own] * entry.windows
+    job.learned = found
+    calibrations = [stored if each is None else each[0].calibration for each in found]
+    return model.intervals.learned(job.history, forecast, job.options.quantiles, calibrations)
+
+
+def learned_from(found: tuple[Offsets, Key] | None) -> dict[str, Any]:
+    """The note on the origin of learned quantiles."""
+    if found is None:
+        return {"method": "ledger", "origins": 0, "of": "bundle"}
+    offsets, key = found
+    return {
+        "method": "ledger",
+        "origins": offsets.origins,
+        "of": "model" if key.name is None else "series",
+    }

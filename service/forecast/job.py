@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import getsizeof
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from foretell.service.arrays import (
     Arrays,
 )
 from foretell.service.engine.ipc import Remember
+from foretell.service.engine.learned import Key, LedgerView, Offsets
 from foretell.service.engine.registry import Model
 from foretell.service.engine.run import Run
 from foretell.service.errors import InvalidInputError, ServiceError
@@ -62,7 +63,9 @@ class Job:
         replaced: Windows with replaced channels and covariates to forecast as well, if any.
         identifier: Id of the answer, once it is written.
         quantiles: `[levels, windows, horizon, targets]`, once they are known; None without any.
-        in_ledger: Whether the ledger takes the forecasts; None without a ledger.
+        ledger: The server's ledger, as this request sees it; None without one.
+        learned: Learned offsets of each window with their key, or None for the bundle's, once they
+            are known.
     """
 
     model: Model
@@ -79,7 +82,8 @@ class Job:
     replaced: Job | None = None
     identifier: str = ""
     quantiles: NDArray[np.float32] | None = None
-    in_ledger: bool | None = None
+    ledger: LedgerView | None = None
+    learned: Sequence[tuple[Offsets, Key] | None] = ()
     windows: int = field(init=False)
     held: int = field(init=False)
     # These requests have their timeout in a header, and no coverage.
@@ -99,14 +103,14 @@ class Job:
 
     def is_kept(self, series: Series) -> bool:
         """Whether the ledger takes the forecast of a series: it needs a given name, and times."""
-        wanted = bool(self.in_ledger) and self.options.ledger
+        wanted = self.ledger is not None and self.ledger.takes and self.options.ledger
         return wanted and series.is_named and series.timeline is not None
 
-    def offer(self, *, taken: bool) -> None:
-        self.in_ledger = taken
+    def meet(self, ledger: LedgerView) -> None:
+        self.ledger = ledger
 
-    def record(self, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
-        return record(self, outputs, namespace)
+    def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
+        return record(self, outputs)
 
     def entry_of(self, row: int) -> tuple[int, Series]:
         """The index and the input of a window."""

@@ -80,6 +80,12 @@ def read_options(given: ForecastOptions, inputs: int, model: Model, settings: Se
     rolling = None
     if given.calibration == "history":
         rolling = _rolling(horizon, passes, quantiles, inputs, model, settings)
+    elif given.calibration == "ledger":
+        check_corrected(quantiles, model)
+        if settings.ledger is None:
+            raise NotSupportedError(
+                "the server keeps no ledger to learn from (FORETELL_LEDGER)", param=_CORRECTED
+            )
     checked = Options(horizon, passes, given.missing, quantiles, attention, rolling)
     checked.importance = given.importance
     checked.calibration, checked.ledger = given.calibration, given.ledger

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foretell.service.forecast.job import Job
 
 
-def record(job: Job, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
+def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
     """The message and the arrays for the ledger, or None if no series can be kept.
 
     An input with scenarios is kept with its first one. The arrays are `history` `[forecasts,
@@ -38,7 +38,7 @@ def record(job: Job, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays]
             # The history begins before the year 1.
             continue
         kept.append((index, entry))
-    if not kept:
+    if not kept or job.ledger is None:
         return None
     rows = [series.row for _, series in kept]
     at = slice(None) if manifest.columns is None else manifest.columns
@@ -58,7 +58,7 @@ def record(job: Job, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays]
     message = Remember(
         manifest.name,
         manifest.version,
-        namespace,
+        job.ledger.namespace,
         # Tables have no ids in their answers.
         job.identifier or f"forecast-{random.getrandbits(128):032x}",
         options.calibration,

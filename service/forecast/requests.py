@@ -26,7 +26,9 @@ from foretell.service.validation import QUERY, KnownFields, at_most, check_list,
 from foretell.timeaxis.gaps import Missing
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
-Calibrated = Literal["stored", "history"]
+Calibrated = Literal["stored", "history", "ledger"]
+# Backtests have no use for what was learned later.
+BacktestCalibrated = Literal["stored", "history"]
 
 # Larger integers are floats to some readers of JSON.
 MOST_INTEGER = 2**53
@@ -185,8 +187,9 @@ class ForecastOptions(BaseModel):
     )
     calibration: Calibrated = Field(
         default="stored",
-        description="Source of the quantiles: `stored`, the model's validation errors; or "
-        "`history`, these corrected by its errors on earlier rows of the history.",
+        description="Source of the quantiles: `stored`, the model's validation errors; "
+        "`history`, these corrected by its errors on earlier rows of the history; or `ledger`, "
+        "these corrected by what came true of its latest forecasts of the series.",
     )
     missing: Missing = Field(
         default="error",
@@ -238,6 +241,9 @@ class TableOptions(BaseModel):
 class TableBacktestOptions(TableOptions):
     """Options of a backtest on a table, as parameters of the URL."""
 
+    calibration: BacktestCalibrated = Field(
+        default="stored", description="As `options.calibration` of JSON."
+    )
     stride: int | None = optional("As `options.stride` of JSON.")
     origins: int | None = optional("As `options.origins` of JSON.")
 
@@ -259,7 +265,7 @@ class BacktestOptions(BaseModel):
         "Most origins, the latest ones; all if absent."
     )
     quantiles: Levels | None = optional("Levels of quantiles to check; for models with quantiles.")
-    calibration: Calibrated = Field(
+    calibration: BacktestCalibrated = Field(
         default="stored",
         description="Source of the quantiles, as in forecasts: with `history` an origin's are "
         "corrected by the errors of the origins before it.",

@@ -69,7 +69,7 @@ class Series:
     scenarios: list[Future] = field(default_factory=list)
     gaps: int = 0
     is_named: bool = False
-    holes: NDArray[np.bool_] | None = None
+    holes: NDArray[np.bool_] | None = field(default=None, compare=False)
 
     @property
     def windows(self) -> int:

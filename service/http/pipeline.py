@@ -25,6 +25,7 @@ from starlette.responses import Response
 from foretell.service.arrays import Arrays
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.ipc import Remember
+from foretell.service.engine.learned import LedgerView
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
@@ -106,20 +107,20 @@ class Decoded(Protocol):
         `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
 
-    def offer(self, *, taken: bool) -> None:
-        """Note, before encoding, whether the server's ledger takes the forecasts."""
+    def meet(self, ledger: LedgerView) -> None:
+        """Note, before encoding, the server's ledger."""
 
-    def record(self, outputs: Arrays, namespace: str) -> tuple[Remember, Arrays] | None:
+    def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         """The message to the ledger, after encoding; None for nothing."""
 
 
 class NotRemembered:
     """Part of a `Decoded` whose forecasts no ledger keeps."""
 
-    def offer(self, *, taken: bool) -> None:
+    def meet(self, ledger: LedgerView) -> None:
         """Do nothing."""
 
-    def record(self, outputs: Arrays, namespace: str) -> None:  # noqa: ARG002
+    def record(self, outputs: Arrays) -> None:  # noqa: ARG002
         return None
 
 
@@ -241,18 +242,16 @@ class _Pipeline:
         if taken is not None:
             # Not a secret: the requests of a share.
             taken = taken and random.random() < self._settings.ledger_share  # noqa: S311
-            decoded.offer(taken=taken)
+            decoded.meet(LedgerView(taken, context.namespace, self._engine.learned))
         work, record = codec.encoding_work(decoded, outputs), None
         if work < LARGE:
             encoded = codec.encode(decoded, outputs)
             if taken:
-                record = decoded.record(outputs, context.namespace)
+                record = decoded.record(outputs)
         else:
             encoded = await self._offload.run(deadline, codec.encode, decoded, outputs)
             if taken:
-                record = await self._offload.run(
-                    deadline, decoded.record, outputs, context.namespace
-                )
+                record = await self._offload.run(deadline, decoded.record, outputs)
         if record is not None:
             self._engine.remember(*record)
         return encoded

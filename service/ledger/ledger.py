@@ -15,12 +15,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
+from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
 from foretell.service.errors import NotReadyError
 from foretell.service.ledger.deleting import delete_series, edge_of, prune
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
+from foretell.service.ledger.learner import Learner, Pair
 from foretell.service.ledger.observing import Observed, Written, observe
 from foretell.service.ledger.reading import Selection, accuracy, trajectories
 from foretell.service.ledger.scores import By
@@ -64,11 +66,16 @@ class DatabaseLedger:
             "accuracy": self._accuracy,
             "trajectories": self._trajectories,
         }
+        self.learned = LearnedOffsets()
+        # Pairs of version and series in the current transaction.
+        self._changed: set[Pair] = set()
+        self._learner = Learner(store, registry, self.learned)
         self._writer = Writer(
             store,
             metrics,
             settings.ledger_queue_bytes,
             write=self._write,
+            committed=self._learn,
             failed=self._ids.forget,
             chores=self._do_chores,
         )
@@ -112,6 +119,7 @@ class DatabaseLedger:
 
     def close(self) -> None:
         self._writer.close()
+        self._learner.close()
         self._store.close()
 
     def _write(self, connection: Connection, records: list[Record]) -> None:
@@ -121,7 +129,12 @@ class DatabaseLedger:
             more, written = observe(connection, self._store, self._ids, observed, of_requests=True)
             days.merge(more)
             self._count(written)
-        add_up(connection, self._store, days)
+        self._changed |= add_up(connection, self._store, days)
+
+    def _learn(self) -> None:
+        """Let the learner read what was written."""
+        changed, self._changed = self._changed, set()
+        self._learner.changed(changed)
 
     def _observe(
         self, series: Sequence[tuple[str, str, str, list[str], int]], arrays: Arrays
@@ -141,7 +154,7 @@ class DatabaseLedger:
 
         def write(connection: Connection) -> Written:
             days, written = observe(connection, self._store, self._ids, observed)
-            add_up(connection, self._store, days)
+            self._changed |= add_up(connection, self._store, days)
             return written
 
         written = self._writer.run(write)
@@ -154,6 +167,7 @@ class DatabaseLedger:
         def work(connection: Connection) -> int:
             # The remembered ids are of rows that are no more.
             self._ids.forget()
+            self.learned.forget(namespace, name)
             return delete_series(connection, self._store, namespace, name)
 
         return self._writer.run(work), NO_ARRAYS

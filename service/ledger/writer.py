@@ -48,6 +48,7 @@ class Writer:
 
     Args:
         write: Writes records; a transaction that fails is tried again with the same records.
+        committed: Called after each transaction that succeeded.
         failed: Called after each transaction that failed.
         chores: Called about once a minute, outside transactions; its errors are logged.
     """
@@ -59,13 +60,15 @@ class Writer:
         most_bytes: int,
         *,
         write: Callable[[Connection, list[Record]], None],
+        committed: Callable[[], None],
         failed: Callable[[], None],
         chores: Callable[[], None],
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._most_bytes = most_bytes
-        self._write, self._failed, self._chores = write, failed, chores
+        self._write, self._chores = write, chores
+        self._committed, self._failed = committed, failed
         self._waiting: deque[Record | Task] = deque()
         self._lock = threading.Lock()
         self._woken = threading.Event()
@@ -225,6 +228,7 @@ class Writer:
             _logger.error("the database of the ledger does not answer: %s", reason)
 
     def _note_success(self) -> None:
+        self._committed()
         if self._failures:
             _logger.info("the database of the ledger answers again")
         self._failures = 0

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.form import Form
 from foretell.service.forecast.parse import read_json
-from foretell.service.forecast.requests import MOST_INTEGER, Calibrated, Rows, Texts
+from foretell.service.forecast.requests import MOST_INTEGER, BacktestCalibrated, Rows, Texts
 from foretell.service.http.compression import Body
 from foretell.service.validation import MOST_UNKNOWN, at_most, check_texts, shown, validate
 from foretell.timeaxis.errors import FrequencyError
@@ -45,7 +45,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     missing: Missing = "error"
-    calibration: Calibrated = "stored"
+    calibration: BacktestCalibrated = "stored"
 
 
 class ForecastRequest(BaseModel):

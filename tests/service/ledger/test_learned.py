@@ -1,0 +1,145 @@
+"""Intervals that learn from what came true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.bundle.calibration import Calibration
+from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
+from foretell.service.ledger.adaptive import learn
+from tests.service.client import Client
+from tests.service.ledger.conftest import CONTEXT, HORIZON, Open, forecast, observe, series_of
+
+LEVELS = [0.1, 0.5, 0.9]
+OPTIONS = {"calibration": "ledger", "quantiles": LEVELS}
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < end, "it was not learned"
+        time.sleep(0.05)
+
+
+def ask(client: Client, truth: NDArray[np.float64], origin: int, **fields: Any) -> dict[str, Any]:
+    values = truth[origin : origin + CONTEXT]
+    [content] = forecast(client, series_of("a", values, origin), options=OPTIONS, **fields)
+    return content
+
+
+def offsets_of(*, count: int = 1, value: float = 0.0) -> Offsets:
+    levels = np.array([0.1, 0.5, 0.9])
+    return Offsets(Calibration(levels, np.full((3, HORIZON, count), value, np.float32)), 5)
+
+
+def test_without_errors_the_quantiles_are_the_stored_ones(sqlite: str, opened: Open) -> None:
+    truth = np.random.default_rng(0).normal(size=40)
+    with opened(sqlite) as client:
+        first = ask(client, truth, 0)
+        [stored] = forecast(client, series_of("a", truth[:CONTEXT]), options={"quantiles": LEVELS})
+        assert first["quantiles"] == stored["quantiles"]
+        assert first["calibration"] == {"method": "ledger", "origins": 0, "of": "bundle"}
+
+
+def test_offsets_come_from_the_errors_in_the_ledger(database: str, opened: Open) -> None:
+    truth = np.random.default_rng(1).normal(10, 1, 200)
+    with opened(database) as client:
+        forecasts = [ask(client, truth, origin)["mean_forecast"] for origin in range(60)]
+        observe(client, "a", truth[:100, None])
+        assert client.ledger is not None
+        learned = client.ledger.learned
+        key = Key("calibrated", "1", "", "a")
+        wait_for(lambda: key in dict(learned.items()))
+        found = ask(client, truth, 60)
+        assert found["calibration"] == {"method": "ledger", "origins": 60, "of": "series"}
+
+        # The same, computed from the answers.
+        model = client.repository.models[0]
+        assert model.intervals.calibration is not None
+        windows = np.stack([truth[at : at + CONTEXT] for at in range(61)]).astype(np.float32)
+        scales = model.intervals.scale(windows[:, :, None])
+        future = np.stack([truth[at + CONTEXT : at + CONTEXT + HORIZON] for at in range(60)])
+        errors = (future - np.float32(forecasts))[:, :, None] / scales[:60]
+        at = np.arange(60)
+        of_model = learn(errors, at, model.intervals.calibration)
+        of_series = learn(errors, at, of_model.calibration)
+        offsets = of_series.calibration.at(np.array(LEVELS), HORIZON)[:, :, 0]
+        expected = np.float32(found["mean_forecast"]) + scales[60, 0, 0] * offsets
+        for level, values in zip(LEVELS, expected, strict=True):
+            np.testing.assert_allclose(found["quantiles"][str(level)], values, rtol=1e-5)
+
+        # A new series has its model's, and a deleted one loses its own.
+        [other] = forecast(client, series_of("b", truth[:CONTEXT]), options=OPTIONS)
+        assert other["calibration"]["of"] == "model"
+        client.request("DELETE", "/ledger/series?name=a")
+        assert ask(client, truth, 60)["calibration"]["of"] == "model"
+
+
+def test_a_restart_learns_again(sqlite: str, opened: Open) -> None:
+    truth = np.random.default_rng(2).normal(10, 1, 60)
+    key = Key("calibrated", "1", "", "a")
+    with opened(sqlite) as client:
+        for origin in range(20):
+            ask(client, truth, origin)
+        observe(client, "a", truth[: 20 + CONTEXT, None])
+        assert client.ledger is not None
+        learned = client.ledger.learned
+        wait_for(lambda: key in dict(learned.items()))
+        before = ask(client, truth, 20)
+    with opened(sqlite) as client:
+        assert client.ledger is not None
+        again = client.ledger.learned
+        wait_for(lambda: key in dict(again.items()))
+        assert ask(client, truth, 20)["quantiles"] == before["quantiles"]
+
+
+def test_a_server_without_a_ledger_refuses(client: Client) -> None:
+    values = np.arange(float(CONTEXT))
+    error = client.error(
+        {"model": "calibrated", "inputs": [series_of("a", values)], "options": OPTIONS}
+    )
+    assert (error["param"], "FORETELL_LEDGER" in error["message"]) == ("options.calibration", True)
+
+
+def test_a_request_without_levels_is_refused(sqlite: str, opened: Open) -> None:
+    values = np.arange(float(CONTEXT))
+    options = {"calibration": "ledger"}
+    with opened(sqlite) as client:
+        error = client.error(
+            {"model": "calibrated", "inputs": [series_of("a", values)], "options": options}
+        )
+        assert error["param"] == "options.calibration"
+
+
+def test_snapshot_is_bounded() -> None:
+    one = offsets_of()
+    learned = LearnedOffsets(most_bytes=3 * one.bytes)
+    for number in range(5):
+        learned.put(Key("m", "1", "", f"s{number}"), one)
+    learned.put(Key("m", "1", "", "s2"), offsets_of(value=1.0))
+    learned.put(Key("m", "1", "", "s5"), one)
+    assert [key.name for key, _ in learned.items()] == ["s4", "s2", "s5"]
+
+
+def test_offsets_of_a_series_win_over_those_of_its_model() -> None:
+    learned = LearnedOffsets()
+    assert learned.find("m", "1", "", "a") is None
+    learned.put(Key("m", "1"), offsets_of(value=1.0))
+    learned.put(Key("m", "1", "tenant", "a"), offsets_of(value=2.0))
+    for namespace, name, value in (("tenant", "a", 2.0), ("", "a", 1.0), ("tenant", "b", 1.0)):
+        found = learned.find("m", "1", namespace, name)
+        assert found is not None
+        assert found[0].calibration.offsets[0, 0, 0] == value
+    assert learned.find("m", "2", "tenant", "a") is None
+
+
+def test_listeners_hear_of_new_offsets() -> None:
+    learned, heard = LearnedOffsets(), []
+    learned.listeners.append(lambda key, _: heard.append(key))
+    learned.put(Key("m", "1"), offsets_of())
+    assert heard == [Key("m", "1")]
