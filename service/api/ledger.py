@@ -12,10 +12,12 @@ from foretell.bundle.layout import NAME
 from foretell.service.api.ledger_types import (
     Accuracy,
     AccuracyQuery,
+    Compared,
+    CompareQuery,
     Deleted,
-    ForecastQuery,
     Trajectories,
     TrajectoryQuery,
+    WindowQuery,
 )
 from foretell.service.errors import InvalidInputError, refusals
 from foretell.service.forecast.answers import ErrorResponse
@@ -54,7 +56,7 @@ def scores_router(shared: Shared) -> APIRouter:
     async def accuracy(request: Request) -> Response:
         """How good the forecasts of a model were, where the actual values are known by now."""
         query = validate(AccuracyQuery, dict(request.query_params))
-        selection = _selection(request, query) | {"series": query.series}
+        selection = _selection(request, query)
         written, _ = await engine.ledger("accuracy", selection, query.by, query.limit)
         return respond(written, request.headers.get("accept-encoding", ""), JSON)
 
@@ -67,8 +69,27 @@ def scores_router(shared: Shared) -> APIRouter:
     async def trajectories(request: Request) -> Response:
         """Stored forecasts of a series, and the actual values of their times."""
         query = validate(TrajectoryQuery, dict(request.query_params))
-        selection = _selection(request, query) | {"series": query.series}
+        selection = _selection(request, query)
         written, _ = await engine.ledger("trajectories", selection, query.limit)
+        return respond(written, request.headers.get("accept-encoding", ""), JSON)
+
+    @router.get(
+        "/models/{model}/compare",
+        response_class=Response,
+        responses={200: {"model": Compared}, **_ERRORS},
+        openapi_extra={"parameters": [_MODEL, *_parameters(CompareQuery)]},
+    )
+    async def compare(request: Request) -> Response:
+        """Whether a version forecasts better than another, on the same windows.
+
+        A test of Diebold and Mariano's kind, for windows that overlap. It is for one look: daily
+        looks until a difference shows find one more often.
+        """
+        query = validate(CompareQuery, dict(request.query_params))
+        if query.a == query.b:
+            raise InvalidInputError("expected another version than a", param="b")
+        selection = _selection(request, query)
+        written, _ = await engine.ledger("compare", selection, (query.a, query.b))
         return respond(written, request.headers.get("accept-encoding", ""), JSON)
 
     return router
@@ -94,7 +115,7 @@ def actuals_router(shared: Shared) -> APIRouter:
     return router
 
 
-def _selection(request: Request, query: ForecastQuery) -> dict[str, Any]:
+def _selection(request: Request, query: WindowQuery) -> dict[str, Any]:
     """Fields of `reading.Selection`."""
     context = request_context(request.scope)
     namespace = query.namespace
@@ -104,10 +125,8 @@ def _selection(request: Request, query: ForecastQuery) -> dict[str, Any]:
         namespace = context.namespace
     return {
         "model": request.path_params["model"],
+        **query.model_dump(include={"version", "calibration", "channel", "series"}),
         "namespace": namespace,
-        "version": query.version,
-        "calibration": query.calibration,
-        "channel": query.channel,
         "since": None if query.since is None else (query.since - _EPOCH).days,
         "until": None if query.until is None else (query.until - _EPOCH).days,
     }

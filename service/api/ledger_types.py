@@ -9,24 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field
 
 By = Literal["total", "step", "channel", "series", "day"]
 MOST_ROWS, MOST_FORECASTS = 10_000, 1000
-_OF = ConfigDict(extra="forbid")
 
 
-class ForecastQuery(BaseModel):
+class WindowQuery(BaseModel):
+    """Parameters of the URL that choose windows."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: date | None = Field(None, description="The first day of the actual values, in UTC.")
+    until: date | None = Field(None, description="The last one.")
+    namespace: str | None = Field(
+        None, description="A namespace of keys, for admin keys; all of them if absent."
+    )
+
+
+class ForecastQuery(WindowQuery):
     """Parameters of the URL that choose forecasts."""
-
-    model_config = _OF
 
     version: str | None = Field(None, description="A version; all if absent.")
     calibration: str | None = Field(
         None, description="Forecasts with this `options.calibration`; all if absent."
     )
     channel: str | None = Field(None, description="A forecast channel; all if absent.")
-    since: date | None = Field(None, description="The first day of the actual values, in UTC.")
-    until: date | None = Field(None, description="The last one.")
-    namespace: str | None = Field(
-        None, description="A namespace of keys, for admin keys; all of them if absent."
-    )
 
 
 class AccuracyQuery(ForecastQuery):
@@ -119,6 +123,38 @@ class Trajectories(BaseModel):
     series: str
     forecasts: list[Trajectory]
     actuals: ActualValues
+
+
+class CompareQuery(WindowQuery):
+    """Parameters of the URL of a comparison."""
+
+    a: str = Field(description="A version, such as the one that serves.")
+    b: str = Field(description="Another version of the model.")
+    series: str | None = Field(None, description="The name of a series; all if absent.")
+
+
+class Compared(BaseModel):
+    """The forecasts of two versions on the same windows, next to each other."""
+
+    model: str
+    a: str
+    b: str
+    windows: int = Field(description="Windows that both forecast, whose values are known by now.")
+    origins: int = Field(description="Different origins of these windows.")
+    series: int = Field(description="Different series of these windows.")
+    loss_a: float | None = Field(
+        description="Mean absolute error, in units of the naive forecast's."
+    )
+    loss_b: float | None
+    relative: float | None = Field(description="`loss_b` less `loss_a`, over `loss_a`.")
+    p_value: float | None = Field(
+        description="Probability of so large a difference in favour of `b` if both were equal."
+    )
+    wait: int = Field(description="Origins to wait for, where there are too few.")
+    verdict: Literal["better", "worse", "no difference", "too few"] = Field(
+        description="The quality of `b` next to `a`, at 2.5% for each side."
+    )
+    sentence: str = Field(description="The verdict in words.")
 
 
 class Deleted(BaseModel):

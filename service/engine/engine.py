@@ -84,7 +84,7 @@ class Engine(Protocol):
 
     # The counts of this process.
     metrics: Metrics
-    # What the ledger has learned.
+    # Offsets that the ledger has learned.
     learned: LearnedOffsets
     # Set once the server is stopping.
     _draining: asyncio.Event

@@ -41,7 +41,7 @@ class LedgerView(NamedTuple):
     Attributes:
         takes: Whether it takes the forecasts of the request.
         namespace: Namespace of the request's series.
-        learned: What it has learned.
+        learned: Offsets that it has learned.
     """
 
     takes: bool

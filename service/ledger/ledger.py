@@ -18,12 +18,14 @@ from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
 from foretell.service.errors import NotReadyError
+from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.deleting import delete_series, edge_of, prune
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
 from foretell.service.ledger.learner import Learner, Pair
 from foretell.service.ledger.observing import Observed, Written, observe
+from foretell.service.ledger.pairing import read_pairs
 from foretell.service.ledger.reading import Selection, accuracy, trajectories
 from foretell.service.ledger.scores import By
 from foretell.service.ledger.store import Store
@@ -65,6 +67,7 @@ class DatabaseLedger:
             "delete": self._delete,
             "accuracy": self._accuracy,
             "trajectories": self._trajectories,
+            "compare": self._compare,
         }
         self.learned = LearnedOffsets()
         # Pairs of version and series in the current transaction.
@@ -194,6 +197,30 @@ class DatabaseLedger:
             found = trajectories(connection, chosen, limit)
         document = {"model": chosen.model, "series": chosen.series, **found}
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), NO_ARRAYS
+
+    def _compare(
+        self, selection: dict[str, Any], versions: tuple[str, str], _: Arrays
+    ) -> tuple[bytes, Arrays]:
+        """An `api.ledger_types.Compared` in JSON."""
+        chosen = Selection(**selection)
+        with self._store.read() as connection:
+            pairs = read_pairs(connection, chosen, (versions[0], versions[1]))
+        loss_a, loss_b = pairs.losses
+        found = compare(
+            loss_a,
+            loss_b,
+            pairs.series,
+            pairs.origins,
+            max(1, pairs.horizon),
+            names=(f"{chosen.model}@{versions[0]}", f"{chosen.model}@{versions[1]}"),
+        )
+        document = {"model": chosen.model, "a": versions[0], "b": versions[1]}
+        for name in (
+            *("windows", "origins", "series", "loss_a", "loss_b", "relative"),
+            *("p_value", "wait", "verdict", "sentence"),
+        ):
+            document[name] = getattr(found, name)
+        return orjson.dumps(document), NO_ARRAYS
 
     def _count(self, written: Written) -> None:
         for outcome, amount in asdict(written).items():

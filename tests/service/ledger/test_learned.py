@@ -58,7 +58,7 @@ def test_offsets_come_from_the_errors_in_the_ledger(database: str, opened: Open)
         found = ask(client, truth, 60)
         assert found["calibration"] == {"method": "ledger", "origins": 60, "of": "series"}
 
-        # The same, computed from the answers.
+        # The answers give the same offsets.
         model = client.repository.models[0]
         assert model.intervals.calibration is not None
         windows = np.stack([truth[at : at + CONTEXT] for at in range(61)]).astype(np.float32)
