@@ -8,6 +8,8 @@ from pathlib import Path
 from foretell.bundle.errors import BundleError
 
 MANIFEST = "manifest.json"
+# The file of a model that says which version serves.
+SERVING = "serving.json"
 FORECAST_GRAPH = "forecast.onnx"
 EXPLAIN_GRAPH = "explain.onnx"
 WEIGHTS = "weights.bin"

@@ -46,12 +46,12 @@ def appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
         folder.mkdir(parents=True)
         yield folder
         for path in (*folder.iterdir(), folder):
-            _sync(path)
+            sync(path)
         if replace and target.exists():
             _exchange(folder, target)
         else:
             _move(folder, target)
-        _sync(target.parent)
+        sync(target.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
@@ -84,7 +84,8 @@ def _exchange(folder: Path, target: Path) -> None:
     shutil.rmtree(retired)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file or folder through to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

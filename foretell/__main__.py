@@ -12,7 +12,7 @@ import click
 # Commands by purpose.
 _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),
+    "Bundles": ("verify", "backtest", "report", "list", "publish", "promote", "challenge", "gc"),
     "Forecasts": ("serve", "predict", "batch", "demo"),
 }
 

@@ -34,6 +34,7 @@ REJECTED = "foretell_rejected_total"
 CUT_OFF, STAGE_SECONDS = "foretell_connections_cut_off_total", "foretell_stage_seconds"
 BATCH_WINDOWS, BATCH_FILL = "foretell_batch_windows", "foretell_batch_fill"
 DROPPED = "foretell_dropped_total"
+CHALLENGER_SKIPPED = "foretell_challenger_skipped_total"
 LOADS, LOAD_SECONDS = "foretell_model_loads_total", "foretell_model_load_seconds"
 EVICTIONS, LOAD_WAIT_SECONDS = "foretell_model_evictions_total", "foretell_load_wait_seconds"
 LEDGER_FORECASTS, LEDGER_ACTUALS = (
@@ -54,7 +55,8 @@ FAMILIES = {
         ("reason",),
     ),
     STAGE_SECONDS: Family(
-        "Time in a stage: decode, queue and encode of a request, assemble and run of a batch.",
+        "Time in a stage: decode, queue and encode of a request, assemble and run of a batch, "
+        "background of a whole batch without a waiting request.",
         ("stage", *_MODEL),
         _STAGE_SECONDS,
     ),
@@ -63,6 +65,11 @@ FAMILIES = {
     DROPPED: Family(
         "Requests that were queued and not run: expired, or cancelled by the client.",
         ("reason", *_MODEL),
+    ),
+    CHALLENGER_SKIPPED: Family(
+        "Drawn requests that no challenger forecast: too_large, busy, not_loaded, refused, expired "
+        "or failed.",
+        ("reason",),
     ),
     LOADS: Family("Attempts to load a model: loaded or refused.", (*_MODEL, "outcome")),
     LOAD_SECONDS: Family("Time to open a bundle and test it.", _MODEL, _LOAD_SECONDS),
@@ -159,6 +166,8 @@ class Metrics:
         # Rates need counters that start at 0. Starlette's errors have a type for each status.
         for error in ServiceError.__subclasses__():
             self.counts.add(REJECTED, error.type, amount=0)
+        for reason in ("too_large", "busy", "not_loaded", "refused", "expired", "failed"):
+            self.counts.add(CHALLENGER_SKIPPED, reason, amount=0)
 
     def answered(
         self,
@@ -245,7 +254,7 @@ class Metrics:
 
 
 class QueueMetrics:
-    """Counts the events of a model's queue, as its `engine.queues.Observer`."""
+    """Counts the events of a model's queue, as its `engine.usage.Observer`."""
 
     def __init__(self, metrics: Metrics, name: str, version: str) -> None:
         self._metrics = metrics
@@ -263,6 +272,9 @@ class QueueMetrics:
             ((BATCH_FILL, *key), windows / limit),
         )
         self._metrics.last_run[key] = time.time()
+
+    def ran_in_background(self, seconds: float) -> None:
+        self._counts.observe(((STAGE_SECONDS, "background", *self._key), seconds))
 
     def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
         self._counts.add(DROPPED, reason, *self._key)

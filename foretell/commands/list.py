@@ -14,8 +14,12 @@ from foretell.commands.command import Command
 def command(repository: str) -> None:
     """Print the bundles in REPOSITORY: a folder, s3://bucket/prefix, gs://… or az://….
 
+    It shows which version is pinned, and which one is a challenger (`foretell promote`).
     Checksums and graphs are not checked; `foretell verify` checks them.
     """
-    from foretell.terminal.bundles import in_folder, in_storage, print_bundles
+    from foretell.promotion import open_versions
+    from foretell.terminal.bundles import in_folder, in_storage, print_bundles, said_in
 
-    print_bundles(in_storage(repository) if "://" in repository else in_folder(Path(repository)))
+    bundles = in_storage(repository) if "://" in repository else in_folder(Path(repository))
+    names = sorted({bundle.name for bundle in bundles})
+    print_bundles(bundles, said_in(open_versions(repository), names))

@@ -219,6 +219,13 @@ horizon_option = click.option(
     "--horizon", type=click.IntRange(min=1), help="Steps to forecast; the model's by default."
 )
 
+repository_option = click.option(
+    "--repository",
+    required=True,
+    envvar="FORETELL_MODELS",
+    help="A folder, s3://bucket/prefix, gs://… or az://…; FORETELL_MODELS by default.",
+)
+
 
 def plot_option(what: str) -> Callable[[Function], Function]:
     """An option for a file to draw to; see `check_picture`.

@@ -19,7 +19,14 @@ from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
-from foretell.storage.repository import Version, list_contents, manifest_path, read_blob
+from foretell.storage.repository import (
+    Entry,
+    Version,
+    list_contents,
+    manifest_path,
+    read_blob,
+)
+from foretell.storage.serving import read_content
 
 # File in a bundle's folder with the tag of its manifest in storage.
 _TAG = ".tag"
@@ -74,6 +81,8 @@ class Mirror:
         self._failed: dict[Version, _Failed] = {}
         self._choose = choose
         self._checked: set[Version] = set()
+        # Tags of the files that say which version serves, by name.
+        self._serving: dict[str, str] = {}
         self._stopped = threading.Event()
 
     def __str__(self) -> str:
@@ -82,7 +91,8 @@ class Mirror:
     def refresh(self, name: str | None = None, version: str | None = None) -> None:
         """Fetch new and changed versions, and remove versions that are gone.
 
-        A version that cannot be fetched, or does not match its checksums, leaves the mirror
+        The files that say which version serves are fetched first: the choice may depend on them. A
+        version that cannot be fetched, or does not match its checksums, leaves the mirror
         unchanged.
 
         Args:
@@ -90,13 +100,15 @@ class Mirror:
             version: That version; None for the chosen ones only.
 
         Raises:
-            StorageError: the repository cannot be listed or is suddenly empty, or another server
-                holds the lock without progress; the mirror is unchanged.
+            StorageError: the repository cannot be listed or is suddenly empty, a file that says
+                which version serves cannot be read, or another server holds the lock without
+                progress; no version was fetched.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            found = list_contents(self.location).versions
+            there = list_contents(self.location)
+            found = there.versions
             here = set(self._here())
             if here and not found:
                 raise StorageError(f"{self.location}: is empty; fetched bundles are kept")
@@ -104,6 +116,7 @@ class Mirror:
             gone = here - found.keys()
             for key in gone:
                 self._remove(key)
+            self._fetch_serving({name: there.serving.get(name) for name, _ in found})
             wanted = self._chosen(found) | {key for key in found if key == (name, version)}
             missing = [key for key in sorted(wanted) if not self._has(key, found[key].tag)]
             locks: dict[str, threading.Lock] = {}
@@ -171,6 +184,30 @@ class Mirror:
         for name in layout.model_names(self.folder):
             for version in layout.versions(self.folder, name):
                 yield name, version
+
+    def _fetch_serving(self, wanted: Mapping[str, Entry | None]) -> None:
+        """Fetch the changed files that say which version serves, and remove those that are gone."""
+        for file in self.folder.glob(f"[!.]*/{layout.SERVING}"):
+            if wanted.get(file.parent.name) is None:
+                self._unlink(file)
+        for name, entry in wanted.items():
+            file = self.folder / name / layout.SERVING
+            if entry is None or (self._serving.get(name) == entry.tag and file.exists()):
+                continue
+            content, new = read_content(self.location, name), self._unused()
+            if content is None:
+                # It was removed after the listing.
+                self._unlink(file)
+                continue
+            new.write_bytes(content)
+            file.parent.mkdir(exist_ok=True)
+            new.rename(file)
+            self._serving[name] = entry.tag
+
+    def _unlink(self, file: Path) -> None:
+        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.parent.rmdir()
 
     def _chosen(self, found: Iterable[Version]) -> set[Version]:
         by_name: dict[str, list[str]] = {}

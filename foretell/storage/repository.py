@@ -1,10 +1,10 @@
 """A repository of bundles in object storage.
 
-`<name>/<version>/manifest.json` is a version, and `blobs/<sha256>` are the files of all versions. A
-manifest is written after the files that it names, and is never replaced. Only `collect` removes
-files: it moves a file that no manifest names to `trash/<sha256>`, and removes it from there after
-`GRACE`. If a version with this file is published in between, readers find the file in the trash,
-and the next `collect` copies it back.
+`<name>/<version>/manifest.json` is a version, `<name>/serving.json` says which version serves, and
+`blobs/<sha256>` are the files of all versions. A manifest is written after the files that it names,
+and is never replaced. Only `collect` removes files: it moves a file that no manifest names to
+`trash/<sha256>`, and removes it from there after `GRACE`. If a version with this file is published
+in between, readers find the file in the trash, and the next `collect` copies it back.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ BLOBS, TRASH = "blobs", "trash"
 _MANIFEST = re.compile(
     rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
 )
+_SERVING = re.compile(rf"({layout.NAME.pattern})/{re.escape(layout.SERVING)}")
 _BLOB = re.compile(rf"({BLOBS}|{TRASH})/([0-9a-f]{{64}})")
 # S3 takes and copies 5 GB at once, or 10,000 parts.
 _PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
@@ -51,11 +52,15 @@ class Entry(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The manifests of a repository by name and version, and its files by their sha256."""
+    """The manifests of a repository by name and version, and its files by their sha256.
+
+    `serving` has the files that say which version of a model serves, by name.
+    """
 
     versions: dict[Version, Entry]
     blobs: dict[str, Entry]
     trash: dict[str, Entry]
+    serving: dict[str, Entry]
 
 
 class Collected(NamedTuple):
@@ -73,7 +78,7 @@ def list_contents(location: Location) -> Contents:
     Raises:
         StorageError: the repository cannot be listed completely.
     """
-    contents = Contents({}, {}, {})
+    contents = Contents({}, {}, {}, {})
     places = {BLOBS: contents.blobs, TRASH: contents.trash}
     with location.naming():
         for some in obstore.list(location.store):
@@ -82,6 +87,8 @@ def list_contents(location: Location) -> Contents:
                 entry = Entry(found["e_tag"] or f"{at.isoformat()} {size}", at, size)
                 if match := _MANIFEST.fullmatch(found["path"]):
                     contents.versions[match[1], match[2]] = entry
+                elif match := _SERVING.fullmatch(found["path"]):
+                    contents.serving[match[1]] = entry
                 elif match := _BLOB.fullmatch(found["path"]):
                     places[match[1]][match[2]] = entry
     return contents

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import click
 
 from foretell.bundle import layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.serving import Serving
+from foretell.promotion import Versions
 from foretell.terminal.tables import Facts, show
 
 _Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 
 # Parallel requests: storage answers each one slowly.
 _THREADS = 8
@@ -82,29 +85,59 @@ def in_storage(url: str) -> list[Listed]:
         return list(pool.map(one, sorted(found.versions, key=lambda key: (key[0], int(key[1])))))
 
 
+def said_in(repository: Versions, names: Iterable[str]) -> dict[str, Serving | BundleError]:
+    """Pins and challengers of models, or the errors of reading them.
+
+    Raises:
+        StorageError: the repository cannot be read.
+    """
+    return {name: _tried(repository.read, name) for name in names}
+
+
 def _tried(
-    read: Callable[_Given, Manifest], *given: _Given.args, **named: _Given.kwargs
-) -> Manifest | BundleError:
+    read: Callable[_Given, _Found], *given: _Given.args, **named: _Given.kwargs
+) -> _Found | BundleError:
     try:
         return read(*given, **named)
     except BundleError as error:
         return error
 
 
-def print_bundles(bundles: list[Listed]) -> None:
-    """Print a table of bundles, and errors of those that cannot be read."""
-    rows = []
+def print_bundles(bundles: list[Listed], said: Mapping[str, Serving | BundleError]) -> None:
+    """Print a table of bundles, and errors of those that cannot be read.
+
+    Args:
+        bundles: The bundles.
+        said: Pins and challengers by model, or the errors of reading them.
+    """
+    serving = {name: each for name, each in said.items() if isinstance(each, Serving)}
+    roles = {key: role for name, each in serving.items() for key, role in _roles(name, each)}
+    has_roles, rows = bool(roles), []
     for name, version, at, size, about in bundles:
         cells: tuple[str, ...] = ("unreadable", "", "", "", "")
         if isinstance(about, Manifest):
             steps = map(str, (about.context, about.horizon, about.frequency))
             cells = (about.architecture, _channels(about), *steps)
         written = (f"{size / 1e6:,.1f} MB", f"{at:%Y-%m-%d %H:%M} UTC")
-        rows.append((name, version, *cells, *written))
-    show(Facts("", _COLUMNS, rows))
+        role = (roles.pop((name, version), ""),) if has_roles else ()
+        rows.append((name, version, *cells, *written, *role))
+    show(Facts("", (*_COLUMNS, *(("serving",) if has_roles else ())), rows))
     for bundle in bundles:
         if isinstance(bundle.about, BundleError):
             click.echo(str(bundle.about))
+    for each in said.values():
+        if isinstance(each, BundleError):
+            click.echo(str(each))
+    for (name, version), missing in roles.items():
+        click.echo(f"{name}: version {version} is {missing}, and not there")
+
+
+def _roles(name: str, said: Serving) -> Iterator[tuple[tuple[str, str], str]]:
+    """Name and version of the versions that a repository names, and what they are."""
+    if said.pin is not None:
+        yield (name, said.pin), "pinned"
+    if said.challenger is not None:
+        yield (name, said.challenger.version), f"challenger for {said.challenger.share:.3g}"
 
 
 def _channels(about: Manifest) -> str:

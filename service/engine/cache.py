@@ -18,10 +18,10 @@ from typing import Protocol
 
 from foretell.bundle.errors import NoRoomError
 from foretell.service.engine.limits import Memory, return_free_memory
+from foretell.service.engine.messages import without_folder
 from foretell.service.engine.queues import MAX_RETRY_SECONDS, Queue
 from foretell.service.engine.registry import Named
 from foretell.service.engine.run import Run
-from foretell.service.engine.store import without_folder
 from foretell.service.errors import (
     LoadFailedError,
     ModelLoadingError,

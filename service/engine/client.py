@@ -80,9 +80,11 @@ class RemoteModel(Named):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
+        background: bool = False,
     ) -> Run:
         """Send windows to the engine; a run that it refuses fails later."""
-        return self.connection.submit(self.number, feeds, tuple(attention), deadline, admitted)
+        about = self.number, deadline, admitted, background, tuple(attention)
+        return self.connection.submit(feeds, *about)
 
     async def example(self) -> Example | None:
         series, arrays = await self.connection.call("example", self.number)
@@ -257,18 +259,12 @@ class _EngineConnection(ipc.Connection):
         # As the engine's `keeps`.
         self.keeps: bool | None = None
 
-    def submit(
-        self,
-        load: int,
-        feeds: Arrays,
-        attention: tuple[str, ...],
-        deadline: float,
-        admitted: bool,
-    ) -> Run:
+    def submit(self, feeds: Arrays, *about: Any) -> Run:  # noqa: ANN401
+        """Send windows, with the fields of `ipc.Submit` after its number."""
         if self.lost.done():
             raise EngineLostError(LOADING)
         number = next(self._numbers)
-        self.send(ipc.Submit(number, load, deadline, admitted, attention), feeds)
+        self.send(ipc.Submit(number, *about), feeds)
         run = self._runs[number] = Run(partial(self._cancel, number))
         return run
 
@@ -375,7 +371,8 @@ class _EngineConnection(ipc.Connection):
         for frame in frames:
             changes, loads = ipc.decode(frame.data)
             assert isinstance(changes, ipc.Changes)  # noqa: S101
-            pins, not_ready = changes.pins, changes.not_ready
+            pins, challengers = changes.pins, changes.challengers
+            not_ready = changes.not_ready
             states |= dict.fromkeys(changes.removed)
             for name, version, number, failure, refused, changing, wanted in changes.changed:
                 key, model = (name, version), None
@@ -388,8 +385,9 @@ class _EngineConnection(ipc.Connection):
                     model.failure = failure
                 states[key] = VersionState(model, refused, changing, wanted)
         registry = self._registry.with_versions(states)
-        if (registry.pins, registry.not_ready) != (pins, not_ready):
-            registry = replace(registry, pins=pins, not_ready=not_ready)
+        choice = registry.pins, registry.challengers, registry.not_ready
+        if choice != (pins, challengers, not_ready):
+            registry = replace(registry, pins=pins, challengers=challengers, not_ready=not_ready)
         # The registry caches its defaults; with thousands of versions this, too, is for a thread.
         _ = registry.defaults
         return registry

@@ -33,6 +33,7 @@ class Submit(Message, tag=1):
     model: int
     deadline: float
     admitted: bool
+    background: bool
     attention: tuple[str, ...]
 
 
@@ -101,6 +102,7 @@ class Changes(Message, tag=9):
     changed: list[tuple[str, str, int | None, str | None, str, State | None, bool]]
     removed: list[tuple[str, str]]
     pins: dict[str, str]
+    challengers: dict[str, tuple[str, float]]
     not_ready: str
 
 

@@ -13,10 +13,11 @@ from foretell.service.engine.limits import (
     usable_cpus,
 )
 from foretell.service.engine.model import Capacity, Model
+from foretell.service.engine.policy import Policy
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
-from foretell.service.engine.store import Policy, open_mirror
+from foretell.service.engine.store import open_mirror
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
 

@@ -25,13 +25,13 @@ from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.cache import CacheEntry, ModelCache
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.limits import return_free_memory
-from foretell.service.engine.queues import Limits, Observer, Usage
+from foretell.service.engine.messages import without_folder
 from foretell.service.engine.registry import Named
 from foretell.service.engine.run import Run, own_error
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler, check_rows
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
-from foretell.service.engine.store import without_folder
+from foretell.service.engine.usage import Limits, Observer, Usage
 from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
 from foretell.service.session import Session
 
@@ -165,18 +165,26 @@ class Model(Named):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
+        background: bool = False,
     ) -> Run:
         """Queue windows, as `registry.Model`; the run may wait for a load."""
         if self._health.failure is not None:
             raise ModelFailedError("the model has failed; /readyz says why")
-        self.used = time.monotonic()
+        if not background:
+            # Models that only run in the background are evicted first.
+            self.used = time.monotonic()
         graph = layout.EXPLAIN_GRAPH if attention else layout.FORECAST_GRAPH
         try:
             return self.queue.submit(
-                graph, feeds, attention=attention, deadline=deadline, admitted=admitted
+                graph,
+                feeds,
+                attention=attention,
+                deadline=deadline,
+                admitted=admitted,
+                background=background,
             )
         except QueueFullError as error:
-            if self._cache is not None and not self._sessions:
+            if self._cache is not None and not self._sessions and not background:
                 error.retry_after = self._cache.retry_after(self._entry)
             raise
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from foretell.service.arrays import Arrays
 from foretell.service.engine.fairness import GraphQueue, Node, Slice
-from foretell.service.engine.run import Run, notify, own_error
+from foretell.service.engine.root import Root
+from foretell.service.engine.run import Run, own_error
+from foretell.service.engine.usage import Limits, Observer, Usage
 from foretell.service.errors import (
     DeadlineExceededError,
     NotReadyError,
@@ -24,36 +25,7 @@ from foretell.service.errors import (
 
 MAX_RETRY_SECONDS = 60
 _LATE = "the deadline passed before the forecast was ready"
-
-
-class Limits(NamedTuple):
-    """Most windows of a batch, most waiting windows, and most bytes of runs that have not ended."""
-
-    batch: int
-    windows: int
-    bytes: int
-
-
-class Usage(NamedTuple):
-    """Waiting windows, and bytes of the runs that wait or are run; with the limits of both."""
-
-    windows: int
-    most_windows: int
-    bytes: int
-    most_bytes: int
-
-
-class Observer(Protocol):
-    """Callbacks for the runs of a queue, mostly called on an inference thread."""
-
-    def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
-        """A batch of at most `limit` windows ran; its seconds to assemble and to run."""
-
-    def dropped(self, reason: Literal["expired", "cancelled"]) -> None:
-        """A run, or part of it, left the queue without being run."""
-
-    def changed(self) -> None:
-        """The model has failed, or works again."""
+_PAUSED = "the model is not in memory, and a run in the background does not load it"
 
 
 class Batch(NamedTuple):
@@ -66,61 +38,7 @@ class Batch(NamedTuple):
     # When it was taken, on the clock of `time.monotonic`, and the seconds charged in advance.
     taken: float
     expected: float
-
-
-class Root(Node["Queue"]):
-    """The root of the queues of all models; inference threads sleep on it.
-
-    Attributes:
-        lock: Guards the whole tree; no callbacks are called under it.
-        threads: Inference threads that have not left.
-        idle: Threads that sleep, or were woken and have not looked yet.
-        lost: Why all threads have left; None while any is left.
-        drained: Notified when runs of an awaited queue have ended.
-        ended: Runs that have ended, before their callbacks are called.
-        asleep: Held locks on which inference threads sleep until they are released.
-    """
-
-    def __init__(self, threads: int) -> None:
-        super().__init__(None)
-        self.lock = threading.Lock()
-        self.queues: set[Queue] = set()
-        self.threads = threads
-        self.idle = 0
-        self.lost: ServiceError | None = None
-        self.drained = threading.Condition(self.lock)
-        self.ended: list[tuple[Run, Observer]] = []
-        self.asleep: list[threading.Lock] = []
-
-    def wake(self, most: int) -> None:
-        """Wake inference threads; the last to fall asleep first, as its caches are the warmest."""
-        for _ in range(min(most, len(self.asleep))):
-            self.asleep.pop().release()
-
-    def drain(self, queues: Iterable[Queue], timeout: float, reason: str) -> None:
-        """Close queues; runs that still wait after `timeout` seconds fail for `reason`."""
-        queues = set(queues)
-        with self.lock:
-            for queue in queues:
-                queue.closing = queue.awaited = True
-            self.drained.wait_for(lambda: not any(queue.left for queue in queues), timeout)
-            self.queues -= queues
-            for queue in queues:
-                queue.fail(NotReadyError(reason))
-        self.notify()
-
-    def notify(self) -> None:
-        """Call the callbacks of ended runs, and the observers; without the lock."""
-        if not self.ended:
-            return
-        with self.lock:
-            ended, self.ended = self.ended, []
-        for run, observer in ended:
-            run.notify()
-            dropped = isinstance(run.error, (CancelledError, DeadlineExceededError))
-            if dropped and run.taken < run.windows:
-                late = time.monotonic() >= run.deadline
-                notify(observer.dropped, "expired" if late else "cancelled")
+    background: bool = False
 
 
 class Queue(Node[GraphQueue]):
@@ -167,6 +85,7 @@ class Queue(Node[GraphQueue]):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
+        background: bool = False,
     ) -> Run:
         """Queue at least one window, `[windows, …]` by input name; returns the run, a future.
 
@@ -174,7 +93,8 @@ class Queue(Node[GraphQueue]):
         only once an inference thread or a full queue finds it, so the caller must watch the clock
         and cancel, which frees its windows at once. Attention outputs that are not named are
         dropped. An `admitted` run continues an accepted request: a full or closing queue does not
-        refuse it.
+        refuse it. A `background` run is taken only while no other run of any queue waits, and its
+        windows do not count here; it is not held, but refused.
 
         Raises:
             QueueFullError: the queue has no room for them; `TooLargeError` if it never will.
@@ -182,7 +102,7 @@ class Queue(Node[GraphQueue]):
             DeviceLostError: no inference thread is left.
             ServiceError: the graph is paused, and its session cannot be opened now.
         """
-        run = Run(self._cancel, graph, feeds, attention, deadline)
+        run = Run(self._cancel, graph, feeds, attention, deadline, background=background)
         root = self._root
         try:
             with root.lock:
@@ -190,6 +110,9 @@ class Queue(Node[GraphQueue]):
                     raise NotReadyError("the model is stopping")
                 if root.lost is not None:
                     raise own_error(root.lost)
+                if background:
+                    self._add_background(run)
+                    return run
                 is_full = (
                     self.waiting + self.held + run.windows > self._limits.windows
                     or self._bytes + run.bytes > self._limits.bytes
@@ -214,6 +137,7 @@ class Queue(Node[GraphQueue]):
         with self._root.lock:
             each = self._graphs.get(graph) or self._make(graph)
             each.ask = ask
+            self.fail_background(NotReadyError(_PAUSED), graph)
             if each.held_runs:
                 try:
                     ask()
@@ -280,6 +204,12 @@ class Queue(Node[GraphQueue]):
         """Fail all waiting runs; with the lock."""
         for run in self._runs():
             self.end(run, error)
+        self.fail_background(error)
+
+    def fail_background(self, error: Exception, graph: str | None = None) -> None:
+        """Fail the waiting background runs, of one graph or all; with the lock."""
+        for run in self._root.background.of(self, graph):
+            self.end(run, error)
 
     def take(self, most: int) -> Batch:
         """The next batch, of at most `most` windows; at least one must wait; with the lock."""
@@ -293,6 +223,19 @@ class Queue(Node[GraphQueue]):
         self.running += 1
         return Batch(self, graph, slices, windows, now, windows * graph.pace)
 
+    def take_background(self, run: Run) -> Batch:
+        """A batch of the next windows of a background run alone; with the lock."""
+        now, graph, background = time.monotonic(), self._graphs[run.graph], self._root.background
+        slices = []
+        if run.deadline <= now:
+            self.end(run, DeadlineExceededError(_LATE))
+        else:
+            slices.append((run, *background.take(run, graph.max_batch)))
+        windows = sum([stop - start for _, start, stop in slices])
+        background.running = True
+        self.running += 1
+        return Batch(self, graph, slices, windows, now, 0.0, background=True)
+
     def outputs_of(self, run: Run, part: Arrays) -> Arrays:
         """Arrays for the outputs of all parts of a split run; empty if it has ended."""
         with self._root.lock:
@@ -300,8 +243,9 @@ class Queue(Node[GraphQueue]):
                 for name, rows in part.items():
                     run.outputs[name] = np.empty((run.windows, *rows.shape[1:]), rows.dtype)
                 size = sum(rows.nbytes for rows in run.outputs.values())
-                run.bytes += size
-                self._bytes += size
+                if not run.background:
+                    run.bytes += size
+                    self._bytes += size
             return run.outputs
 
     def finish(self, batch: Batch, error: BaseException | None) -> None:
@@ -315,7 +259,10 @@ class Queue(Node[GraphQueue]):
                 run.delivered += stop - start
                 if error is not None or run.delivered == run.windows:
                     self.end(run, error)
-            if batch.slices:
+            if batch.background:
+                self._root.background.running = False
+                self._root.wake(min(1, len(self._root.background.runs)))
+            elif batch.slices:
                 batch.graph.charge(now - batch.taken - batch.expected)
                 batch.graph.measure(batch.windows, now - batch.taken)
             self.running -= 1
@@ -330,9 +277,12 @@ class Queue(Node[GraphQueue]):
             run.over = True
         else:
             run.end(error)
-        self._bytes -= run.bytes
-        if run.taken < run.windows:
-            self._graphs[run.graph].remove(run)
+        if run.background:
+            self._root.background.end(run)
+        else:
+            self._bytes -= run.bytes
+            if run.taken < run.windows:
+                self._graphs[run.graph].remove(run)
         self._root.ended.append((run, self.observer))
         if self.awaited:
             self._root.drained.notify_all()
@@ -341,6 +291,15 @@ class Queue(Node[GraphQueue]):
         with self._root.lock:
             self.end(run, CancelledError())
         self._root.notify()
+
+    def _add_background(self, run: Run) -> None:
+        """Add a background run, after the late ones have ended; may raise as `submit`."""
+        if (self._graphs.get(run.graph) or self._make(run.graph)).ask is not None:
+            raise NotReadyError(_PAUSED)
+        for late, queue in self._root.background.late():
+            queue.end(late, DeadlineExceededError(_LATE))
+        self._root.background.add(run, self)
+        self._root.wake(1)
 
     def _make(self, graph: str) -> GraphQueue:
         self._graphs[graph] = GraphQueue(self, self._limits.batch)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
@@ -69,12 +69,14 @@ class Model(Named, Protocol):
         attention: Sequence[str] = (),
         deadline: float,
         admitted: bool = False,
+        background: bool = False,
     ) -> Run:
         """Queue windows, `[windows, …]` by input name, already checked.
 
         `attention` names outputs to return besides the forecast. `deadline` is on the clock of
-        `time.monotonic`. With `admitted` the run continues accepted work. A ServiceError is the
-        reason for a refusal; a pending run fails for the same reasons.
+        `time.monotonic`. With `admitted` the run continues accepted work. With `background` it runs
+        only while nothing else waits, and loads no model. A ServiceError is the reason for a
+        refusal; a pending run fails for the same reasons.
         """
 
     async def example(self) -> Example | None:
@@ -135,12 +137,14 @@ class Registry:
     Attributes:
         versions: State of every known version, by name and version.
         pins: Version that the operator chose for a name.
+        challengers: Version that forecasts requests for a name once more, and their share.
         unavailable: Why the versions are unknown just now, or empty.
         not_ready: Why the server as a whole is not ready, or empty.
     """
 
     versions: Mapping[str, Mapping[str, VersionState]] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
+    challengers: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     unavailable: str = ""
     not_ready: str = ""
 
@@ -179,6 +183,16 @@ class Registry:
         pinned, loaded = self.pins.get(name), self.loaded(name)
         default = pinned or (loaded[-1] if loaded else "")
         return self.get(name, default).model
+
+    @cached_property
+    def challenged(self) -> Registry:
+        """A snapshot in which names mean their challengers, as far as these are loaded."""
+        loaded = {
+            name: version
+            for name, (version, _) in self.challengers.items()
+            if self.get(name, version).model is not None
+        }
+        return self._with(loaded, pins={**self.pins, **loaded})
 
     @cached_property
     def names(self) -> Index:
@@ -240,9 +254,24 @@ class Registry:
         for name, versions in changed.items():
             if not versions:
                 del every[name]
-        registry = replace(self, versions=every)
+        return self._with(changed, versions=every)
+
+    def with_choice(
+        self, name: str, pin: str | None, challenger: tuple[str, float] | None
+    ) -> Registry:
+        """A snapshot with another pin and challenger of a name, or none."""
+        pins = {**self.pins, name: pin}
+        challengers = {**self.challengers, name: challenger}
+        return self._with(
+            [name],
+            pins={name: each for name, each in pins.items() if each is not None},
+            challengers={name: each for name, each in challengers.items() if each is not None},
+        )
+
+    def _with(self, changed: Iterable[str], **fields: Any) -> Registry:  # noqa: ANN401
+        """A snapshot with other fields, which matter for a few of perhaps thousands of names."""
+        registry = replace(self, **fields)
         if "defaults" in vars(self):
-            # Only a few of perhaps thousands of names have changed.
             models = {**self.defaults, **{name: registry.default(name) for name in changed}}
             vars(registry)["defaults"] = {
                 name: model for name in sorted(models) if (model := models[name]) is not None

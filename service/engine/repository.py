@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 
 from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index
+from foretell.bundle.serving import NOTHING, Serving
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.limits import Memory
+from foretell.service.engine.policy import Policy
 from foretell.service.engine.registry import IndexEntry, Registry, VersionState
 from foretell.service.engine.scheduler import Scheduler
-from foretell.service.engine.store import Fingerprints, ModelStore, Policy, fill
+from foretell.service.engine.store import (
+    Fingerprints,
+    ModelStore,
+    fill,
+    nothing_here,
+    refuse_to_start,
+)
 from foretell.service.engine.versions import Versions
 from foretell.service.errors import (
     LoadFailedError,
@@ -80,14 +88,16 @@ class Repository:
         self._lost = lost
         self._cache = cache
         self.draining = False
-        registry = Registry(pins=self._policy.pins)
+        registry = Registry(pins=self._policy.pinned)
         self.versions = Versions(
             self._store, registry, open_model, metrics, memory or Memory(None), request_seconds
         )
         self._snapshot: tuple[object, Registry] = None, registry
-        # Held while models are loaded and unloaded; guards the three below.
+        # Held while models are loaded and unloaded; guards the four below.
         self._changing = threading.Lock()
         self._seen: Fingerprints = {}
+        # Pin and challenger of each model when its changes were last handled.
+        self._acted: dict[str, Serving] = {}
         # Models with changes that an error of the file system has delayed.
         self._behind: set[str] = set()
         self._mirror_failures: Mapping[tuple[str, str], str] = {}
@@ -158,12 +168,13 @@ class Repository:
             except (BundleError, OSError) as error:
                 raise StartError(f"model repository {error}") from error
             for name, present in self._seen.items():
+                self._policy.read(self._store.folder, name)
                 self._initial_load(name, present)
             self._note_mirror_failures(wanted=True)
         if self._watch_seconds is None and not self.registry.models:
-            self._refuse_to_start()
+            refuse_to_start(self._store, self._mirror, self.registry)
         if not self._seen:
-            _logger.warning(self._nothing_here())
+            _logger.warning(nothing_here(self._store, self._mirror))
         self._watcher.start()
 
     def load(self, name: str, version: str | None = None) -> None:
@@ -177,10 +188,8 @@ class Repository:
         """
         self._fetch(name, version)
         present = self._store.find(name, version)
-        chosen = self._policy.choose(name, present) if version is None else [version]
-        if not chosen:
-            pin = self._policy.pins[name]
-            raise LoadFailedError(f"{name} is pinned to version {pin}, which is not there")
+        self._policy.read(self._store.folder, name)
+        chosen = self._policy.required(name, present) if version is None else [version]
         with self._changing:
             self._load_all(name, chosen, alone=version is None, now=True)
 
@@ -209,12 +218,15 @@ class Repository:
             if self._seen and not found:
                 raise BundleError(f"{self._store.folder}: is empty; loaded models stay")
             behind: Fingerprints = {}
-            for name in sorted(self._seen.keys() | found.keys()):
+            for name in sorted(self._seen.keys() | found.keys() | self._acted.keys()):
                 if self.draining:
                     return
                 seen, present = self._seen.get(name, {}), found.get(name, {})
+                self._policy.read(self._store.folder, name)
+                is_other = self._policy.serving(name) != self._acted.get(name, NOTHING)
+                is_short = any(short == name for short, _ in self.versions.short)
                 try:
-                    if seen != present or any(short == name for short, _ in self.versions.short):
+                    if seen != present or is_other or is_short:
                         self._reconcile(name, seen, present)
                 except OSError as error:
                     # Other models must not miss their changes.
@@ -234,7 +246,7 @@ class Repository:
                 for name, version, state in self.registry
                 if state.refused
                 and (name, version) not in self._mirror_failures
-                and self._is_removed(name, version)
+                and self._store.is_removed(name, version)
             ]
             # If all bundles are missing at once, their volume is.
             if not removed or not self._store.versions():
@@ -324,6 +336,7 @@ class Repository:
 
     def _initial_load(self, name: str, present: Mapping[str, str]) -> None:
         """Load the chosen versions of a model, or an older version if these are refused."""
+        self._act(name)
         chosen = self._policy.choose(name, present)
         older = sorted(present.keys() - set(chosen), key=int, reverse=True)
         for version in [*chosen, *(older if self._policy.may_fall_back(name) else [])]:
@@ -336,43 +349,28 @@ class Repository:
                 if isinstance(error.__cause__, StartError):
                     raise error.__cause__ from None
 
-    def _refuse_to_start(self) -> None:
-        if not self._seen and not self._mirror_failures:
-            raise StartError(self._nothing_here())
-        # There is no reason if all names are pinned to missing versions.
-        if reasons := [f"  {state.refused}" for _, _, state in self.registry if state.refused]:
-            place = self._mirror or self._store.folder
-            raise StartError(
-                "\n".join([f"model repository {place}: no bundle could be loaded:", *reasons])
-            )
-
-    def _nothing_here(self) -> str:
-        hint = "`foretell export` writes them as <name>/<version>/"
-        if self._mirror is not None:
-            hint = "`foretell publish` writes them there"
-        elif near := self._store.nearest():
-            hint = f"did you mean {near}?"
-        place = self._mirror or self._store.folder
-        return f"model repository {place}: no bundle in it; {hint}"
-
     def _reconcile(self, name: str, seen: Mapping[str, str], present: Mapping[str, str]) -> None:
         """Act on changes of a model, given its former and current fingerprints by version."""
         removed = [version for version in seen if version not in present]
         chosen = self._policy.choose(name, present)
         changed = {version for version in chosen if present[version] != seen.get(version)}
-        loads = [each for each in chosen if each in changed or (name, each) in self.versions.short]
+        said, before = self._policy.serving(name), self._acted.get(name, NOTHING)
+        wanted = changed | (said.versions - before.versions)
+        loads = [each for each in chosen if each in wanted or (name, each) in self.versions.short]
         loaded = self.registry.loaded(name)
-        if self._policy.only_latest and set(removed) & set(loaded):
+        if self._policy.only_latest and (said != before or set(removed) & set(loaded)):
             loads = chosen
+        self._point(name)
         try:
             if loads:
                 # Only a tested model may replace one that answers.
                 self._load_all(name, loads, alone=self._policy.only_latest, now=bool(loaded))
         except ServiceError as error:
-            if changed:
+            if wanted:
                 _logger.warning("not all changes of %s were loaded: %s", name, error)
         for version in removed:
             self.versions.unload(name, version)
+        self._act(name)
 
     def _load_all(self, name: str, versions: Sequence[str], *, alone: bool, now: bool) -> None:
         """Load versions of a model; with `alone` then unload its other versions."""
@@ -384,14 +382,18 @@ class Repository:
                 self.versions.load(name, version, now=now)
             except LoadFailedError as error:
                 reasons.append(error.message)
+        self._point(name)
         if reasons:
             raise LoadFailedError("; ".join(reasons), param="model")
         for version in self.registry.loaded(name) if alone else ():
             if version not in versions:
                 self.versions.unload(name, version)
 
-    def _is_removed(self, name: str, version: str) -> bool:
-        try:
-            return not self._store.has(name, version)
-        except OSError:
-            return False
+    def _act(self, name: str) -> None:
+        """Note what the policy says of a model as acted on."""
+        self._point(name)
+        self._acted[name] = self._policy.serving(name)
+
+    def _point(self, name: str) -> None:
+        """Say which version the name means, by the policy."""
+        self.versions.point(name, self._policy.serving(name), self._mirror_failures)

@@ -27,6 +27,7 @@ class Run:
     input name, are empty if another process has them.
 
     Attributes:
+        background: Whether it is taken only while nothing else waits.
         submitted: When it was made, or when the load ended that it waited for.
         began: When the first of its batches was taken; infinity before.
         ended: When the last of its batches had run.
@@ -45,11 +46,14 @@ class Run:
         feeds: Arrays | None = None,
         attention: Sequence[str] = (),
         deadline: float = math.inf,
+        *,
+        background: bool = False,
     ) -> None:
         self.graph = graph
         self.feeds = feeds or {}
         self.attention = attention
         self.deadline = deadline
+        self.background = background
         self.submitted = time.monotonic()
         self.began = math.inf
         self.ended = 0.0

@@ -18,7 +18,9 @@ from queue import SimpleQueue
 
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays, joined
 from foretell.service.engine.fairness import Slice
-from foretell.service.engine.queues import Batch, Limits, Observer, Queue, Root
+from foretell.service.engine.queues import Batch, Queue
+from foretell.service.engine.root import Root
+from foretell.service.engine.usage import Limits, Observer
 from foretell.service.errors import (
     DeviceLostError,
     ModelFailedError,
@@ -187,6 +189,9 @@ class Scheduler:
                     # Idle threads get their share: on the CPU two small batches beat a large one.
                     most = math.ceil(root.waiting / (1 + root.idle))
                     return root.next().take(most)
+                if root.background.runs and not root.background.running:
+                    run, queue = root.background.next()
+                    return queue.take_background(run)
                 # A condition does the same, with far more calls.
                 bell = threading.Lock()
                 bell.acquire()
@@ -221,7 +226,10 @@ class Scheduler:
         root.notify()
         if times is not None:
             try:
-                queue.observer.ran(batch.windows, batch.graph.max_batch, *times)
+                if batch.background:
+                    queue.observer.ran_in_background(sum(times))
+                else:
+                    queue.observer.ran(batch.windows, batch.graph.max_batch, *times)
             except Exception:
                 _logger.exception("a batch was not counted")
         return lost

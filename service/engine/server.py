@@ -231,7 +231,7 @@ class EngineServer:
                     failure = state.model.failure
                 fields = state.refused, state.changing, state.wanted
                 versions[name, version] = (number, failure, *fields)
-        served = _Served(versions, {**registry.pins}, registry.not_ready)
+        served = _Served(versions, {**registry.pins}, {**registry.challengers}, registry.not_ready)
         # Most workers have the same state.
         written: dict[int, _Pieces] = {}
         updates = []
@@ -256,6 +256,7 @@ class _Served(NamedTuple):
 
     versions: Mapping[tuple[str, str], tuple[Any, ...]]
     pins: dict[str, str]
+    challengers: dict[str, tuple[str, float]]
     not_ready: str
 
 
@@ -313,6 +314,7 @@ class _WorkerConnection(ipc.Connection):
                 attention=message.attention,
                 deadline=message.deadline,
                 admitted=message.admitted,
+                background=message.background,
             )
         except Exception as error:
             self._fail(message.number, error, ModelFailedError("the model could not be run"))
@@ -355,9 +357,7 @@ def _update(
     changed = {key: each for key, each in served.versions.items() if known.get(key) != each}
     removed = [key for key in known if key not in served.versions]
     new = {number for key, (number, *_) in changed.items() if known.get(key, (None,))[0] != number}
-    changes = ipc.Changes(
-        [(*key, *each) for key, each in changed.items()], removed, served.pins, served.not_ready
-    )
+    changes = ipc.Changes([(*key, *each) for key, each in changed.items()], removed, *served[1:])
     arrays = {str(number): loads[number] for number in new if number is not None}
     frame = np.frombuffer(b"".join(ipc.encode(changes, arrays)), np.uint8)
     names = {name for name, _ in (*changed, *removed)}

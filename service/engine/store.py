@@ -1,10 +1,9 @@
-"""The bundles of a repository: its folder, its mirror, and the policy that chooses versions."""
+"""The bundles of a repository: its folder, and its mirror."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index, listed
+from foretell.service.engine.policy import Policy
+from foretell.service.engine.registry import Registry
 from foretell.service.errors import StartError, UnknownModelError, UnknownVersionError
-from foretell.service.settings import Settings, VersionChoice
+from foretell.service.settings import Settings
 from foretell.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -25,29 +26,6 @@ _logger = logging.getLogger(__name__)
 
 # Fingerprints of bundles, by name and version.
 Fingerprints = dict[str, dict[str, str]]
-
-
-class Policy:
-    """The operator's choice: every version, or only the pinned or `latest` one of each model."""
-
-    def __init__(
-        self, versions: VersionChoice = "all", pins: Mapping[str, str] | None = None
-    ) -> None:
-        self.pins = dict(pins or {})
-        self.only_latest = versions == "latest"
-
-    def choose(self, name: str, present: Iterable[str]) -> list[str]:
-        """The versions to load, out of those present; the first choice comes first."""
-        newest_first = sorted(present, key=int, reverse=True)
-        if not self.only_latest:
-            return newest_first
-        if name in self.pins:
-            return [version for version in newest_first if version == self.pins[name]]
-        return newest_first[:1]
-
-    def may_fall_back(self, name: str) -> bool:
-        """Whether an older version may be loaded if the chosen one is refused at the start."""
-        return self.only_latest and name not in self.pins
 
 
 class ModelStore:
@@ -62,6 +40,13 @@ class ModelStore:
     def has(self, name: str, version: str) -> bool:
         """Whether a bundle is there; raises OSError if the folder cannot be read."""
         return (self.bundle(name, version) / layout.MANIFEST).is_file()
+
+    def is_removed(self, name: str, version: str) -> bool:
+        """Whether a bundle is certainly not there."""
+        try:
+            return not self.has(name, version)
+        except OSError:
+            return False
 
     def versions(self) -> list[tuple[str, str]]:
         """Name and version of every bundle; none if the folder cannot be read."""
@@ -143,7 +128,12 @@ def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None
         location = open_location(settings.models)
     except StorageError as error:
         raise StartError(str(error)) from None
-    mirror = Mirror(location, settings.cache or default_cache(), policy.choose)
+
+    def choose(name: str, present: Iterable[str]) -> list[str]:
+        policy.read(mirror.folder, name)
+        return policy.choose(name, present)
+
+    mirror = Mirror(location, settings.cache or default_cache(), choose)
     return mirror.folder, mirror
 
 
@@ -161,7 +151,25 @@ def fill(store: ModelStore, mirror: Mirror | None) -> None:
         _logger.warning("serves bundles that were fetched before: %s", error)
 
 
-def without_folder(text: str, folder: Path) -> str:
-    """A message with paths relative to the repository, whose place clients need not know."""
-    paths = "|".join(re.escape(str(path)) for path in (folder.absolute(), folder))
-    return re.sub(rf"(?<![\w./-])(?:{paths})/", "", text)
+def refuse_to_start(store: ModelStore, mirror: Mirror | None, registry: Registry) -> None:
+    """Raise StartError with the reasons why no version could be loaded, if there are any."""
+    reasons = [f"  {state.refused}" for _, _, state in registry if state.refused]
+    if not reasons and not store.versions():
+        raise StartError(nothing_here(store, mirror))
+    # There is no reason if all names are pinned to missing versions.
+    if reasons:
+        raise StartError(
+            "\n".join(
+                [f"model repository {mirror or store.folder}: no bundle could be loaded:", *reasons]
+            )
+        )
+
+
+def nothing_here(store: ModelStore, mirror: Mirror | None) -> str:
+    """A message about a repository without bundles."""
+    hint = "`foretell export` writes them as <name>/<version>/"
+    if mirror is not None:
+        hint = "`foretell publish` writes them there"
+    elif near := store.nearest():
+        hint = f"did you mean {near}?"
+    return f"model repository {mirror or store.folder}: no bundle in it; {hint}"

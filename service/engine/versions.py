@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from foretell.bundle.errors import NoRoomError
+from foretell.bundle.serving import Serving
 from foretell.service.engine.limits import Memory, return_free_memory
+from foretell.service.engine.messages import without_folder
 from foretell.service.engine.registry import Registry, State, VersionState
-from foretell.service.engine.store import ModelStore, without_folder
+from foretell.service.engine.store import ModelStore
 from foretell.service.errors import LoadFailedError, ShortageError
 from foretell.service.metrics import Metrics
 
@@ -56,6 +58,33 @@ class Versions:
         """Replace the state of a version, or forget the version."""
         with self._replacing:
             self.registry = self.registry.with_version(name, version, state)
+
+    def point(self, name: str, said: Serving, awaited: Container[tuple[str, str]]) -> None:
+        """Say which version the name means, and which one is its challenger.
+
+        A version that answers stays until the pinned one is loaded, unless the latter is neither
+        there nor among the `awaited`.
+        """
+        registry, pin = self.registry, said.pin
+        if pin is not None and registry.get(name, pin).model is None:
+            may_come = (name, pin) in awaited or not self._store.is_removed(name, pin)
+            if may_come and registry.default(name) is not None:
+                pin = registry.pins.get(name)
+        challenger = None
+        if said.challenger is not None:
+            challenger = said.challenger.version, said.challenger.share
+        before = registry.pins.get(name), registry.challengers.get(name)
+        if (pin, challenger) == before:
+            return
+        with self._replacing:
+            self.registry = self.registry.with_choice(name, pin, challenger)
+        if pin != before[0]:
+            meaning = f"version {pin}, which is pinned" if pin else "its newest version"
+            _logger.info("%s now means %s", name, meaning)
+        if challenger is not None and challenger != before[1]:
+            _logger.info(
+                "%s: version %s is the challenger, for %.3g of the requests", name, *challenger
+            )
 
     def load(self, name: str, version: str, *, wanted: bool = False, now: bool = False) -> None:
         """Load a version, unless it works and is loaded from the same bundle.

@@ -99,6 +99,8 @@ class LargeAnswer(Response):
                 end = begin + SMALL_ANSWER
                 piece = {"body": self.body[begin:end], "more_body": end < size}
                 await send({"type": "http.response.body", **piece})
+        if self.background is not None:
+            await self.background()
 
 
 _Given = ParamSpec("_Given")

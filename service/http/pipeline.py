@@ -7,10 +7,8 @@ answers parses, decodes and encodes; this module does the rest for all formats.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +26,7 @@ from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LedgerView
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.engine.run import Run
-from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError, ServiceError
+from foretell.service.errors import DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
     SMALL_ANSWER,
@@ -41,9 +39,11 @@ from foretell.service.http.body import (
     read_body,
     timeout_of,
 )
+from foretell.service.http.challenges import Challenge, Challenges
 from foretell.service.http.compression import Body, choose_encoding, compress
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import ClientConnection, connection_of
+from foretell.service.http.protocol import connection_of
+from foretell.service.http.waiting import wait_for_result
 from foretell.service.metrics import Stage
 from foretell.service.settings import Settings
 
@@ -185,6 +185,7 @@ class _Pipeline:
     def __init__(self, shared: Shared, codecs: Sequence[Codec]) -> None:
         self._engine, self._settings = shared.engine, shared.settings
         self._budget, self._offload = shared.budget, shared.offload
+        self._challenges = Challenges(shared)
         self._codec = codecs[0]
         self._codecs = {each.media_type: each for each in codecs if each.media_type is not None}
 
@@ -198,7 +199,7 @@ class _Pipeline:
             codec = self._codecs[media_type(headers, *self._codecs)]
         share = Share(self._budget)
         try:
-            decoded = await self._read(codec, request, context, deadline, share.reserve)
+            decoded, challenge = await self._read(codec, request, context, deadline, share.reserve)
             # From here on `decoded` is the only holder of the request's data.
             share.reserve(decoded.held - share.reserved)
             if decoded.timeout is not None:
@@ -207,7 +208,7 @@ class _Pipeline:
             wait = partial(wait_for_result, client=client, deadline=deadline, context=context)
             outputs = await decoded.run(deadline, wait)
             began = time.time_ns()
-            answer, described = await self._encode(codec, decoded, outputs, context, deadline)
+            answer, described, kept = await self._encode(codec, decoded, outputs, context, deadline)
         finally:
             share.release()
         if coverage := decoded.coverage:
@@ -223,11 +224,14 @@ class _Pipeline:
                     answer = await self._offload.run(deadline, compress, encoding, [answer])
         _note_stage(context, "encode", began)
         is_small = len(answer) <= SMALL_ANSWER
-        return (
+        response = (
             Response(answer, headers=described)
             if is_small
             else LargeAnswer(answer, self._budget, described)
         )
+        if challenge is not None and kept:
+            self._challenges.follow(response, challenge)
+        return response
 
     async def _encode(
         self,
@@ -236,8 +240,8 @@ class _Pipeline:
         outputs: Arrays,
         context: RequestContext,
         deadline: float,
-    ) -> tuple[bytes, dict[str, str]]:
-        """Encode an answer, and give its forecasts to the ledger."""
+    ) -> tuple[bytes, dict[str, str], bool]:
+        """Encode an answer, and give its forecasts to the ledger, if it keeps any."""
         taken = self._engine.keeps
         if taken is not None:
             # Not a secret: the requests of a share.
@@ -254,7 +258,7 @@ class _Pipeline:
                 record = await self._offload.run(deadline, decoded.record, outputs)
         if record is not None:
             self._engine.remember(*record)
-        return encoded
+        return *encoded, record is not None
 
     async def _read(
         self,
@@ -263,10 +267,10 @@ class _Pipeline:
         context: RequestContext,
         deadline: float,
         reserve: Callable[[int], None],
-    ) -> Decoded:
-        """Read, parse, find, decode."""
+    ) -> tuple[Decoded, Challenge | None]:
+        """Read, parse, find, decode; the request may be kept for a challenger."""
         offload, limit = self._offload, self._settings.max_body_bytes
-        model = None
+        model, challenge = None, None
         if path := request.scope.get("path_params"):
             # Bodies for unknown models are not read, and refusals are counted for the model.
             model = await find_model(self._engine, path, deadline)
@@ -291,19 +295,25 @@ class _Pipeline:
                         await offload.run(deadline, parsed.drop)
                 raise
             context.model, context.version = model.manifest.name, model.manifest.version
+        if self._engine.keeps:
+            find = parsed.find or methodcaller("find", _reference(path or {}))
+            challenge = self._challenges.draw(model, find, codec, body, request, context.namespace)
         if parsed.work < LARGE:
             decoded = codec.decode(parsed, model)
         else:
             decoded = await offload.run(deadline, codec.decode, parsed, model)
         context.windows = decoded.windows
         _note_stage(context, "decode", began)
-        return decoded
+        return decoded, challenge
 
 
 async def find_model(engine: Engine, path: Mapping[str, str], deadline: float = math.inf) -> Model:
     """The model that a path names by its parameters `model` and, if present, `version`."""
-    name = f"{path['model']}@{path['version']}" if "version" in path else path["model"]
-    return await engine.find(methodcaller("find", name), deadline)
+    return await engine.find(methodcaller("find", _reference(path)), deadline)
+
+
+def _reference(path: Mapping[str, str]) -> str:
+    return f"{path['model']}@{path['version']}" if "version" in path else path["model"]
 
 
 def _note_stage(context: RequestContext, stage: Stage, began: int) -> None:
@@ -312,56 +322,3 @@ def _note_stage(context: RequestContext, stage: Stage, began: int) -> None:
     context.stages.append((stage, (ended - began) / 1e9))
     if context.trace is not None:
         context.trace.stage(stage, began, ended, context.attributes)
-
-
-async def wait_for_result(
-    pending: Run,
-    client: ClientConnection,
-    deadline: float,
-    context: RequestContext | None = None,
-) -> Arrays:
-    """Wait for the outputs of a run; if the wait ends early, the run is cancelled."""
-    loop, thread = asyncio.get_running_loop(), threading.get_ident()
-    over = loop.create_future()
-
-    wake = partial(_wake, over)
-    # Like asyncio.wait, in two thirds of the time: every request passes here.
-    pending.add_done_callback(partial(_wake_on, loop, thread, wake))
-    timer = loop.call_later(max(0.0, deadline - time.monotonic()), wake)
-    client.watch(wake)
-    is_done = False
-    try:
-        await over
-        if is_done := pending.done():
-            outputs = pending.result()
-            if context is not None:
-                context.stages.append(("queue", pending.began - pending.submitted))
-                context.stages.append(("run", pending.ended - pending.began))
-                context.loading += pending.loading
-                if context.trace is not None:
-                    context.trace_run(pending)
-            return outputs
-        if client.disconnected:
-            raise ClientDisconnectedError("the client disconnected while it waited")
-        raise DeadlineExceededError("the deadline passed before the forecast was ready")
-    finally:
-        timer.cancel()
-        client.unwatch(wake)
-        if not is_done:
-            pending.cancel()
-
-
-def _wake(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
-def _wake_on(
-    loop: asyncio.AbstractEventLoop, thread: int, wake: Callable[[], None], _: object
-) -> None:
-    """Wake a wait on the event loop, from any thread."""
-    if threading.get_ident() == thread:
-        wake()
-    # An inference thread may finish after the server has stopped.
-    elif not loop.is_closed():
-        loop.call_soon_threadsafe(wake)

@@ -39,6 +39,9 @@ class Quiet:
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
         pass
 
+    def ran_in_background(self, seconds: float) -> None:
+        pass
+
     def dropped(self, reason: str) -> None:
         pass
 

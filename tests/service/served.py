@@ -10,8 +10,8 @@ from typing import Any
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.limits import Memory
+from foretell.service.engine.policy import Policy
 from foretell.service.engine.repository import Repository
-from foretell.service.engine.store import Policy
 from foretell.service.settings import VersionChoice
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from foretell.bundle.errors import BundleError
 from foretell.service.engine.cache import CacheEntry, ModelCache
 from foretell.service.engine.limits import Memory
-from foretell.service.engine.queues import Limits
 from foretell.service.engine.run import Run
 from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.usage import Limits
 from foretell.service.errors import (
     LoadFailedError,
     NotReadyError,

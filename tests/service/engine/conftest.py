@@ -18,19 +18,20 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.service.arrays import Arrays
-from foretell.service.engine import queues
+from foretell.service.engine import background, queues, root
 from foretell.service.engine import run as runs
 from foretell.service.engine import scheduler as module
 from foretell.service.engine.client import EngineClient, _EngineConnection
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.loading import load
 from foretell.service.engine.model import Model
-from foretell.service.engine.queues import Limits, Queue
+from foretell.service.engine.queues import Queue
 from foretell.service.engine.registry import Registry
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.server import EngineServer
+from foretell.service.engine.usage import Limits
 from foretell.service.errors import ServiceError
 from foretell.service.metrics import Metrics
 from foretell.service.session import Session
@@ -76,6 +77,9 @@ class Observed(Quiet):
     def ran(self, windows: int, limit: int, assembled: float, ran: float) -> None:
         self.calls.append(("ran", windows, limit, assembled >= 0, ran >= 0))
 
+    def ran_in_background(self, seconds: float) -> None:
+        self.calls.append(("ran in background", seconds >= 0))
+
     def dropped(self, reason: str) -> None:
         self.calls.append((reason,))
         self.left.release()
@@ -117,9 +121,15 @@ def add(
 
 
 def submit(
-    queue: Queue, *values: int, graph: str = "g", deadline: float = LATER, admitted: bool = False
+    queue: Queue,
+    *values: int,
+    graph: str = "g",
+    deadline: float = LATER,
+    admitted: bool = False,
+    background: bool = False,
 ) -> Run:
-    return queue.submit(graph, {"x": np.array(values)}, deadline=deadline, admitted=admitted)
+    feeds = {"x": np.array(values)}
+    return queue.submit(graph, feeds, deadline=deadline, admitted=admitted, background=background)
 
 
 def occupy(queue: Queue, gate: Gate) -> Run:
@@ -171,7 +181,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for user in (module, queues, runs):
+    for user in (module, queues, runs, background, root):
         monkeypatch.setattr(user, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 

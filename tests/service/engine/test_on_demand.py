@@ -16,11 +16,11 @@ from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.engine.cache import ModelCache
 from foretell.service.engine.limits import Memory
 from foretell.service.engine.model import Capacity, Model
-from foretell.service.engine.queues import Usage
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.selftest import SelfTest
+from foretell.service.engine.usage import Usage
 from foretell.service.errors import LoadFailedError, ModelFailedError, NotReadyError
 from foretell.service.metrics import Metrics
 from foretell.service.session import Session

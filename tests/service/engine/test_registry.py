@@ -10,13 +10,14 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.service.engine.messages import without_folder
 from foretell.service.engine.registry import (
     LOADING,
     Registry,
     VersionState,
     public_reason,
 )
-from foretell.service.engine.store import ModelStore, without_folder
+from foretell.service.engine.store import ModelStore
 from foretell.service.errors import (
     InvalidInputError,
     NotReadyError,

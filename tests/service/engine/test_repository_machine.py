@@ -20,8 +20,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from foretell.bundle import layout
+from foretell.bundle import layout, serving
 from foretell.bundle.errors import BundleError
+from foretell.bundle.serving import NOTHING, Challenger, Serving
 from foretell.service.engine.registry import IndexEntry, State
 from foretell.service.errors import (
     LoadFailedError,
@@ -36,6 +37,11 @@ from tests.support.waiting import until
 Key = tuple[str, str]
 NAMES, VERSIONS = ("one", "two"), ("1", "2", "10")
 CONTENTS = ("good", "better", "bad weights", "bad news")
+SAID = st.builds(
+    Serving,
+    pin=st.sampled_from([None, *VERSIONS[:2]]),
+    challenger=st.sampled_from([None, Challenger(version="10", share=0.5)]),
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,13 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.disk: dict[Key, tuple[str, int]] = {}
         self.seen: dict[str, dict[str, int]] = {}
         self.known: dict[Key, ExpectedVersion] = {}
+        # Pin and challenger of each model: on disk, as last read, and as last handled.
+        self.said: dict[str, Serving] = {}
+        self.read: dict[str, Serving] = {}
+        self.acted: dict[str, Serving] = {}
+        # The version that each name means, and its challenger.
+        self.pointed: dict[str, str] = {}
+        self.challengers: dict[str, tuple[str, float]] = {}
         self.events: list[str] = []
         self.models: set[Served] = set()
         self.writes = 0
@@ -79,21 +92,32 @@ class RepositoryMachine(RuleBasedStateMachine):
         bundles=st.dictionaries(
             st.tuples(st.sampled_from(NAMES), st.sampled_from(VERSIONS)), st.sampled_from(CONTENTS)
         ),
+        said=st.dictionaries(st.sampled_from(NAMES), SAID),
     )
-    def start(self, choice: VersionChoice, pins: dict[str, str], bundles: dict[Key, str]) -> None:
+    def start(
+        self,
+        choice: VersionChoice,
+        pins: dict[str, str],
+        bundles: dict[Key, str],
+        said: dict[str, Serving],
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._patch = pytest.MonkeyPatch()
         # The repository polls only when a rule calls it.
         self._patch.setattr("foretell.service.engine.repository._PRUNE_SECONDS", 3600)
-        self.latest, self.pins = choice == "latest", pins
+        self.latest, self.pins, self.pointed = choice == "latest", pins, {**pins}
         self.scene = Scene(Path(self._folder.name), choice, watch_seconds=3600, **pins)
         for key, content in bundles.items():
             self.place(key, content)
+        for name, each in said.items():
+            self.say(name, each)
         self.seen = self._present()
         for name in sorted(self.seen):
+            self.read[name] = self.said.get(name, NOTHING)
+            self._act(name)
             chosen = self._chosen(name)
             older = [each for each in self._on_disk(name)[::-1] if each not in chosen]
-            falls_back = self.latest and name not in pins
+            falls_back = self.latest and self._serving(name).pin is None
             for version in [*chosen, *(older if falls_back else [])]:
                 if version in chosen or not self._loaded(name):
                     self._load(name, version, wanted=version in chosen)
@@ -109,6 +133,12 @@ class RepositoryMachine(RuleBasedStateMachine):
         manifest = self.scene.folder / key[0] / key[1] / layout.MANIFEST
         os.utime(manifest, ns=(self.writes, self.writes))
         self.disk[key] = content, self.writes
+
+    @rule(name=st.sampled_from(NAMES), said=SAID)
+    def say(self, name: str, said: Serving) -> None:
+        (self.scene.folder / name).mkdir(exist_ok=True)
+        serving.write(self.scene.folder, name, said)
+        self.said[name] = said
 
     @precondition(lambda self: self.disk)
     @rule(data=st.data(), whole=st.sampled_from([False, False, True]))
@@ -130,13 +160,19 @@ class RepositoryMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from([*NAMES, "three"]), version=st.sampled_from([None, *VERSIONS]))
     def load(self, name: str, version: str | None) -> None:
         error: type[Exception] | None = None
-        chosen = [version] if version else self._chosen(name)
         if not self._on_disk(name):
             error = UnknownModelError
         elif version and (name, version) not in self.disk:
             error = UnknownVersionError
-        elif not chosen or not self._load_all(name, chosen, alone=version is None):
-            error = LoadFailedError
+        else:
+            self.read[name] = self.said.get(name, NOTHING)
+            pin = self._serving(name).pin
+            is_missing = pin is not None and (name, pin) not in self.disk
+            chosen = [version] if version else self._chosen(name)
+            if (self.latest and not version and is_missing) or not self._load_all(
+                name, chosen, alone=version is None
+            ):
+                error = LoadFailedError
         self._expect(error, lambda: self.scene.repository.load(name, version))
 
     @rule(name=st.sampled_from([*NAMES, "three"]), version=st.sampled_from([None, *VERSIONS]))
@@ -158,18 +194,27 @@ class RepositoryMachine(RuleBasedStateMachine):
         if self.seen and not found:
             self._expect(BundleError, self.scene.repository.poll)
             return
-        for name in sorted({*self.seen, *found}):
+        for name in sorted({*self.seen, *found, *self.acted}):
             seen, present = self.seen.get(name, {}), found.get(name, {})
-            if seen == present:
+            self.read[name] = self.said.get(name, NOTHING)
+            said, before = self._serving(name), self.acted.get(name, NOTHING)
+            if seen == present and said == before:
                 continue
             removed = [version for version in seen if version not in present]
-            loads = [each for each in self._chosen(name) if present[each] != seen.get(each)]
-            if self.latest and set(removed) & set(self._loaded(name)):
+            news = said.versions - before.versions
+            loads = [
+                each
+                for each in self._chosen(name)
+                if present[each] != seen.get(each) or each in news
+            ]
+            if self.latest and (said != before or set(removed) & set(self._loaded(name))):
                 loads = self._chosen(name)
+            self._point(name)
             if loads:
                 self._load_all(name, loads, alone=self.latest)
             for version in removed:
                 self._unload(name, version)
+            self._act(name)
         self.seen = found
         self.scene.repository.poll()
 
@@ -208,14 +253,16 @@ class RepositoryMachine(RuleBasedStateMachine):
             f"{one.name}@{one.version}": "ready" if one.state is State.READY else one.reason
             for one in entries
         }
-        for pin in self.pins.items():
+        for pin in self.pointed.items():
             report.setdefault("@".join(pin), "pinned, and not loaded")
         assert repository.snapshot.report == report
         refused = {key[0] for key, one in self.known.items() if one.wanted and one.refused}
         answering = {name for name in NAMES if self._default(name)}
         failed = any(each.failed for each in self.known.values())
-        ready = bool(answering) and {*refused, *self.pins} <= answering and not failed
+        ready = bool(answering) and {*refused, *self.pointed} <= answering and not failed
         assert repository.snapshot.ready == ready
+        assert repository.registry.pins == self.pointed
+        assert repository.registry.challengers == self.challengers
 
     def _check_names(self) -> None:
         for name in NAMES:
@@ -248,7 +295,7 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _default(self, name: str) -> str | None:
         loaded = self._loaded(name)
-        if (pin := self.pins.get(name)) is not None:
+        if (pin := self.pointed.get(name)) is not None:
             return pin if pin in loaded else None
         return loaded[-1] if loaded else None
 
@@ -256,9 +303,35 @@ class RepositoryMachine(RuleBasedStateMachine):
         newest_first = self._on_disk(name)[::-1]
         if not self.latest:
             return newest_first
-        if name in self.pins:
-            return [version for version in newest_first if version == self.pins[name]]
-        return newest_first[:1]
+        said = self._serving(name)
+        first = said.pin or newest_first[0] if newest_first else None
+        wanted = [first, *({*said.versions} - {first})]
+        return [version for version in wanted if version in newest_first]
+
+    def _serving(self, name: str) -> Serving:
+        said = self.read.get(name, NOTHING)
+        if (pin := self.pins.get(name)) is None:
+            return said
+        challenger = said.challenger
+        is_pinned = challenger is not None and challenger.version == pin
+        return Serving(pin=pin, challenger=None if is_pinned else challenger)
+
+    def _point(self, name: str) -> None:
+        pin = self._serving(name).pin
+        may_come = (name, pin) in self.disk and pin not in self._loaded(name)
+        if pin is not None and may_come and self._default(name) is not None:
+            # The version that answers stays until its successor is loaded.
+            pin = self.pointed.get(name)
+        self.pointed.pop(name, None)
+        if pin is not None:
+            self.pointed[name] = pin
+        self.challengers.pop(name, None)
+        if (challenger := self._serving(name).challenger) is not None:
+            self.challengers[name] = challenger.version, challenger.share
+
+    def _act(self, name: str) -> None:
+        self._point(name)
+        self.acted[name] = self._serving(name)
 
     def _load(self, name: str, version: str, *, wanted: bool = False) -> bool:
         key, content = (name, version), self.disk[name, version][0]
@@ -275,6 +348,7 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _load_all(self, name: str, versions: list[str], *, alone: bool) -> bool:
         loaded = [self._load(name, version) for version in versions]
+        self._point(name)
         for version in self._loaded(name) if alone and all(loaded) else ():
             if version not in versions:
                 self._unload(name, version)

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foretell.service.arrays import Arrays
-from foretell.service.engine.queues import Limits, Queue
+from foretell.service.engine.queues import Queue
 from foretell.service.engine.run import Run
 from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.usage import Limits
 from foretell.service.errors import (
     DeadlineExceededError,
     ModelFailedError,
@@ -108,7 +109,14 @@ class ObservedScheduler:
                 queue.settle(0.001)
 
     def submit(
-        self, queue: int, graph: str, windows: int, *, ends: str = "", admitted: bool = False
+        self,
+        queue: int,
+        graph: str,
+        windows: int,
+        *,
+        ends: str = "",
+        admitted: bool = False,
+        background: bool = False,
     ) -> None:
         with self._lock:
             number = next(self._numbers)
@@ -117,7 +125,11 @@ class ObservedScheduler:
         seconds = {"late": -1.0, "soon": 0.002}.get(ends, LONG)
         try:
             run = self.queues[queue].submit(
-                graph, {"x": rows}, deadline=time.monotonic() + seconds, admitted=admitted
+                graph,
+                {"x": rows},
+                deadline=time.monotonic() + seconds,
+                admitted=admitted,
+                background=background,
             )
         except (QueueFullError, NotReadyError) as error:
             if admitted and isinstance(error, QueueFullError):
@@ -140,6 +152,10 @@ class ObservedScheduler:
         """Check all outcomes after all runs have ended."""
         assert self.wrong == []
         assert all(call.done() for call in self.calls)
+        background = self.scheduler._root.background
+        assert not background.running
+        assert not background.runs
+        assert (background._windows, background._bytes) == (0, 0)
         for queue in self.queues:
             assert queue.left == 0
             assert queue.usage.bytes == 0
@@ -196,6 +212,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     def submit(self, queue: int, graph: str, windows: int, ends: str, admitted: bool) -> None:
         self.world.submit(queue, graph, windows, ends=ends, admitted=admitted)
         self.admitted[queue] += windows * admitted
+
+    @rule(
+        queue=QUEUE,
+        graph=GRAPH,
+        windows=st.integers(1, 12),
+        ends=st.sampled_from(["", "", "", "cancel", "late", "soon", "fail"]),
+    )
+    def submit_in_background(self, queue: int, graph: str, windows: int, ends: str) -> None:
+        self.world.submit(queue, graph, windows, ends=ends, background=True)
 
     @rule(number=st.integers(0, 30))
     def cancel(self, number: int) -> None:

@@ -39,8 +39,8 @@ from foretell.service.http.body import (
     timeout_of,
 )
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.pipeline import wait_for_result
 from foretell.service.http.protocol import WHOLE, ClientConnection
+from foretell.service.http.waiting import wait_for_result
 from tests.service.loops import on_loop
 
 LIMIT = 10
