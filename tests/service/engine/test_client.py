@@ -262,9 +262,9 @@ async def test_client_requests_unknown_models_from_the_engine(
     calls: list[str] = []
     plain = EngineServer.call
 
-    async def call(server: EngineServer, method: str, arguments: Any) -> Any:
+    async def call(server: EngineServer, method: str, *given: Any) -> Any:
         calls.append(method)
-        return await plain(server, method, arguments)
+        return await plain(server, method, *given)
 
     monkeypatch.setattr(EngineServer, "call", call)
 

@@ -285,10 +285,10 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
     refreshed, published, tasks = [], [], []
     call, updates = EngineServer.call, EngineServer._updates
 
-    async def counted(server: EngineServer, method: str, arguments: Any) -> Any:
+    async def counted(server: EngineServer, method: str, *given: Any) -> Any:
         refreshed.append(method)
         tasks.append(len(server._tasks))
-        return await call(server, method, arguments)
+        return await call(server, method, *given)
 
     def slow(server: EngineServer, *given: Any) -> Any:
         published.append(given)
