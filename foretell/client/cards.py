@@ -85,6 +85,7 @@ class ModelCard(_Tolerant):
         quantile_levels: Lowest and highest level of quantiles within the horizon.
         verdict: Comparison with repeating the last value and the last season.
         attention: Names of the attention stages.
+        ledger: Whether the server has a ledger, which scores its forecasts.
         provider: Execution provider of onnxruntime.
     """
 
@@ -106,6 +107,7 @@ class ModelCard(_Tolerant):
     quantile_levels: tuple[float, float] | None = None
     verdict: str | None = None
     attention: tuple[str, ...] = ()
+    ledger: bool = False
     provider: str = ""
 
     @model_validator(mode="before")

@@ -1,14 +1,14 @@
 """Data of the demo: a typical year of hourly weather in Greensboro, North Carolina.
 
-The source is the TMY3 file in the package pvlib (NREL's National Solar Radiation Data Base). It
-joins measured months of several years to one year.
+The replay also has that of Sand Point, Alaska. The sources are the TMY3 files in the package pvlib
+(NREL's National Solar Radiation Data Base). They join measured months of several years to one year.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_STATION = "723170TYA.CSV"
+STATIONS = {"greensboro": "723170TYA.CSV", "sand_point": "703165TY.csv"}
 # The months are from several years; with one year, the hours are consecutive.
 _YEAR = 1990
 _CHANNELS = {
@@ -22,11 +22,16 @@ _CHANNELS = {
 }
 
 
-def write_csv(path: Path) -> None:
-    """Write 8760 rows atomically: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths)."""
+def write_csv(path: Path, station: str = "greensboro") -> None:
+    """Write 8760 rows atomically: `date` and seven channels (W/m², °C, %, mbar, m/s, tenths).
+
+    Args:
+        path: The file.
+        station: One of `STATIONS`.
+    """
     import pvlib
 
-    source = Path(pvlib.__file__).parent / "data" / _STATION
+    source = Path(pvlib.__file__).parent / "data" / STATIONS[station]
     table, _ = pvlib.iotools.read_tmy3(source, coerce_year=_YEAR, map_variables=True)
     weather = table[list(_CHANNELS)].rename(columns=_CHANNELS)
     weather.index = weather.index.tz_localize(None).rename("date")

@@ -69,7 +69,7 @@ def scores_router(shared: Shared) -> APIRouter:
     async def trajectories(request: Request) -> Response:
         """Stored forecasts of a series, and the actual values of their times."""
         query = validate(TrajectoryQuery, dict(request.query_params))
-        selection = _selection(request, query)
+        selection = _selection(request, query) | {"overlapping": query.overlapping}
         written, _ = await engine.ledger("trajectories", selection, query.limit)
         return respond(written, request.headers.get("accept-encoding", ""), JSON)
 

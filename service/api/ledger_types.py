@@ -51,6 +51,11 @@ class TrajectoryQuery(ForecastQuery):
 
     series: str = Field(description="The name of a series.")
     limit: int = Field(24, ge=1, le=MOST_FORECASTS, description="Most forecasts, the latest ones.")
+    overlapping: bool = Field(
+        True,
+        description="Whether the times of a version's forecasts may overlap; otherwise the latest "
+        "ones that do not.",
+    )
 
 
 class QuantileScore(BaseModel):

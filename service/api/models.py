@@ -108,6 +108,7 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
         verdict=None if manifest.test is None else verdict(manifest.test, manifest.step),
         attention=[stage.name for stage in manifest.attention],
         example=EXAMPLE in manifest.files,
+        ledger=settings.ledger is not None,
         provider=model.provider,
         parameters=manifest.parameters,
         test=manifest.test,

@@ -391,6 +391,9 @@ class ModelCard(BaseModel):
     )
     attention: list[str]
     example: bool = Field(description="Whether `GET /models/{model}/example` has a window.")
+    ledger: bool = Field(
+        description="Whether the server has a ledger: `GET /models/{model}/accuracy` answers."
+    )
     provider: str
 
 

@@ -33,6 +33,8 @@ class Selection:
         namespace: Namespace of the series.
         since: First day since 1970 of the actual values.
         until: The last one.
+        overlapping: Whether the times of a version's forecasts may overlap; otherwise the latest
+            ones that do not.
     """
 
     model: str
@@ -43,6 +45,7 @@ class Selection:
     channel: str | None = None
     since: int | None = None
     until: int | None = None
+    overlapping: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,8 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
             CONFIGURATIONS.c.calibration,
             VERSIONS.c.version.label("name"),
         )
-        .where(*where)
+        .where(FORECASTS.c.id.in_(_latest_ids(connection, where, most, selection.overlapping)))
         .order_by(FORECASTS.c.origin.desc())
-        .limit(most)
     ).all()
     found = []
     for row in reversed(rows):
@@ -158,6 +160,37 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
         for place, channel in enumerate(known.channels):
             values["values"][channel] = np.ascontiguousarray(known.values[:, place])
     return {"forecasts": found, "actuals": values}
+
+
+def _latest_ids(
+    connection: Connection, where: list[ColumnElement[bool]], most: int, overlapping: bool
+) -> list[int]:
+    """The ids of the latest forecasts, without their bodies, which are large."""
+    columns = (
+        FORECASTS.c.id,
+        FORECASTS.c.version,
+        FORECASTS.c.series,
+        FORECASTS.c.origin,
+        FORECASTS.c.ends,
+    )
+    rows = connection.execute(
+        select(*columns)
+        .join(CONFIGURATIONS, FORECASTS.c.configuration == CONFIGURATIONS.c.id)
+        .join(VERSIONS, FORECASTS.c.version == VERSIONS.c.id)
+        .where(*where)
+        .order_by(FORECASTS.c.origin.desc())
+    )
+    found: list[int] = []
+    # The origin of the oldest one so far, by version and series.
+    oldest: dict[tuple[int, int], int] = {}
+    for row in rows:
+        if len(found) == most:
+            break
+        key = row.version, row.series
+        if overlapping or row.ends <= oldest.get(key, row.ends):
+            found.append(row.id)
+            oldest[key] = row.origin
+    return found
 
 
 def _configurations(connection: Connection, selection: Selection) -> Iterator[_Configuration]:

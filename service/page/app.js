@@ -5,8 +5,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { html } from "htm/preact";
 import { KeyDialog } from "./key.js";
-import { key, problem, readModels, source } from "./store.js";
+import { key, models, problem, readModels, source } from "./store.js";
 import { dark, theme } from "./theme.js";
+import Accuracy from "./views/accuracy.js";
 import Compare from "./views/compare.js";
 import Forecast from "./views/forecast.js";
 import Operate from "./views/operate.js";
@@ -17,6 +18,7 @@ const VIEWS = {
   forecast: ["Forecast", Forecast],
   why: ["Why", Why],
   compare: ["Compare", Compare],
+  accuracy: ["Did it come true", Accuracy],
   use: ["Use it", Use],
   operate: ["Operate", Operate],
 };
@@ -33,12 +35,14 @@ function Header() {
   return html`
     <a class="brand" href="#/forecast"><span class="mark" aria-hidden="true"></span>foretell</a>
     <nav aria-label="Views">
-      ${Object.entries(VIEWS).map(
-        ([name, [title]]) =>
-          html`<a href=${`#/${name}`} aria-current=${name === route.value ? "page" : undefined}
-            >${title}</a
-          >`,
-      )}
+      ${Object.entries(VIEWS)
+        .filter(([name]) => name !== "accuracy" || models.value.some(({ ledger }) => ledger))
+        .map(
+          ([name, [title]]) =>
+            html`<a href=${`#/${name}`} aria-current=${name === route.value ? "page" : undefined}
+              >${title}</a
+            >`,
+        )}
     </nav>
     <div class="tools">
       <a href="docs">API</a>

@@ -27,8 +27,11 @@ const selected = (reference, shown) => async (event) => {
   select.value = model.value[shown];
 };
 
-/** Choice of a model and its version. */
-export function ModelChoice() {
+/**
+ * Choice of a model and, unless `named` is set, of its version.
+ * @param {{named?: boolean}} props
+ */
+export function ModelChoice({ named = false }) {
   const card = model.value;
   return html`<div class="row choices">
     <label class="grow">
@@ -37,7 +40,8 @@ export function ModelChoice() {
         ${models.value.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select>
     </label>
-    ${card?.versions.length > 1 &&
+    ${!named &&
+    card?.versions.length > 1 &&
     html`<label>
       Version
       <select

@@ -67,6 +67,7 @@ export function stepBy(group, steps) {
  * @param {[number, number, number][]} [props.bands] index of the upper and lower series, opacity
  * @param {{x: number, label: string}[]} [props.lines] vertical, dashed
  * @param {[number, number, number][]} [props.marks] from x, to x, weight from 0 to 1
+ * @param {[number, number]} [props.range] of the values; as the values need it if absent
  * @param {number} [props.height]
  * @param {string} props.label title for screen readers
  * @param {string} props.summary description for screen readers
@@ -116,7 +117,8 @@ function moveCursor(chart, at) {
   }
 }
 
-function optionsOf({ time, series, bands = [], lines = [], marks = [], height = 200, group }, width) {
+function optionsOf(props, width) {
+  const { time, series, bands = [], lines = [], marks = [], range, height = 200, group } = props;
   const axis = {
     stroke: colour("--muted"),
     font: FONT,
@@ -129,7 +131,7 @@ function optionsOf({ time, series, bands = [], lines = [], marks = [], height = 
     padding: [8, 14, 0, 0],
     legend: { show: false },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-    scales: { x: { time } },
+    scales: { x: { time }, ...(range && { y: { range } }) },
     axes: [
       { ...axis, size: time ? 38 : 22, gap: 6, space: 64, ...(time && { values: timesAt }) },
       { ...axis, size: 52, gap: 4 },

@@ -4,11 +4,11 @@ import { useMemo, useState } from "preact/hooks";
 import { html } from "htm/preact";
 import { useAnswers } from "./answers.js";
 import { inPlace } from "./backtests.js";
-import Chart, { linked, stepBy, zoomBy } from "./chart.js";
-import { Numbers } from "./numbers.js";
+import { linked } from "./chart.js";
+import { Picture, Pictures } from "./picture.js";
 import { actualOf, requestOf, windowOf } from "./request.js";
 import { options } from "./store.js";
-import { readTime, secondsOf, timeWords } from "./time.js";
+import { readTime, secondsOf } from "./time.js";
 import { counted, digits } from "./words.js";
 
 // Lines differ without colours, too.
@@ -71,66 +71,12 @@ export function Overlay({ lines, data, horizon }) {
           message=${inPlace(answers[name].error, data, card, windowOf(data, card, how))}
         />`,
     )}
-    <div
-      class="panels"
-      role="group"
-      tabindex="0"
-      aria-label="Charts: left and right move the cursor, plus and minus zoom, 0 resets"
-      onKeyDown=${(event) => press(event, group)}
-      onMouseLeave=${() => {
-        group.at.value = null;
-      }}
-    >
+    <${Pictures} group=${group}>
       ${pictures.map(
         (picture) => html`<${Picture} key=${picture.label} picture=${picture} group=${group} />`,
       )}
-    </div>
+    <//>
   </section>`;
-}
-
-function press(event, group) {
-  const action = {
-    ArrowLeft: () => stepBy(group, -1),
-    ArrowRight: () => stepBy(group, 1),
-    "+": () => zoomBy(group, 0.6),
-    "=": () => zoomBy(group, 0.6),
-    "-": () => zoomBy(group, 1 / 0.6),
-    0: () => {
-      group.zoom.value = null;
-    },
-  }[event.key];
-  if (!action || event.target.closest("summary, table")) return;
-  action();
-  event.preventDefault();
-}
-
-/** A channel's chart, its values at the cursor, and its numbers. */
-function Picture({ picture, group }) {
-  const { label, x, time, series, from, frequency } = picture;
-  const when = (place) => (time ? timeWords(x[place], frequency) : `step ${place - from + 1}`);
-  const place = group.at.value === null ? -1 : x.indexOf(group.at.value);
-  const known = series.filter(({ values }) => (values[place] ?? null) !== null);
-  const texts = known.map(({ label: name, values }) => `${name} ${digits(values[place])}`);
-  const ahead = x.slice(from).map((_, step) => from + step);
-  const columns = series.filter(({ label: name }) => name !== "history");
-  return html`<figure>
-    <figcaption>
-      <h3>${label}</h3>
-      <span class="hint">${place >= 0 && `${when(place)}: ${texts.join(", ")}`}</span>
-    </figcaption>
-    <${Chart} ...${picture} group=${group} height=${180} />
-    <${Numbers}
-      of=${label}
-      made=${() => ({
-        first: "Time",
-        rows: ahead.map(when),
-        columns: columns.map(({ label: name, values }) => ({
-          label: name,
-          values: values.slice(from),
-        })),
-      })}
-    />
-  </figure>`;
 }
 
 /**

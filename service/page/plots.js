@@ -6,6 +6,7 @@ import { html } from "htm/preact";
 import Chart, { linked, stepBy, zoomBy } from "./chart.js";
 import { Numbers } from "./numbers.js";
 import { differenceWords, drawn, errorOf, panelsOf } from "./panels.js";
+import { Tools } from "./picture.js";
 import { answer, busy, options, requested, set } from "./store.js";
 import { timeWords } from "./time.js";
 import { digits, percent } from "./words.js";
@@ -60,7 +61,7 @@ export function Plots() {
   return html`<section class="panel" aria-labelledby="plots-title" aria-busy=${busy.value}>
     <div class="row spread">
       <h2 id="plots-title">Forecast</h2>
-      <${Tools} />
+      <${Tools} group=${group} />
     </div>
     ${(made.warnings ?? [])
       // The charts show the first rolled step.
@@ -107,22 +108,6 @@ const KEYS = {
   0: reset,
   Escape: () => (group.at.value = null),
 };
-
-function Tools() {
-  const buttons = [
-    ["Earlier", "‹", () => zoomBy(group, 1, -0.5)],
-    ["Later", "›", () => zoomBy(group, 1, 0.5)],
-    ["Zoom in", "+", () => zoomBy(group, 0.6)],
-    ["Zoom out", "−", () => zoomBy(group, 1 / 0.6)],
-  ];
-  return html`<div class="row toolbar" role="group" aria-label="Range of the charts">
-    ${buttons.map(
-      ([name, sign, act]) =>
-        html`<button class="quiet" aria-label=${name} title=${name} onClick=${act}>${sign}</button>`,
-    )}
-    <button class="quiet" onClick=${reset}>Reset</button>
-  </div>`;
-}
 
 function Chips({ names, shown }) {
   const show = (wanted) => set({ channelsShown: names.filter((name) => wanted.includes(name)) });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -272,6 +273,29 @@ def test_trajectories(database: str, opened: Open) -> None:
         actual = answer["actuals"]
         assert actual["timestamps"][-1] == "2024-01-01T11:00:00"
         assert actual["values"] == {"load": [9.0, 10.0, 11.0]}
+
+
+def test_trajectories_that_do_not_overlap(database: str, opened: Open) -> None:
+    truth = np.arange(40.0)
+    with opened(database) as client:
+        replay(client, {"a": truth, "b": truth}, 11)
+        query = "?series=a&overlapping=false&limit="
+
+        def origins(limit: int) -> list[str]:
+            answer = client.get(f"/models/calibrated/trajectories{query}{limit}").json()
+            return [each["origin"] for each in answer["forecasts"]]
+
+        # The latest one has the origin 10; each has HORIZON steps.
+        wanted = [str(START + (origin + CONTEXT - 1) * HOUR) + ":00" for origin in (2, 6, 10)]
+        assert origins(9) == wanted
+        assert origins(2) == wanted[1:]
+
+
+def test_cards_say_whether_there_is_a_ledger(sqlite: str, repository: Path, opened: Open) -> None:
+    with opened(sqlite) as client:
+        assert {card["ledger"] for card in client.get("/models").json()} == {True}
+    with Client(repository) as client:
+        assert client.get("/models/calibrated").json()["ledger"] is False
 
 
 def test_deleted_series_is_gone(database: str, opened: Open) -> None:
