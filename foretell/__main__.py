@@ -12,8 +12,9 @@ import click
 # Commands by purpose.
 _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    "Bundles": ("verify", "backtest", "report", "list", "publish", "promote", "challenge", "gc"),
+    "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),
     "Forecasts": ("serve", "predict", "batch", "demo"),
+    "Versions that compete": ("challenge", "compare", "promote"),
 }
 
 

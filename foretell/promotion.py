@@ -12,6 +12,7 @@ from foretell.bundle.serving import NOTHING, Challenger, Serving
 
 if TYPE_CHECKING:
     # Only object storage needs the extra.
+    from foretell.client import Client
     from foretell.storage.location import Location
 
 
@@ -134,6 +135,27 @@ def promote(repository: Versions, name: str, version: str | None) -> str:
         challenger = None
     repository.write(name, Serving(pin=version, challenger=challenger))
     return serves
+
+
+def check_better(repository: Versions, name: str, version: str, client: Client) -> str:
+    """Compare a version with the one that serves, by the ledger of a server.
+
+    Returns:
+        The verdict in words.
+
+    Raises:
+        BundleError: there is no such version, it serves now, or it is not better.
+        StorageError: the repository cannot be read.
+        ForetellError: the server does not answer, or keeps no ledger.
+    """
+    present = _check(repository, name, version)
+    serves = repository.read(name).pin or present[-1]
+    if version == serves:
+        raise BundleError(f"{repository}: version {version} of {name} serves now")
+    found = client.compare(name, serves, version)
+    if found.verdict != "better":
+        raise BundleError(f"{name}@{version} is not promoted: {found.sentence}")
+    return found.sentence
 
 
 def challenge(repository: Versions, name: str, version: str, share: float) -> None:

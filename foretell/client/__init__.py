@@ -24,6 +24,7 @@ from foretell.client.backtesting import (
 )
 from foretell.client.cards import ModelCard, ModelReport
 from foretell.client.clients import AsyncClient, Client
+from foretell.client.comparing import Compared
 from foretell.client.errors import (
     ConnectionFailedError,
     ForetellError,
@@ -43,6 +44,7 @@ __all__ = [
     "Baseline",
     "ChannelBacktest",
     "Client",
+    "Compared",
     "ConnectionFailedError",
     "Explanation",
     "ForetellError",

@@ -14,6 +14,7 @@ from foretell.client import cards
 from foretell.client.answers import Answer, warn
 from foretell.client.backtesting import Backtest, BacktestOptions, backtest
 from foretell.client.cards import ModelCard, ModelReport
+from foretell.client.comparing import Compared, CompareOptions, compare
 from foretell.client.exchange import Outcome, Pause, Steps, connection, post_json
 from foretell.client.explaining import ExplainOptions, Explanation, explain
 from foretell.client.forecasting import ForecastOptions, forecast, sole_frame
@@ -156,6 +157,21 @@ class Client:
         warn(found.warnings, stacklevel=2)
         return found
 
+    def compare(self, model: str, a: str, b: str, **options: Unpack[CompareOptions]) -> Compared:
+        """Test whether version `b` of a model forecasts better than version `a`.
+
+        Args:
+            model: Name of the model.
+            a: A version, such as the one that serves.
+            b: Another version.
+            **options: `series`, the name of the only one that counts; `since` and `until`, the
+                first and the last day; `namespace`, for admin keys.
+
+        Raises:
+            InvalidInputError: the server keeps no ledger, or both versions are the same.
+        """
+        return self._run(compare(model, a, b, self._retry_for, **options))
+
     def models(self) -> list[ModelCard]:
         """Cards of the models that are served."""
         return self._run(cards.models(self._retry_for))
@@ -261,6 +277,12 @@ class AsyncClient:
         found = await self._run(explain(frame, self._retry_for, **options))
         warn(found.warnings, stacklevel=2)
         return found
+
+    async def compare(
+        self, model: str, a: str, b: str, **options: Unpack[CompareOptions]
+    ) -> Compared:
+        """As `Client.compare`."""
+        return await self._run(compare(model, a, b, self._retry_for, **options))
 
     async def models(self) -> list[ModelCard]:
         """Cards of the models that are served."""

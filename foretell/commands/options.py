@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretell.bundle.bounds import Bound
     from foretell.data.panel import Panel
 
+SERVER = "http://127.0.0.1:8000"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -225,6 +226,13 @@ repository_option = click.option(
     envvar="FORETELL_MODELS",
     help="A folder, s3://bucket/prefix, gs://… or az://…; FORETELL_MODELS by default.",
 )
+
+
+def server_options(function: Function) -> Function:
+    """Add the options of a command that asks a server."""
+    address = click.option("--url", default=SERVER, help=f"URL of the server; {SERVER} by default.")
+    key = click.option("--key", envvar="FORETELL_KEY", help="Its API key (or FORETELL_KEY).")
+    return address(key(function))
 
 
 def plot_option(what: str) -> Callable[[Function], Function]:

@@ -17,8 +17,9 @@ from tests.support.command import done, imported, run
 
 COMMANDS = (
     *("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    *("verify", "backtest", "report", "list", "publish", "promote", "challenge", "gc"),
+    *("verify", "backtest", "report", "list", "publish", "gc"),
     *("serve", "predict", "batch", "demo"),
+    *("challenge", "compare", "promote"),
 )
 
 

@@ -61,7 +61,7 @@ def only(decoded: Job) -> Series:
 def test_minimal_request_has_defaults(client: Client) -> None:
     decoded = job(client, {"series": EIGHT})
     assert only(decoded) == Series("series-0", 0, True, None, None, {})
-    assert decoded.options == Options(4, 1, "error", (), None)
+    assert decoded.options == Options(4, 1, "error", (), None, ledger=True)
     assert decoded.calendar is None
     np.testing.assert_array_equal(decoded.history, np.array(EIGHT)[None, :, None])
     assert decoded.history.dtype == np.float32
