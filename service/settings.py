@@ -25,7 +25,7 @@ LearnChoice = Literal["actuals", "requests"]
 _PREFIX = "FORETELL_"
 # The first parts of the service's own paths.
 OWN_PATHS = {
-    *("backtest", "docs", "forecast", "healthz", "ledger", "metrics", "models"),
+    *("actuals", "backtest", "docs", "forecast", "healthz", "ledger", "metrics", "models"),
     *("nixtla", "openapi.json", "page", "readyz", "v1", "v2"),
 }
 # Characters that browsers and proxies never encode differently.

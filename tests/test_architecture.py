@@ -60,6 +60,7 @@ LIBRARIES: dict[str, set[str]] = {
 }
 # Libraries for files of tables only, which take time and memory to load.
 TABLES = {
+    "service/forecast/actuals_table.py": {"pyarrow"},
     "service/forecast/arrow.py": {"flatbuffers", "pyarrow"},
     "service/forecast/columns.py": {"pyarrow"},
     "service/forecast/table.py": {"pyarrow"},

@@ -126,6 +126,30 @@ def moments_of(walls: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> Times
     return moments
 
 
+def first_undecided(moments: Timestamps, zone: ZoneInfo, step: np.timedelta64) -> int | None:
+    """The first of `moments_of` some times that may as well be the other moment of its time.
+
+    In a series with gaps a time that the clock shows twice is only known if a neighbour is one
+    step away from this moment, and none from the other.
+
+    Args:
+        moments: `[time]` in UTC, increasing.
+        zone: The zone.
+        step: Least distance of neighbouring moments.
+    """
+    walls = moments + offsets_at(moments, zone)
+    early = walls - offsets_of(walls, zone, fold=0)
+    late = walls - offsets_of(walls, zone, fold=1)
+
+    def is_next_to_one(found: Timestamps) -> NDArray[np.bool_]:
+        after, before = moments[:-1] + step == found[1:], moments[1:] - step == found[:-1]
+        return np.asarray(np.append(False, after) | np.append(before, False))
+
+    is_known = is_next_to_one(moments) & ~is_next_to_one(early + (late - moments))
+    undecided = np.flatnonzero((early < late) & ~is_known)
+    return int(undecided[0]) if len(undecided) else None
+
+
 @cache
 def _changes_of(zone: ZoneInfo) -> _Changes:
     """The changes between `_FIRST` and `_END`; the search takes about 15 ms."""

@@ -105,7 +105,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         keys=keys,
         open_paths=OPEN | pages.paths,
         root_path=settings.root_path or "",
-        hot_routes=[*forecasts.routes, *inferences.routes, *nixtla.routes],
+        hot_routes=[*forecasts.routes, *inferences.routes, *nixtla.routes, *actuals.routes],
         purposes={Purpose.ACTUALS: actuals.routes, Purpose.LEDGER: scores.routes},
     )
     if settings.cors_origins:

@@ -1,4 +1,4 @@
-"""The routes of the ledger: scores, stored forecasts, and the deletion of series."""
+"""The routes of the ledger: scores, stored forecasts, actual values, and deletion of series."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from foretell.service.api.ledger_types import (
     Compared,
     CompareQuery,
     Deleted,
+    SeriesQuery,
     Trajectories,
     TrajectoryQuery,
     WindowQuery,
 )
 from foretell.service.errors import InvalidInputError, refusals
+from foretell.service.forecast.actuals import ActualsCodec, ActualsTableCodec
+from foretell.service.forecast.actuals_types import ActualsResponse
 from foretell.service.forecast.answers import ErrorResponse
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
 from foretell.service.http.middleware import request_context
-from foretell.service.http.pipeline import Shared
+from foretell.service.http.pipeline import Shared, serve
 from foretell.service.validation import validate
 
 _EPOCH = date(1970, 1, 1)
 _ERRORS = refusals(ErrorResponse, 403, 422, 503)
+_WRITE_ERRORS = refusals(ErrorResponse, 400, 403, 404, 408, 413, 415, 422, 503, 504)
 _MODEL = {
     "name": "model",
     "in": "path",
@@ -36,10 +40,6 @@ _MODEL = {
     "description": "A name.",
     "schema": {"type": "string", "pattern": f"^{NAME.pattern}$"},
 }
-
-
-class _SeriesQuery(BaseModel):
-    name: str
 
 
 def scores_router(shared: Shared) -> APIRouter:
@@ -98,17 +98,30 @@ def scores_router(shared: Shared) -> APIRouter:
 def actuals_router(shared: Shared) -> APIRouter:
     """The routes that write."""
     router = APIRouter(tags=["ledger"])
-    engine = shared.engine
+    engine, settings = shared.engine, shared.settings
+    router.add_api_route(
+        "/actuals",
+        serve(shared, ActualsCodec(engine, settings), ActualsTableCodec(engine, settings)),
+        methods=["POST"],
+        name="actuals",
+        description="Write actual values of series, which forecasts of the same names are compared "
+        "with. They are written when this answers; later values of a time replace earlier ones.",
+        responses={200: {"model": ActualsResponse}, **_WRITE_ERRORS},
+        response_class=Response,
+        operation_id="actuals",
+    )
 
     @router.delete(
         "/ledger/series",
         responses=_ERRORS,
-        openapi_extra={"parameters": _parameters(_SeriesQuery)},
+        openapi_extra={"parameters": _parameters(SeriesQuery)},
     )
     async def delete(request: Request) -> Deleted:
         """Delete all that the ledger holds of a series in the namespace of the key."""
-        query = validate(_SeriesQuery, dict(request.query_params))
-        namespace = request_context(request.scope).namespace
+        query = validate(SeriesQuery, dict(request.query_params))
+        namespace = _namespace(request, query.namespace)
+        if namespace is None:
+            namespace = request_context(request.scope).namespace
         count, _ = await engine.ledger("delete", namespace, query.name)
         return Deleted(series=count)
 
@@ -117,19 +130,23 @@ def actuals_router(shared: Shared) -> APIRouter:
 
 def _selection(request: Request, query: WindowQuery) -> dict[str, Any]:
     """Fields of `reading.Selection`."""
-    context = request_context(request.scope)
-    namespace = query.namespace
-    if not context.admin:
-        if namespace not in (None, context.namespace):
-            raise InvalidInputError("only admin keys read other namespaces", param="namespace")
-        namespace = context.namespace
     return {
         "model": request.path_params["model"],
         **query.model_dump(include={"version", "calibration", "channel", "series"}),
-        "namespace": namespace,
+        "namespace": _namespace(request, query.namespace),
         "since": None if query.since is None else (query.since - _EPOCH).days,
         "until": None if query.until is None else (query.until - _EPOCH).days,
     }
+
+
+def _namespace(request: Request, given: str | None) -> str | None:
+    """The namespace that a request means, by its key; None for an admin key that names none."""
+    context = request_context(request.scope)
+    if context.admin:
+        return given
+    if given not in (None, context.namespace):
+        raise InvalidInputError("only admin keys may name other namespaces", param="namespace")
+    return context.namespace
 
 
 def _parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:

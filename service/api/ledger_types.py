@@ -58,6 +58,17 @@ class TrajectoryQuery(ForecastQuery):
     )
 
 
+class SeriesQuery(BaseModel):
+    """Parameters of the URL that choose a series."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="The name of a series.")
+    namespace: str | None = Field(
+        None, description="A namespace of keys, for admin keys; that of the key if absent."
+    )
+
+
 class QuantileScore(BaseModel):
     """How good the quantiles of a level were."""
 

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from foretell.service.errors import error_body, error_fields, refusals
+from foretell.service.forecast.actuals_types import ActualsRequest, TableReference
 from foretell.service.forecast.answers import ErrorResponse
 from foretell.service.forecast.requests import (
     BacktestRequest,
@@ -41,6 +42,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/forecast": ForecastRequest,
     "/v1/timeseries/forecast": ForecastRequest,
     "/backtest": BacktestRequest,
+    "/actuals": ActualsRequest,
     "/v2/models/{model}/infer": InferRequest,
     "/v2/models/{model}/versions/{version}/infer": InferRequest,
     "/v2/repository/index": IndexRequest,
@@ -53,6 +55,7 @@ _OPTIONAL = (IndexRequest, ChangeRequest)
 _TABLE_OPTIONS: dict[type[BaseModel], type[BaseModel]] = {
     ForecastRequest: TableOptions,
     BacktestRequest: TableBacktestOptions,
+    ActualsRequest: TableReference,
 }
 _TABLE = {
     "type": "string",

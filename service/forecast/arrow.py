@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from operator import methodcaller
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from foretell.service.errors import (
     UnreadableError,
     error_object,
 )
+from foretell.service.forecast.actuals_types import TableReference
 from foretell.service.forecast.columns import ID, TIME, moments_of
 from foretell.service.forecast.encode import learned_from, not_finite, quantiles_of, warn
 from foretell.service.forecast.job import Job
@@ -50,21 +51,22 @@ _ROW, _COLUMN, _TIME = 12, 12, 64
 _HEADER = 8
 _DICTIONARY_DATA = 6
 _COMPRESSION = 10
+Query = TypeVar("Query", TableOptions, TableReference)
 # The ids of the series, and the type of the times, if there are any.
 _Columns = tuple[pa.Array, pa.DataType | None]
 
 
 def parse(
-    body: Body, query: Mapping[str, str], settings: Settings, operation: Operation
-) -> Parsed[tuple[pa.Table, TableOptions]]:
+    body: Body, query: Mapping[str, str], settings: Settings, kind: type[Query]
+) -> Parsed[tuple[pa.Table, Query]]:
     """Read the options in the URL, and of the table all that does not need the model."""
-    known = operation.query.model_fields
+    known = kind.model_fields
     for name in query:
         if name not in known:
             raise InvalidInputError(
                 f"expected one of {', '.join(known)}, got {name[:60]!r}", param="query"
             )
-    options = validate(operation.query, dict(query), "query")
+    options = validate(kind, dict(query), "query")
     table = read_table(body, settings.max_body_bytes // _SMALLEST)
     size = _ROW + _COLUMN * len(table.column_names)
     if TIME in table.column_names:

@@ -298,11 +298,11 @@ def _mean(values: Floats, axis: int | None = None) -> Any:  # noqa: ANN401 - nes
 
 
 BACKTESTING = Operation(
+    BacktestEnvelope,
+    BACKTEST_NAMES,
     "backtest",
     "Errors of the model's forecasts of the rows in the request: from rolling "
     "origins, in the rows' units, next to repeating the last value and the last season.",
-    BacktestEnvelope,
-    BACKTEST_NAMES,
     TableBacktestOptions,
     BacktestOptions,
     read_options,

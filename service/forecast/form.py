@@ -1,10 +1,14 @@
-"""The form of a large request: which of its fields are read."""
+"""The types of JSON requests with series, and the form of large ones: which fields are read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+from foretell.service.forecast.requests import SCENARIOS
+from foretell.service.validation import KnownFields
 
 # Any name in a path.
 ANY = "*"
@@ -30,3 +34,20 @@ class Form:
     nested: Set[str] = frozenset()
     numbers: Set[str] = frozenset()
     named: Set[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class RequestType:
+    """The wire type of JSON requests with series, and their fields."""
+
+    envelope: type[Any]
+    names: KnownFields
+
+    @cached_property
+    def form(self) -> Form:
+        levels = self.names.levels
+        kinds = ("past", "future", "static")
+        named = {f"inputs[].{kind}_covariates" for kind in kinds}
+        named.add(f"{SCENARIOS}.future_covariates")
+        texts = {"inputs[].timestamps", *(f"{path}.{ANY}" for path in named)}
+        return Form(levels, texts=texts, numbers={"inputs[].series"}, named=named)

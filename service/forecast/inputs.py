@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.nearness import listed
+from foretell.bundle.nearness import listed, nearest
 from foretell.service.errors import InvalidInputError
 from foretell.service.forecast.codes import SeriesCovariates
 from foretell.service.forecast.covariates import CovariateReader
@@ -23,6 +23,7 @@ from foretell.service.forecast.times import Timeline, check_frequency, find_zone
 from foretell.service.forecast.values import is_multivariate, read_values, width_of
 from foretell.service.validation import KnownFields, UnknownFields, check_texts, refusal, shown
 from foretell.timeaxis.errors import TimestampError
+from foretell.timeaxis.frequency import Frequency
 
 
 def read_inputs(
@@ -63,8 +64,7 @@ class _Inputs:
         at = f"inputs[{index}]"
         entry = self._validate(self.inputs[index], at)
         name = self._claim_name(entry.name, index)
-        if entry.frequency is not None or entry.frequency_multiple is not None:
-            self._check_frequency(entry, at)
+        check_step(entry.frequency, entry.frequency_multiple, self.manifest.step, at)
         covariates = self.covariates.read(entry, at)
         by_name = [] if covariates is None else covariates.names
         channels: Sequence[str] = self.manifest.channels
@@ -73,7 +73,7 @@ class _Inputs:
             channels, columns = self._columns(entry, covariates, at)
         nested = is_multivariate(entry.series)
         if entry.type is not None and len(entry.series):
-            _check_type(entry.type, f"{at}.type", nested=nested)
+            check_type(entry.type, f"{at}.type", nested=nested)
         at_series = f"{at}.series"
 
         def path(row: int | None = None, column: int = 0) -> str:
@@ -124,24 +124,8 @@ class _Inputs:
 
     def _claim_name(self, given: str | None, index: int) -> str:
         name = default_name("series", index, self.given) if given is None else given
-        if name in self.names:
-            raise InvalidInputError(
-                f"expected a name that no other input has, got {shown(name)}",
-                param=f"inputs[{index}].name",
-            )
-        self.names.add(name)
+        claim_name(name, self.names, index)
         return name
-
-    def _check_frequency(self, entry: SeriesInput, at: str) -> None:
-        frequency = self.manifest.step
-        if entry.frequency is not None:
-            check_frequency(entry.frequency, frequency, f"{at}.frequency")
-        if entry.frequency_multiple not in (None, frequency.multiple):
-            raise InvalidInputError(
-                f"expected the model's, {frequency.multiple} (frequency {frequency}), "
-                f"got {shown(entry.frequency_multiple)}",
-                param=f"{at}.frequency_multiple",
-            )
 
     def _columns(
         self, entry: SeriesInput, covariates: SeriesCovariates | None, at: str
@@ -159,14 +143,8 @@ class _Inputs:
         if names is None:
             names = [name for name in known if name not in by_name]
             self._check_targets(names, entry, [*by_name.values()], at)
+        check_channels(names, known, path)
         for index, name in enumerate(names):
-            if name not in known:
-                raise InvalidInputError(
-                    f"expected a channel of the model ({listed(known)}), got {shown(name)}",
-                    param=f"{path}[{index}]",
-                )
-            if name in names[:index]:
-                raise InvalidInputError(f"{name!r} is named twice", param=f"{path}[{index}]")
             if name in by_name:
                 raise InvalidInputError(
                     f"it is in {at}.{PAST}.{by_name[name]}, too; leave out one of both",
@@ -213,7 +191,44 @@ class _Inputs:
         return timeline
 
 
-def _check_type(given: str, path: str, *, nested: bool) -> None:
+def claim_name(name: str, names: set[str], index: int) -> None:
+    """Check that no other input has a name, and add it to those of the inputs."""
+    if name in names:
+        raise InvalidInputError(
+            f"expected a name that no other input has, got {shown(name)}",
+            param=f"inputs[{index}].name",
+        )
+    names.add(name)
+
+
+def check_step(alias: str | None, multiple: int | None, frequency: Frequency, at: str) -> None:
+    """Check that the frequency of an input, if it has one, is the model's."""
+    if alias is not None:
+        check_frequency(alias, frequency, f"{at}.frequency")
+    if multiple not in (None, frequency.multiple):
+        raise InvalidInputError(
+            f"expected the model's, {frequency.multiple} (frequency {frequency}), "
+            f"got {shown(multiple)}",
+            param=f"{at}.frequency_multiple",
+        )
+
+
+def check_channels(names: Sequence[str], known: Sequence[str], path: str) -> None:
+    """Check that the columns of an input are different channels of the model."""
+    for index, name in enumerate(names):
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"; did you mean {meant!r}?" if meant else ""
+            raise InvalidInputError(
+                f"expected a channel of the model ({listed(known)}), got {shown(name)}{hint}",
+                param=f"{path}[{index}]",
+            )
+        if name in names[:index]:
+            raise InvalidInputError(f"{name!r} is named twice", param=f"{path}[{index}]")
+
+
+def check_type(given: str, path: str, *, nested: bool) -> None:
+    """Check that a KServe type has the shape of the series."""
     shapes = {False: "[time]", True: "[time][channel]"}
     if given != f"{'multivariate' if nested else 'univariate'}_time_series":
         raise InvalidInputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -14,11 +13,10 @@ from foretell.service.engine.recalibration import LEAST_ORIGINS, MOST_ORIGINS, s
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, NotSupportedError
 from foretell.service.forecast.attention import Selection, select
-from foretell.service.forecast.form import ANY, Form
+from foretell.service.forecast.form import RequestType
 from foretell.service.forecast.origins import LIMITS, RollingOrigins, max_origins
 from foretell.service.forecast.requests import (
     NAMES,
-    SCENARIOS,
     AttentionOptions,
     BacktestOptions,
     Calibrated,
@@ -27,7 +25,7 @@ from foretell.service.forecast.requests import (
     TableOptions,
 )
 from foretell.service.settings import Settings
-from foretell.service.validation import KnownFields, shown
+from foretell.service.validation import shown
 from foretell.timeaxis.gaps import Missing
 
 _CORRECTED = "options.calibration"
@@ -194,37 +192,25 @@ def _check_attention(
 
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(RequestType):
     """Forecasts or backtests, with the types and functions that read their requests."""
 
     # The last part of its path.
     name: str
     # For the OpenAPI document.
     description: str
-    # Wire types of JSON requests with their fields, of the URL's parameters for a table, and of
-    # options.
-    envelope: type[Any]
-    names: KnownFields
+    # Wire types of the URL's parameters for a table, and of options.
     query: type[TableOptions]
     options: type[BaseModel]
     # Checks the options of a request with a number of inputs.
     read_options: Callable[[Any, int, Model, Settings], Options]
 
-    @cached_property
-    def form(self) -> Form:
-        levels = self.names.levels
-        kinds = ("past", "future", "static")
-        named = {f"inputs[].{kind}_covariates" for kind in kinds}
-        named.add(f"{SCENARIOS}.future_covariates")
-        texts = {"inputs[].timestamps", *(f"{path}.{ANY}" for path in named)}
-        return Form(levels, texts=texts, numbers={"inputs[].series"}, named=named)
-
 
 FORECASTING = Operation(
-    "forecast",
-    "Forecast every series of the request.",
     Envelope,
     NAMES,
+    "forecast",
+    "Forecast every series of the request.",
     TableOptions,
     ForecastOptions,
     read_options,

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.encode import encode, encoding_work
-from foretell.service.forecast.form import Form
+from foretell.service.forecast.form import Form, RequestType
 from foretell.service.forecast.futures import FUTURE, PAST
 from foretell.service.forecast.job import Job, decode
 from foretell.service.forecast.metadata import METADATA, echo, read_leniently
@@ -95,7 +95,7 @@ _LEVELS = (("", "options"), ("options", "attention"), ("options.attention", ""))
 
 
 def parse(
-    body: Body, operation: Operation = FORECASTING, most: int = sys.maxsize
+    body: Body, kind: RequestType = FORECASTING, most: int = sys.maxsize
 ) -> tuple[Any, UnknownFields]:
     """Read a request without its model: the envelope, with unread inputs, and unknown fields.
 
@@ -105,9 +105,9 @@ def parse(
         _check_beginning(body)
     request = None if _simd is None else _simd.read(body)
     if request is None:
-        request = read_json(body, operation.form, most)
+        request = read_json(body, kind.form, most)
     found = request
-    names, ignored = operation.names, UnknownFields()
+    names, ignored = kind.names, UnknownFields()
     for level, inner in _LEVELS:
         if not isinstance(found, dict) or level not in names.levels:
             break
@@ -115,7 +115,7 @@ def parse(
             names.check(level, found, level, ignored)
         found = found.get(inner)
     try:
-        return operation.envelope.model_validate(request), ignored
+        return kind.envelope.model_validate(request), ignored
     except ValidationError as error:
         raise refusal(error) from None
 
@@ -172,12 +172,9 @@ class JsonCodec(JsonBody):
         envelope, unknown = parse(body, self._operation, self._settings.max_inputs)
         if request.scope["query_string"]:
             self._operation.names.check(QUERY, request.query_params, QUERY, unknown)
-        work, memory = _decoding_work(envelope, len(body)), 0
-        if work >= LARGE and reading_work(body, len(body)) < LARGE:
-            # The parsed request is kept while it waits for a thread.
-            memory = parsing_bytes(body)
         find = methodcaller("find", envelope.model)
-        return Parsed((envelope, unknown), find, work, memory)
+        work = _decoding_work(envelope, len(body))
+        return Parsed((envelope, unknown), find, work, waiting_memory(body, work))
 
     def decode(
         self, parsed: Parsed[tuple[Envelope | BacktestEnvelope, UnknownFields]], model: Model
@@ -186,13 +183,25 @@ class JsonCodec(JsonBody):
         return decode(*parsed.release(), model, self._settings, self._operation)
 
 
+def waiting_memory(body: Body, work: int) -> int:
+    """Memory of a parsed request of some work that is not reserved yet."""
+    # The parsed request is kept while it waits for a thread.
+    is_kept = work >= LARGE and reading_work(body, len(body)) < LARGE
+    return parsing_bytes(body) if is_kept else 0
+
+
 def _decoding_work(envelope: Envelope | BacktestEnvelope, size: int) -> int:
-    inputs, options = envelope.inputs, envelope.options
-    work = size + _INPUT * count_windows(inputs)
+    options = envelope.options
     # Backtest windows are cut out of all rows.
-    if work >= LARGE or type(options) is BacktestOptions or options.calibration == "history":
+    if type(options) is BacktestOptions or options.calibration == "history":
         return ALWAYS
-    if options.importance:
+    return ALWAYS if options.importance else inputs_work(envelope.inputs, size)
+
+
+def inputs_work(inputs: list[Any], size: int) -> int:
+    """Work to read the unvalidated inputs of a request of `size` bytes."""
+    work = size + _INPUT * count_windows(inputs)
+    if work >= LARGE:
         return ALWAYS
     for entry in inputs:
         if not isinstance(entry, dict):

@@ -88,7 +88,7 @@ class ArrowCodec(Compressed):
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
         parsed: Parsed[Any] = _arrow().parse(
-            body, request.query_params, self._settings, self._operation
+            body, request.query_params, self._settings, self._operation.query
         )
         return parsed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from itertools import islice
 
@@ -56,7 +57,11 @@ def read_request(
     groups = read_groups(table, settings.max_inputs)
     checked = operation.read_options(options, len(groups), model, settings)
     covariates = TableCovariates(table, groups, manifest, checked)
-    warnings = _unread(table, covariates, operation)
+    channels = covariates.channels
+    is_read = {*channels, *covariates.names}
+    if len(channels) == 1 and channels[0] not in table.column_names:
+        is_read.add(TARGET)
+    warnings = check_unread(table, is_read, operation.query)
     times = read_times(table, manifest.step)
     if times is None and manifest.calendar is not None:
         raise InvalidInputError(f"required: {manifest.name} uses calendar features", param=TIME)
@@ -69,15 +74,16 @@ def read_request(
     return job, groups.ids, None if times is None else times.kind
 
 
-def _unread(
-    table: pa.Table, covariates: TableCovariates, operation: Operation
+def check_unread(
+    table: pa.Table, is_read: Container[str], query: type[BaseModel]
 ) -> list[AnswerWarning]:
-    """Warnings about unread columns; refuses times and options in the wrong place."""
-    names, channels = table.column_names, covariates.channels
-    is_read = {ID, TIME, *channels, *covariates.names}
-    if len(channels) == 1 and channels[0] not in names:
-        is_read.add(TARGET)
-    others = [field for field in table.schema if field.name not in is_read]
+    """Warnings about columns besides those read; refuses times and options in the wrong place."""
+    names = table.column_names
+    others = [
+        field
+        for field in table.schema
+        if field.name not in is_read and field.name not in (ID, TIME)
+    ]
     for field in others if TIME not in names else ():
         is_time = pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)
         if is_time or field.name.lower() in _TIMES:
@@ -93,7 +99,7 @@ def _unread(
         unread = listed([field.name[:60] for field in others])
         warnings.append(warning("ignored_field", f"columns that are not read: {unread}", None))
     metadata = table.schema.metadata or {}
-    known = KnownFields({_METADATA: {}, "the URL": operation.query.model_fields})
+    known = KnownFields({_METADATA: {}, "the URL": query.model_fields})
     for name in islice(metadata, _MOST_COMPARED):
         known.check(_METADATA, [name.decode(errors="replace")], _METADATA, {})
     if NOTES in metadata:

@@ -29,7 +29,7 @@ Reading = tuple[Timestamps, timedelta | Offsets | None]
 
 # Names of units in KServe's time-series API, which has no multiples.
 _KSERVE_NAMES = {*"STHDWMQY", "second", "minute", "hour", "day", "week", "month", "quarter", "year"}
-_IRREGULAR = {
+IRREGULAR = {
     "gap": "steps are missing before it",
     "duplicate": "it repeats the one before it",
     "order": "it goes back in time",
@@ -107,13 +107,17 @@ class Timeline:
 
     def moments(self, first: int, count: int) -> NDArray[np.int64]:
         """As `read`, in microseconds since 1970: in UTC if the offset is known."""
-        walls, offsets = self.read(first, count)
-        moments = walls if offsets is None else walls - np.asarray(offsets, "timedelta64[us]")
-        return moments.astype("datetime64[us]").view(np.int64)
+        return in_microseconds(*self.read(first, count))
 
     def labels(self, first: int, count: int) -> list[str]:
         """As `read`, in ISO 8601."""
         return render(*self.read(first, count))
+
+
+def in_microseconds(walls: Timestamps, offsets: timedelta | Offsets | None) -> NDArray[np.int64]:
+    """A reading of a clock in microseconds since 1970, in UTC if the offset is known."""
+    moments = walls if offsets is None else walls - np.asarray(offsets, "timedelta64[us]")
+    return moments.astype("datetime64[us]").view(np.int64)
 
 
 def check_frequency(text: str, frequency: Frequency, path: str) -> None:
@@ -156,6 +160,22 @@ def read_timeline(
         if start is None:
             return None
         return timeline_from(start, zone, frequency, rows, f"{path}.start_timestamp")
+    check_listed(start, listed, rows, path)
+    path = f"{path}.timestamps"
+    if zone is None:
+        regular = timeline_from(listed[0], None, frequency, rows, f"{path}[0]")
+        if _writes(regular, listed):
+            return regular
+
+    def path_of(row: int) -> str:
+        return f"{path}[{row}]"
+
+    steps, clock, _ = read_listed(listed, zone, frequency, path_of)
+    return timeline_of(steps, clock, frequency, path_of, listed)
+
+
+def check_listed(start: str | None, listed: Sequence[str], rows: int, path: str) -> None:
+    """Check the number of `listed` times, and that `start`, if given, is the first one."""
     if start is not None:
         first = parse_timestamp(start, f"{path}.start_timestamp")
         if listed and first != parse_timestamp(listed[0], f"{path}.timestamps[0]"):
@@ -163,34 +183,29 @@ def read_timeline(
                 f"{start!r} is not the first of timestamps, {listed[0]!r}",
                 param=f"{path}.start_timestamp",
             )
-    return _from_list(listed, zone, frequency, rows, f"{path}.timestamps")
-
-
-def _from_list(
-    listed: Sequence[str], zone: ZoneInfo | None, frequency: Frequency, rows: int, path: str
-) -> Timeline:
     if len(listed) != rows:
         raise InvalidInputError(
             f"expected {rows} timestamps, one for every row of series, got {len(listed)}",
-            param=path,
+            param=f"{path}.timestamps",
         )
-    if zone is None:
-        regular = timeline_from(listed[0], None, frequency, rows, f"{path}[0]")
-        if _writes(regular, listed):
-            return regular
-    parsed = [parse_timestamp(text, f"{path}[{row}]") for row, text in enumerate(listed)]
+
+
+def read_listed(
+    listed: Sequence[str],
+    zone: ZoneInfo | None,
+    frequency: Frequency,
+    path: Callable[[int], str],
+) -> tuple[Timestamps, Clock, Offsets | None]:
+    """The steps `[rows]` of `listed` times, their clock, and their UTC offsets as written."""
+    parsed = [parse_timestamp(text, path(row)) for row, text in enumerate(listed)]
     walls = np.array([stamp.wall for stamp in parsed])
     offsets = _offsets(parsed, listed, path)
-
-    def path_of(row: int) -> str:
-        return f"{path}[{row}]"
-
     steps, clock = walls, _clock(offsets, parsed[0], zone, frequency)
     if isinstance(clock, ZoneClock):
-        steps = steps_in_zone(walls, offsets, clock, frequency, path_of)
+        steps = steps_in_zone(walls, offsets, clock, frequency, path)
     elif isinstance(clock, ListedClock) and clock.in_utc:
         steps = walls - clock.offsets
-    return timeline_of(steps, clock, frequency, path_of, listed)
+    return steps, clock, offsets
 
 
 def _writes(timeline: Timeline, listed: Sequence[str]) -> bool:
@@ -204,14 +219,16 @@ def _writes(timeline: Timeline, listed: Sequence[str]) -> bool:
     return labels == listed
 
 
-def _offsets(parsed: list[Timestamp], listed: Sequence[str], path: str) -> Offsets | None:
+def _offsets(
+    parsed: list[Timestamp], listed: Sequence[str], path: Callable[[int], str]
+) -> Offsets | None:
     first = parsed[0].utc_offset
     for row, stamp in enumerate(parsed):
         if (stamp.utc_offset is None) != (first is None):
             raise InvalidInputError(
                 "expected a UTC offset at every timestamp or at none, got "
                 f"{listed[0]!r} and {listed[row]!r}",
-                param=f"{path}[{row}]",
+                param=path(row),
             )
     return None if first is None else np.array([stamp.utc_offset for stamp in parsed], "m8[us]")
 
@@ -263,7 +280,7 @@ def timeline_of(
             hint = "; where a local clock changes, times need their UTC offsets, or `time_zone`"
         raise InvalidInputError(
             f"expected {shown_step(wrong.expected, clock, wrong.index)} (frequency {frequency}), "
-            f"got {given}: {_IRREGULAR[wrong.kind]}{hint}",
+            f"got {given}: {IRREGULAR[wrong.kind]}{hint}",
             param=path(wrong.index),
         )
     row = origin(frequency, steps)

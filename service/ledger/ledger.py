@@ -141,8 +141,8 @@ class DatabaseLedger:
 
     def _observe(
         self, series: Sequence[tuple[str, str, str, list[str], int]], arrays: Arrays
-    ) -> tuple[dict[str, int], Arrays]:
-        """Write actual values.
+    ) -> tuple[list[dict[str, int]], Arrays]:
+        """Write actual values; returns the fields of a `Written` for each series.
 
         Each series has its namespace, name, frequency, channels and number of rows; the arrays are
         `times` `[rows]`, and `values`, `[rows, channels]` of each series, flat.
@@ -155,14 +155,14 @@ class DatabaseLedger:
             observed.append(Observed((namespace, name, frequency), channels, times, values))
             row, at = row + rows, at + size
 
-        def write(connection: Connection) -> Written:
+        def write(connection: Connection) -> list[Written]:
             days, written = observe(connection, self._store, self._ids, observed)
             self._changed |= add_up(connection, self._store, days)
             return written
 
         written = self._writer.run(write)
         self._count(written)
-        return asdict(written), NO_ARRAYS
+        return [*map(asdict, written)], NO_ARRAYS
 
     def _delete(self, namespace: str, name: str, _: Arrays) -> tuple[int, Arrays]:
         """Delete a series."""
@@ -222,8 +222,9 @@ class DatabaseLedger:
             document[name] = getattr(found, name)
         return orjson.dumps(document), NO_ARRAYS
 
-    def _count(self, written: Written) -> None:
-        for outcome, amount in asdict(written).items():
+    def _count(self, written: list[Written]) -> None:
+        for outcome in asdict(Written()):
+            amount = sum(getattr(each, outcome) for each in written)
             self._metrics.counts.add(LEDGER_ACTUALS, outcome, amount=amount)
 
     def _do_chores(self) -> None:

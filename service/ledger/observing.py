@@ -16,6 +16,9 @@ from foretell.service.ledger.store import Store
 from foretell.service.ledger.summing import actuals
 from foretell.service.ledger.tables import ACTUALS
 
+# Values of a statement: each takes hundreds of bytes as Python's objects.
+_PIECE = 10_000
+
 
 class Observed(NamedTuple):
     """Actual values of a series.
@@ -49,19 +52,20 @@ def observe(
     observed: list[Observed],
     *,
     of_requests: bool = False,
-) -> tuple[Days, Written]:
+) -> tuple[Days, list[Written]]:
     """Write actual values; later ones win.
 
     Histories `of_requests` are in float32: a value that only differs by its rounding stays.
 
     Returns:
-        The days whose sums may change, and how many values were written.
+        The days whose sums may change, and how many values of each series were written.
     """
-    days, written = Days(), Written()
+    days = Days()
+    written = [Written() for _ in observed]
     series = ids.series(connection, [each.key for each in observed])
     pairs = [(series[each.key], name) for each in observed for name in each.channels]
     channels = ids.channels(connection, pairs)
-    for each in observed:
+    for each, count in zip(observed, written, strict=True):
         if not len(each.times):
             continue
         one = series[each.key]
@@ -77,10 +81,8 @@ def observe(
         if (is_written := is_new | is_changed).any():
             _write(connection, store, own, each, is_written)
             days.add(one, each.times[is_written.any(axis=1)])
-        same = is_given & ~is_written
-        written.new += int(is_new.sum())
-        written.changed += int(is_changed.sum())
-        written.same += int(same.sum())
+        count.new, count.changed = int(is_new.sum()), int(is_changed.sum())
+        count.same = int(is_given.sum()) - count.new - count.changed
     return days, written
 
 
@@ -91,22 +93,25 @@ def _write(
     observed: Observed,
     is_written: NDArray[np.bool_],
 ) -> None:
-    rows, columns = np.nonzero(is_written)
-    places = zip(
-        columns.tolist(),
-        observed.times[rows].tolist(),
-        observed.values[rows, columns].tolist(),
-        strict=True,
-    )
     now = int(time.time())
     insert = store.insert(ACTUALS)
-    connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=["channel", "time"],
-            set_={name: insert.excluded[name] for name in ("value", "written")},
-        ),
-        [
-            {"channel": ids[column], "time": moment, "value": value, "written": now}
-            for column, moment, value in places
-        ],
+    statement = insert.on_conflict_do_update(
+        index_elements=["channel", "time"],
+        set_={name: insert.excluded[name] for name in ("value", "written")},
     )
+    places = np.argwhere(is_written)
+    for start in range(0, len(places), _PIECE):
+        rows, columns = places[start : start + _PIECE].T
+        values = zip(
+            columns.tolist(),
+            observed.times[rows].tolist(),
+            observed.values[rows, columns].tolist(),
+            strict=True,
+        )
+        connection.execute(
+            statement,
+            [
+                {"channel": ids[column], "time": moment, "value": value, "written": now}
+                for column, moment, value in values
+            ],
+        )

@@ -113,6 +113,9 @@ class Writer:
         with self._lock:
             if self._stopping.is_set():
                 raise NotReadyError("the server is stopping")
+            if self._failures and self._waiting:
+                # The writer tries waiting records again every few seconds.
+                raise _no_answer()
             self._waiting.append(task)
         self._woken.set()
         return task.done.result()
@@ -178,6 +181,7 @@ class Writer:
             self._failed()
             if _is_passing(error):
                 self._note_failure(error)
+                self._fail_tasks()
                 self._batch = max(1, self._batch // 2)
                 if not self._stopping.is_set():
                     self._stopping.wait(
@@ -205,7 +209,7 @@ class Writer:
             self._failed()
             if _is_passing(error):
                 self._note_failure(error)
-                error = NotReadyError("the database of the ledger does not answer", retry_after=5)
+                error = _no_answer()
             task.done.set_exception(error)
         else:
             self._note_success()
@@ -221,6 +225,15 @@ class Writer:
             self.forecasts -= count
         self._metrics.counts.add(LEDGER_FORECASTS, outcome, amount=count)
 
+    def _fail_tasks(self) -> None:
+        """Let no task wait for a database that does not answer."""
+        with self._lock:
+            tasks = [each for each in self._waiting if isinstance(each, Task)]
+            records = (each for each in self._waiting if isinstance(each, Record))
+            self._waiting = deque(records)
+        for task in tasks:
+            task.done.set_exception(_no_answer())
+
     def _note_failure(self, error: BaseException) -> None:
         self._failures += 1
         if self._failures == 1:
@@ -232,6 +245,10 @@ class Writer:
         if self._failures:
             _logger.info("the database of the ledger answers again")
         self._failures = 0
+
+
+def _no_answer() -> NotReadyError:
+    return NotReadyError("the database of the ledger does not answer", retry_after=5)
 
 
 def _size(record: Record) -> int:

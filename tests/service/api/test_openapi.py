@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from foretell.service import errors
 from foretell.service.api import openapi
+from foretell.service.forecast.actuals_types import ActualsRequest, ActualsResponse
 from foretell.service.forecast.answers import BacktestResponse, ForecastResponse, ModelExample
 from foretell.service.forecast.requests import BacktestRequest, ForecastRequest, TableOptions
 from foretell.service.http.body import JSON
@@ -177,6 +178,7 @@ EXAMPLES = openapi.examples()
             for word, kind in {
                 "forecast": ForecastRequest,
                 "backtest": BacktestRequest,
+                "actuals": ActualsRequest,
                 "infer": InferRequest,
                 "index": IndexRequest,
                 "load": ChangeRequest,
@@ -185,6 +187,7 @@ EXAMPLES = openapi.examples()
         ),
         (ForecastResponse, [EXAMPLES["answers"]["forecast"]]),
         (BacktestResponse, [EXAMPLES["answers"]["backtest"]]),
+        (ActualsResponse, [EXAMPLES["answers"]["actuals"]]),
         (ModelExample, [EXAMPLES["answers"]["example"]]),
         (TableOptions, [EXAMPLES["parameters"]]),
     ],

@@ -98,7 +98,7 @@ def observe(
     arrays: Arrays = {"times": times.view(np.int64), "values": values.astype(np.float64).ravel()}
     series = [(namespace, name, "h", [*channels], len(values))]
     assert client.ledger is not None
-    written: dict[str, int] = client.ledger.call("observe", [series], arrays)[0]
+    [written], _ = client.ledger.call("observe", [series], arrays)
     return written
 
 

@@ -1,0 +1,42 @@
+"""Requests with actual values, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+
+from tests.service.client import Client
+from tests.service.ledger.conftest import HOUR, START
+
+
+def post(client: Client, *inputs: Any, model: str = "calibrated", **fields: Any) -> httpx.Response:
+    body = {"model": model, "inputs": [*inputs], **fields}
+    return client.request("POST", "/actuals", json=body)
+
+
+def written(answer: httpx.Response) -> list[tuple[int, int, int]]:
+    """How many values of each input were new, changed and the same."""
+    assert answer.status_code == 200, answer.text
+    contents = [output["content"][0] for output in answer.json()["outputs"]]
+    return [(each["new"], each["changed"], each["same"]) for each in contents]
+
+
+def refused(answer: httpx.Response) -> tuple[str, str]:
+    """Message and place of the error of the only input."""
+    assert answer.status_code == 422, answer.text
+    error = answer.json()["error"]
+    return error["message"], error["param"]
+
+
+def hours_from_start(*hours: int) -> pa.Array:
+    return pa.array((START + np.array(hours) * HOUR).astype("datetime64[us]"))
+
+
+def values_of(client: Client, name: str, model: str = "calibrated") -> dict[str, Any]:
+    """Actual values of a series, from the last row of its first history on."""
+    answer = client.get(f"/models/{model}/trajectories?series={name}&limit=1000").json()
+    found: dict[str, Any] = answer["actuals"]
+    return found
