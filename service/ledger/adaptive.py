@@ -13,6 +13,9 @@ comes `h` steps later. So an error is compared only with errors that were known 
 with the level that was adapted by then. Forecasts that wait for their values at the same time err
 alike. Each counts as its share of one: otherwise a level would move many times for one event.
 
+A prior that is too narrow is widened first, by the errors of all steps together: those of one step
+are too few to show tails.
+
 Everything follows from the latest origins, so a restart forgets nothing. One channel of 24 steps
 with 300 origins takes about 50 ms of one core, and the time grows with steps times channels.
 """
@@ -35,8 +38,14 @@ Integers = NDArray[np.int64]
 LATEST_ORIGINS = 300
 # Origins of all series to learn a model's offsets from.
 MOST_POOLED = 1000
-# Number of independent errors that weigh as much as the prior.
-_PRIOR_ERRORS = 10
+# Number of independent errors that weigh as much as the prior. With half as many, intervals of 80%
+# cover ETTh2 one percent less often.
+_PRIOR_ERRORS = 20
+# The largest of n independent errors is exceeded once in n + 1 times. The largest of overlapping
+# errors lies further out, as if there were this many times more independent ones.
+_OVERLAPPING = 4
+# Number of horizons whose errors widen the prior half of the way.
+_WIDENING_HORIZONS = 5
 
 # Levels that are adapted; those between them are interpolated.
 _LOWER = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
@@ -69,10 +78,10 @@ def learn(errors: Doubles, positions: Integers, prior: Calibration) -> Learned:
     """Learn offsets from the errors of the latest origins.
 
     A model learns from the errors of all its series (see `pool`), with the bundle's calibration as
-    prior. A series learns from its own errors, with the model's offsets as prior. So a new series
-    starts from the model's offsets. With 10 independent errors its own errors weigh as much as
-    these, with 50 these hardly matter. Errors of a step `h` count as independent if their origins
-    are `h` steps apart.
+    prior. A series learns from its own errors. Its prior is the model's offsets, or the bundle's if
+    no other series has errors. So a new series starts from the model's offsets. With 20 independent
+    errors its own errors weigh as much as the prior, with 100 the prior hardly matters. Errors of a
+    step `h` count as independent if their origins are `h` steps apart.
 
     Args:
         errors: `[origins, steps, channels]`, actual minus forecast, in units of the scale of each
@@ -87,7 +96,7 @@ def learn(errors: Doubles, positions: Integers, prior: Calibration) -> Learned:
     _check(errors, positions, prior)
     leads = np.repeat(np.arange(1, steps + 1), channels)
     tracks = np.where(np.isfinite(errors), errors, np.nan).reshape(origins, steps * channels)
-    stored = prior.offsets[:, :steps].astype(np.float64).reshape(len(prior.levels), -1)
+    stored = _widened(errors, positions, prior).reshape(len(prior.levels), -1)
     is_known = ~np.isnan(tracks)
     by_step = [
         np.searchsorted(positions, positions - step, "right") for step in range(1, steps + 1)
@@ -143,6 +152,30 @@ def _check(errors: Doubles, positions: Integers, prior: Calibration) -> None:
         )
     if (np.diff(positions) < 0).any():
         raise ValueError("the positions decrease: sort the origins by time")
+
+
+def _widened(errors: Doubles, positions: Integers, prior: Calibration) -> Doubles:
+    """Offsets of the prior `[levels, steps, channels]`, wider if the errors are.
+
+    The width is the distance of quantiles 0.1 and 0.9. Each channel has one factor for all steps.
+    """
+    steps = errors.shape[1]
+    low, middle, high = prior.at(np.array([0.1, 0.5, 0.9]), steps)
+    offsets = prior.offsets[:, :steps].astype(np.float64)
+    for channel, own in enumerate(np.moveaxis(errors, 2, 0)):
+        width = (high - low)[:, channel]
+        is_known = np.isfinite(own)
+        if not is_known.any() or not (width > 0).all():
+            continue
+        known = ((own - middle[:, channel]) / width)[is_known]
+        ratio = float(np.ptp(np.quantile(known, [0.1, 0.9])))
+        at = positions[is_known.any(axis=1)]
+        horizons = 1 + float(at[-1] - at[0]) / steps
+        factor = max(1.0, ratio) ** (horizons / (horizons + _WIDENING_HORIZONS))
+        center = middle[:, channel]
+        if factor > 1:
+            offsets[..., channel] = center + (offsets[..., channel] - center) * factor
+    return offsets
 
 
 def _shares(is_known: NDArray[np.bool_], positions: Integers, leads: Integers) -> Doubles:
@@ -236,7 +269,8 @@ def _quantiles(
     """
     if not len(errors):
         return offsets
-    ordered, outer = np.sort(errors), 1 / (len(errors) + 1)
+    ordered, independent = np.sort(errors), _PRIOR_ERRORS * share / (1 - share)
+    outer = 1 / (min(len(errors), _OVERLAPPING * independent) + 1)
     places = np.unique(np.concatenate([ordered, offsets]))
     own = np.stack(_distribution(places, ordered, np.linspace(outer, 1 - outer, len(ordered))))
     prior = np.stack(_distribution(places, offsets, levels))

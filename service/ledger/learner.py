@@ -20,17 +20,12 @@ from foretell.service.engine.registry import Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.summing import SELECT_FORECASTS, actuals, forecasts
-from foretell.service.ledger.tables import FORECASTS, SERIES, VERSIONS
+from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS, SERIES, VERSIONS
 
 _logger = logging.getLogger(__name__)
 
-# Share of one core that learning may take.
-_DUTY = 0.1
-_IDLE_SECONDS = 0.2
 # Series from which the offsets of a model are learned: those that changed last.
 _POOLED = 20
-# Seconds between two times of learning a model's offsets.
-_POOL_SECONDS = 30.0
 # Series that are learned after a start: those with the latest forecasts.
 _FIRST = 2000
 
@@ -49,17 +44,31 @@ class Errors(NamedTuple):
     errors: NDArray[np.float64]
     positions: NDArray[np.int64]
 
+    def equals(self, other: Errors) -> bool:
+        return np.array_equal(self.positions, other.positions) and np.array_equal(
+            self.errors, other.errors, equal_nan=True
+        )
+
 
 class Learner:
-    """A thread that learns the offsets of series whose sums have changed."""
+    """A thread that learns the offsets of series whose sums have changed.
+
+    Attributes:
+        duty: Share of one core that learning may take.
+        pool_seconds: Least time between two times of learning a model's offsets.
+    """
 
     def __init__(
         self, store: Store, registry: Callable[[], Registry], learned: LearnedOffsets
     ) -> None:
+        self.duty = 0.1
+        self.pool_seconds = 30.0
         self._store = store
         self._registry = registry
         self._learned = learned
-        self._lock = threading.Lock()
+        # Notified when there is something to learn, when it was learned, and at the end.
+        self._condition = threading.Condition()
+        self._is_learning = True
         self._pending: OrderedDict[Pair, None] = OrderedDict()
         self._stopping = threading.Event()
         # Errors by version and series, and when a version's offsets were last learned from them.
@@ -70,11 +79,21 @@ class Learner:
 
     def changed(self, pairs: Iterable[Pair]) -> None:
         """Note pairs of a version and a series whose errors have changed."""
-        with self._lock:
+        with self._condition:
             self._pending.update(dict.fromkeys(pairs))
+            self._condition.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until everything is learned; returns whether it is after this many seconds."""
+        with self._condition:
+            return self._condition.wait_for(
+                lambda: not self._pending and not self._is_learning, seconds
+            )
 
     def close(self) -> None:
         self._stopping.set()
+        with self._condition:
+            self._condition.notify_all()
         self._thread.join(5)
 
     def _run(self) -> None:
@@ -83,19 +102,26 @@ class Learner:
                 self.changed(_latest(connection))
         except SQLAlchemyError as error:
             _logger.error("the ledger could not be read to learn intervals: %s", error)
-        while not self._stopping.is_set():
-            with self._lock:
-                pair = self._pending.popitem(last=False)[0] if self._pending else None
+        while (pair := self._next()) is not None:
             began = time.monotonic()
-            if pair is not None:
-                try:
-                    self._learn(*pair)
-                except SQLAlchemyError as error:
-                    _logger.error("the ledger could not be read to learn intervals: %s", error)
-                except Exception:
-                    _logger.exception("intervals could not be learned")
-            busy = time.monotonic() - began
-            self._stopping.wait(_IDLE_SECONDS if pair is None else busy * (1 / _DUTY - 1))
+            try:
+                self._learn(*pair)
+            except SQLAlchemyError as error:
+                _logger.error("the ledger could not be read to learn intervals: %s", error)
+            except Exception:
+                _logger.exception("intervals could not be learned")
+            self._stopping.wait((time.monotonic() - began) * (1 / self.duty - 1))
+
+    def _next(self) -> Pair | None:
+        """The pair that has waited longest; None at the end."""
+        with self._condition:
+            self._is_learning = False
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._pending or self._stopping.is_set())
+            if self._stopping.is_set():
+                return None
+            self._is_learning = True
+            return self._pending.popitem(last=False)[0]
 
     def _learn(self, version: int, series: int) -> None:
         """Learn the offsets of a series, and sometimes those of its model."""
@@ -116,24 +142,30 @@ class Learner:
             found = read_errors(connection, version, series, model.manifest.targets, most)
         if found is None:
             return
-        of_model = Key(named.model, named.version)
+        of_model, key = Key(named.model, named.version), Key(*named)
+        before, known = self._errors[of_model].get(series), self._learned.find(*named)
+        if before is not None and found.equals(before) and known is not None and known[1] == key:
+            # Only forecasts are new.
+            return
         prior = self._learn_model(of_model, series, found, stored)
         learned = learn(found.errors, found.positions, prior)
-        key = Key(*of_model[:2], named.namespace, named.name)
         self._learned.put(key, Offsets(learned.calibration, int(learned.origins.max())))
 
     def _learn_model(
         self, key: Key, series: int, found: Errors, stored: Calibration
     ) -> Calibration:
-        """The offsets of a model, learned anew if they are not recent."""
+        """The prior of a series: the offsets of its model, learned anew if they are not recent.
+
+        It is the bundle's if no other series is known: else errors would count twice.
+        """
         own = self._errors[key]
         own[series] = found
         own.move_to_end(series)
         if len(own) > _POOLED:
             own.popitem(last=False)
         known, now = self._learned.of_model(key), time.monotonic()
-        if known is not None and now - self._pooled_at[key] < _POOL_SECONDS:
-            return known.calibration
+        if known is not None and now - self._pooled_at[key] < self.pool_seconds:
+            return known.calibration if len(own) > 1 else stored
         steps = max(each.errors.shape[1] for each in own.values())
         errors, positions = pool(
             [_padded(each.errors, steps) for each in own.values()],
@@ -142,16 +174,27 @@ class Learner:
         learned = learn(errors, positions, stored)
         self._learned.put(key, Offsets(learned.calibration, int(learned.origins.max())))
         self._pooled_at[key] = now
-        return learned.calibration
+        return learned.calibration if len(own) > 1 else stored
 
 
 def read_errors(
     connection: Connection, version: int, series: int, channels: Sequence[str], most_steps: int
 ) -> Errors | None:
-    """Errors of the latest forecasts of a series by a version; None without any."""
+    """Errors of the latest forecasts of a series by a version; None without any.
+
+    Forecasts from the last actual value or later have none yet.
+    """
+    last = (
+        select(func.max(ACTUALS.c.time))
+        .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
+        .where(CHANNELS.c.series == series)
+        .scalar_subquery()
+    )
     rows = connection.execute(
         SELECT_FORECASTS.add_columns(FORECASTS.c.origin, FORECASTS.c.ends)
-        .where(FORECASTS.c.version == version, FORECASTS.c.series == series)
+        .where(
+            FORECASTS.c.version == version, FORECASTS.c.series == series, FORECASTS.c.origin < last
+        )
         .order_by(FORECASTS.c.origin.desc())
         .limit(LATEST_ORIGINS)
     ).all()

@@ -72,7 +72,7 @@ class DatabaseLedger:
         self.learned = LearnedOffsets()
         # Pairs of version and series in the current transaction.
         self._changed: set[Pair] = set()
-        self._learner = Learner(store, registry, self.learned)
+        self.learner = Learner(store, registry, self.learned)
         self._writer = Writer(
             store,
             metrics,
@@ -122,7 +122,7 @@ class DatabaseLedger:
 
     def close(self) -> None:
         self._writer.close()
-        self._learner.close()
+        self.learner.close()
         self._store.close()
 
     def _write(self, connection: Connection, records: list[Record]) -> None:
@@ -137,7 +137,7 @@ class DatabaseLedger:
     def _learn(self) -> None:
         """Let the learner read what was written."""
         changed, self._changed = self._changed, set()
-        self._learner.changed(changed)
+        self.learner.changed(changed)
 
     def _observe(
         self, series: Sequence[tuple[str, str, str, list[str], int]], arrays: Arrays

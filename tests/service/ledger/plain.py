@@ -30,6 +30,7 @@ def learned_plainly(errors: np.ndarray, positions: np.ndarray, prior: Calibratio
     places = [int(position) for position in positions]
     for step in range(steps):
         for channel in range(channels):
+            factor = _factor(errors[..., channel], places, prior, channel)
             known = []
             for row, (place, error) in enumerate(
                 zip(places, errors[:, step, channel], strict=True)
@@ -38,8 +39,30 @@ def learned_plainly(errors: np.ndarray, positions: np.ndarray, prior: Calibratio
                 if not math.isnan(error):
                     known.append(Known(place, float(error), row + 1 - len(arrived)))
             offsets = [float(offset) for offset in prior.offsets[:, step, channel]]
+            if factor > 1:
+                middle = float(prior.at(np.array([0.5]), steps)[0, step, channel])
+                offsets = [middle + (offset - middle) * factor for offset in offsets]
             found[:, step, channel] = _track(known, step + 1, prior.levels.tolist(), offsets)
     return found
+
+
+def _factor(errors: np.ndarray, places: list[int], prior: Calibration, channel: int) -> float:
+    """How much wider the errors `[origins, steps]` of a channel are than its prior."""
+    steps = errors.shape[1]
+    edges = prior.at(np.array([0.1, 0.5, 0.9]), steps)[:, :, channel].tolist()
+    found, moments = [], []
+    for place, own in zip(places, errors.tolist(), strict=True):
+        for step, error in enumerate(own):
+            if not math.isnan(error):
+                found.append((error - edges[1][step]) / (edges[2][step] - edges[0][step]))
+                moments.append(place)
+    if not found:
+        return 1.0
+    found.sort()
+    grid = [at / max(1, len(found) - 1) for at in range(len(found))]
+    ratio = _line(0.9, grid, found) - _line(0.1, grid, found)
+    horizons = 1 + (moments[-1] - moments[0]) / steps
+    return max(1.0, ratio) ** (horizons / (horizons + 5))
 
 
 def _track(known: list[Known], lead: int, levels: list[float], offsets: list[float]) -> list[float]:
@@ -56,8 +79,9 @@ def _track(known: list[Known], lead: int, levels: list[float], offsets: list[flo
     adapted = [_adapt(known, ranks, lead, level) for level in _ADAPTED]
     adapted = [max(adapted[: index + 1]) for index in range(len(adapted))]
     share, sample = _share(known, lead), sorted(each.error for each in known)
-    own_levels = [(index + 1) / (len(sample) + 1) for index in range(len(sample))]
-    outer = own_levels[0]
+    outer = 1 / (min(len(sample), 4 * _independent(known, lead)) + 1)
+    between = (1 - 2 * outer) / max(1, len(sample) - 1)
+    own_levels = [outer + index * between for index in range(len(sample))]
     lowest = _sides(sample[0], offsets, levels)[1]
     highest = 1 - _sides(sample[-1], offsets, levels)[0]
     places, reached = [], []
@@ -78,8 +102,12 @@ def _track(known: list[Known], lead: int, levels: list[float], offsets: list[flo
 def _share(known: list[Known], lead: int) -> float:
     if not known:
         return 0.0
-    independent = min(len(known), 1 + (known[-1].origin - known[0].origin) / lead)
-    return independent / (independent + 10)
+    independent = _independent(known, lead)
+    return independent / (independent + 20)
+
+
+def _independent(known: list[Known], lead: int) -> float:
+    return min(len(known), 1 + (known[-1].origin - known[0].origin) / lead)
 
 
 def _sides(value: float, points: list[float], levels: list[float]) -> tuple[float, float]:

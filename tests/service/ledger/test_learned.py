@@ -7,11 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
+from sqlalchemy import select
 
 from foretell.bundle.calibration import Calibration
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.ledger.adaptive import learn
+from foretell.service.ledger.learner import Errors, read_errors
+from foretell.service.ledger.ledger import DatabaseLedger
+from foretell.service.ledger.tables import SERIES
 from tests.service.client import Client
 from tests.service.ledger.conftest import CONTEXT, HORIZON, Open, forecast, observe, series_of
 
@@ -66,8 +71,7 @@ def test_offsets_come_from_the_errors_in_the_ledger(database: str, opened: Open)
         future = np.stack([truth[at + CONTEXT : at + CONTEXT + HORIZON] for at in range(60)])
         errors = (future - np.float32(forecasts))[:, :, None] / scales[:60]
         at = np.arange(60)
-        of_model = learn(errors, at, model.intervals.calibration)
-        of_series = learn(errors, at, of_model.calibration)
+        of_series = learn(errors, at, model.intervals.calibration)
         offsets = of_series.calibration.at(np.array(LEVELS), HORIZON)[:, :, 0]
         expected = np.float32(found["mean_forecast"]) + scales[60, 0, 0] * offsets
         for level, values in zip(LEVELS, expected, strict=True):
@@ -78,6 +82,88 @@ def test_offsets_come_from_the_errors_in_the_ledger(database: str, opened: Open)
         assert other["calibration"]["of"] == "model"
         client.request("DELETE", "/ledger/series?name=a")
         assert ask(client, truth, 60)["calibration"]["of"] == "model"
+
+
+def learned_of(client: Client, name: str) -> Offsets:
+    """The offsets of a series, after all is learned."""
+    assert isinstance(client.ledger, DatabaseLedger)
+    assert client.ledger.learner.settle(60)
+    found = client.ledger.learned.find("calibrated", "1", "", name)
+    assert found is not None
+    assert found[1].name == name
+    return found[0]
+
+
+def test_a_series_starts_from_what_others_show(sqlite: str, opened: Open) -> None:
+    truth = np.random.default_rng(3).normal(10, 1, 60)
+    values = truth[: 20 + CONTEXT, None]
+    with opened(sqlite) as client:
+        assert isinstance(client.ledger, DatabaseLedger)
+        client.ledger.learner.duty, client.ledger.learner.pool_seconds = 1.0, 0.0
+        for origin in range(20):
+            ask(client, truth, origin)
+        observe(client, "a", values)
+        alone = learned_of(client, "a").calibration
+        for origin in range(20):
+            window = truth[origin : origin + CONTEXT]
+            forecast(client, series_of("b", window, origin))
+        observe(client, "b", values)
+        beside = learned_of(client, "b").calibration
+        of_model = client.ledger.learned.of_model(Key("calibrated", "1"))
+        assert of_model is not None
+        model = client.repository.models[0]
+        assert model.intervals.calibration is not None
+        found = read(client, "a")
+        by_stored, by_model = (
+            learn(found.errors, found.positions, prior).calibration.offsets
+            for prior in (model.intervals.calibration, of_model.calibration)
+        )
+        np.testing.assert_array_equal(alone.offsets, by_stored)
+        np.testing.assert_array_equal(beside.offsets, by_model)
+        assert (by_stored != by_model).any()
+
+
+def read(client: Client, name: str) -> Errors:
+    """The errors of a series in the ledger."""
+    assert isinstance(client.ledger, DatabaseLedger)
+    with client.ledger._store.read() as connection:
+        row = connection.execute(select(SERIES.c.id).where(SERIES.c.name == name)).one()
+        found = read_errors(connection, 1, row.id, ["load"], HORIZON)
+    assert found is not None
+    return found
+
+
+def test_a_forecast_alone_teaches_nothing(
+    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = np.random.default_rng(4).normal(10, 1, 60)
+    with opened(sqlite) as client:
+        assert isinstance(client.ledger, DatabaseLedger)
+        client.ledger.learner.duty = 1.0
+        for origin in range(5):
+            ask(client, truth, origin)
+        observe(client, "a", truth[: 5 + CONTEXT, None])
+        learned_of(client, "a")
+        heard: list[Key] = []
+        client.ledger.learned.listeners.append(lambda key, _: heard.append(key))
+        ask(client, truth, 5)
+        learned_of(client, "a")
+        assert heard == []
+        observe(client, "a", truth[5 + CONTEXT :][:1, None], 5 + CONTEXT)
+        learned_of(client, "a")
+        assert Key("calibrated", "1", "", "a") in heard
+
+
+def test_the_learner_has_not_settled_while_it_rests(sqlite: str, opened: Open) -> None:
+    truth = np.random.default_rng(5).normal(10, 1, 60)
+    with opened(sqlite) as client:
+        assert isinstance(client.ledger, DatabaseLedger)
+        learner = client.ledger.learner
+        assert learner.settle(60)
+        learner.duty = 1e-6
+        ask(client, truth, 0)
+        observe(client, "a", truth[: 1 + CONTEXT, None])
+        assert not learner.settle(0.5)
 
 
 def test_a_restart_learns_again(sqlite: str, opened: Open) -> None:
