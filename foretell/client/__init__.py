@@ -23,9 +23,8 @@ from foretell.client.backtesting import (
     StepIntervals,
 )
 from foretell.client.cards import ModelCard, ModelReport
-from foretell.client.clients import Client
+from foretell.client.clients import AsyncClient, Client
 from foretell.client.comparing import Compared
-from foretell.client.coroutines import AsyncClient
 from foretell.client.errors import (
     ConnectionFailedError,
     ForetellError,
@@ -37,7 +36,6 @@ from foretell.client.errors import (
     UnauthorizedError,
 )
 from foretell.client.explaining import Explanation, Patch, Stage
-from foretell.client.ledger import Counts, Trajectories, Written
 
 __all__ = [
     "Answer",
@@ -48,7 +46,6 @@ __all__ = [
     "Client",
     "Compared",
     "ConnectionFailedError",
-    "Counts",
     "Explanation",
     "ForetellError",
     "ForetellWarning",
@@ -69,7 +66,5 @@ __all__ = [
     "StepErrors",
     "StepIntervals",
     "TimedOutError",
-    "Trajectories",
     "UnauthorizedError",
-    "Written",
 ]

@@ -41,7 +41,6 @@ class ForecastOptions(FrameOptions, total=False):
 
     quantiles: Sequence[float] | None
     calibration: Calibration | None
-    ledger: bool | None
 
 
 def forecast(

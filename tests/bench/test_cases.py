@@ -51,7 +51,7 @@ def test_every_case_runs_with_quick(case: str, tmp_path: Path) -> None:
         cells = [cell for row in rows for cell in row.values()]
         assert all(cell >= 0 and math.isfinite(cell) for cell in cells if not isinstance(cell, str))
     # Other cases fail where a number is too low, which a busy machine may cause.
-    assert case != "gpu" or result.failures == []
+    assert case not in ("gpu", "replay") or result.failures == []
 
 
 def _table(path: Path, rows: int) -> Path:
