@@ -23,8 +23,9 @@ from foretell.client.backtesting import (
     StepIntervals,
 )
 from foretell.client.cards import ModelCard, ModelReport
-from foretell.client.clients import AsyncClient, Client
+from foretell.client.clients import Client
 from foretell.client.comparing import Compared
+from foretell.client.coroutines import AsyncClient
 from foretell.client.errors import (
     ConnectionFailedError,
     ForetellError,
@@ -36,6 +37,7 @@ from foretell.client.errors import (
     UnauthorizedError,
 )
 from foretell.client.explaining import Explanation, Patch, Stage
+from foretell.client.ledger import Counts, Trajectories, Written
 
 __all__ = [
     "Answer",
@@ -46,6 +48,7 @@ __all__ = [
     "Client",
     "Compared",
     "ConnectionFailedError",
+    "Counts",
     "Explanation",
     "ForetellError",
     "ForetellWarning",
@@ -66,5 +69,7 @@ __all__ = [
     "StepErrors",
     "StepIntervals",
     "TimedOutError",
+    "Trajectories",
     "UnauthorizedError",
+    "Written",
 ]

@@ -1,16 +1,15 @@
-"""Clients of a foretell server, with and without asyncio."""
+"""A client of a foretell server."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter
 
-from foretell.client import cards
+from foretell.client import cards, ledger
 from foretell.client.answers import Answer, warn
 from foretell.client.backtesting import Backtest, BacktestOptions, backtest
 from foretell.client.cards import ModelCard, ModelReport
@@ -18,6 +17,16 @@ from foretell.client.comparing import Compared, CompareOptions, compare
 from foretell.client.exchange import Outcome, Pause, Steps, connection, post_json
 from foretell.client.explaining import ExplainOptions, Explanation, explain
 from foretell.client.forecasting import ForecastOptions, forecast, sole_frame
+from foretell.client.ledger import (
+    AccuracyOptions,
+    ActualsOptions,
+    Trajectories,
+    TrajectoryOptions,
+    Written,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Frame = TypeVar("Frame")
 Read = TypeVar("Read")
@@ -31,7 +40,7 @@ class Client:
     """A client for a foretell server; threads may share it.
 
     The client retries a request if the server is busy, after the time that the server names, or if
-    the connection fails. Requests change nothing on the server, so a retry is safe.
+    the connection fails. A request that is sent twice changes nothing the second time.
 
     Args:
         url: Address of the server, such as `localhost:8000` or `https://host/prefix`.
@@ -77,6 +86,7 @@ class Client:
                 `interpolate` or `ffill`, or `mask` them (models that read gaps).
                 `calibration`: source of the quantiles: errors `stored` with the model, or these
                 corrected by errors on the rows of the `history`.
+                `ledger`: whether a server with a ledger may keep the forecasts; it may by default.
                 `id_column`: column of series names; `unique_id` by default, if there is one.
                 `time_column`: column of times; by default a pandas index of times, `ds`, or the
                 only column of times.
@@ -172,6 +182,75 @@ class Client:
         """
         return self._run(compare(model, a, b, self._retry_for, **options))
 
+    def actuals(self, frame: object, **options: Unpack[ActualsOptions]) -> Written:
+        """Write actual values into the server's ledger, which compares forecasts with them.
+
+        Args:
+            frame: Table as for `forecast`, with a column for at least one channel that the model
+                forecasts. Steps may be missing. Later values of a time replace earlier ones.
+            **options:
+                `model`: the model that gives channels and frequency, as for `forecast`.
+                `id_column` and `time_column`: as for `forecast`; series have the same names.
+
+        Returns:
+            Numbers of values. Series of which nothing was written are in the notes; they and the
+            server's warnings become Python warnings.
+
+        Raises:
+            ForetellError: nothing was written, or not all parts of a large table.
+
+        Example:
+            >>> client.actuals(measured, model="patchtst").new
+        """
+        found = self._run(ledger.actuals(frame, self._retry_for, **options))
+        warn([*found.notes.errors, *found.notes.warnings], stacklevel=2)
+        return found
+
+    def accuracy(self, model: str, **options: Unpack[AccuracyOptions]) -> pd.DataFrame:
+        """Scores of a model's forecasts in the server's ledger.
+
+        Args:
+            model: Name of the model.
+            **options:
+                `by`: groups of the rows: `total`, `step`, `channel`, `series` or `day`.
+                `version`, `calibration`, `channel`, `series`, `namespace`: forecasts to score.
+                `since` and `until`: first and last day of the actual values, in UTC.
+                `limit`: largest number of rows.
+
+        Returns:
+            A row for each version and group: `count`, `mae`, `rmse`, `bias`, `naive_mae` (of
+            repeating the last season), `mase`, and for quantiles `pinball_<level>`,
+            `coverage_<level>` and `width_<level>`.
+
+        Example:
+            >>> client.accuracy("patchtst", by="step", since="2026-01-01")
+        """
+        return self._run(ledger.accuracy(model, self._retry_for, **options))
+
+    def trajectories(
+        self, model: str, series: str, **options: Unpack[TrajectoryOptions]
+    ) -> Trajectories:
+        """Stored forecasts of a series, and what came true.
+
+        Args:
+            model: Name of the model.
+            series: Name of the series.
+            **options: As for `accuracy`, without `by`; `limit` is the largest number of forecasts.
+        """
+        return self._run(ledger.trajectories(model, series, self._retry_for, **options))
+
+    def delete_series(self, name: str, *, namespace: str | None = None) -> int:
+        """Delete all that the server's ledger holds of a series.
+
+        Args:
+            name: Name of the series.
+            namespace: Namespace of keys, for admin keys; that of the key by default.
+
+        Returns:
+            Number of deleted series: one for each frequency.
+        """
+        return self._run(ledger.delete_series(name, namespace, self._retry_for))
+
     def models(self) -> list[ModelCard]:
         """Cards of the models that are served."""
         return self._run(cards.models(self._retry_for))
@@ -226,104 +305,5 @@ class Client:
             else:
                 try:
                     outcome = self._http.request(**vars(step))
-                except httpx.TransportError as error:
-                    outcome = error
-
-
-class AsyncClient:
-    """A client for coroutines, with the methods and answers of `Client`.
-
-    Args:
-        url: Address of the server; see `Client` for this and the others.
-        key: API key.
-        timeout: Seconds to wait for an answer.
-        retry_for: Seconds within which a request is retried.
-
-    Example:
-        >>> async with AsyncClient("localhost:8000") as client:
-        ...     forecasts = await asyncio.gather(*map(client.forecast, frames))
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        key: str | None = None,
-        timeout: float = TIMEOUT,
-        retry_for: float = RETRY_FOR,
-    ) -> None:
-        self._retry_for = retry_for
-        self._http = httpx.AsyncClient(**connection(url, key, timeout))
-
-    async def forecast(self, frame: Frame, **options: Unpack[ForecastOptions]) -> Frame:
-        """Forecast every series of a frame, as `Client.forecast` does."""
-        answer = await self.forecast_with_notes(frame, **options)
-        return sole_frame(answer, stacklevel=2)
-
-    async def forecast_with_notes(
-        self, frame: Frame, **options: Unpack[ForecastOptions]
-    ) -> Answer[Frame]:
-        """Forecast, and return notes, as `Client.forecast_with_notes` does."""
-        return await self._run(forecast(frame, self._retry_for, **options))
-
-    async def backtest(self, frame: Frame, **options: Unpack[BacktestOptions]) -> Backtest[Frame]:
-        """Measure errors on past rows of a frame, as `Client.backtest` does."""
-        found = await self._run(backtest(frame, self._retry_for, **options))
-        warn([*found.notes.errors, *found.notes.warnings], stacklevel=2)
-        return found
-
-    async def explain(self, frame: object, **options: Unpack[ExplainOptions]) -> Explanation:
-        """Forecast one series, and return attention, as `Client.explain` does."""
-        found = await self._run(explain(frame, self._retry_for, **options))
-        warn(found.warnings, stacklevel=2)
-        return found
-
-    async def compare(
-        self, model: str, a: str, b: str, **options: Unpack[CompareOptions]
-    ) -> Compared:
-        """As `Client.compare`."""
-        return await self._run(compare(model, a, b, self._retry_for, **options))
-
-    async def models(self) -> list[ModelCard]:
-        """Cards of the models that are served."""
-        return await self._run(cards.models(self._retry_for))
-
-    async def model(self, name: str) -> ModelReport:
-        """Report of a model, by name or name@version."""
-        return await self._run(cards.model(name, self._retry_for))
-
-    async def request(self, path: str, body: object, wanted: TypeAdapter[Read]) -> Read:
-        """Post a JSON body, as `Client.request` does."""
-        return await self._run(post_json(path, body, wanted, self._retry_for))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def _run(self, steps: Steps[Result]) -> Result:
-        outcome: Outcome = None
-        while True:
-            try:
-                step = steps.send(outcome)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            outcome = None
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-            else:
-                try:
-                    outcome = await self._http.request(**vars(step))
                 except httpx.TransportError as error:
                     outcome = error

@@ -20,7 +20,7 @@ class Compared(Part):
         origins: Different origins of these windows.
         series: Different series of these windows.
         loss_a: Mean absolute error of the first, in units of the naive forecast's.
-        loss_b: That of the second.
+        loss_b: As `loss_a`, of the second.
         relative: `loss_b` less `loss_a`, over `loss_a`.
         p_value: Probability of so large a difference in favour of the second between equal ones.
         wait: Origins to wait for, where there are too few.

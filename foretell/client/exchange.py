@@ -73,7 +73,7 @@ Steps: TypeAlias = Generator[Ask | Pause, Outcome, Result]
 
 
 def call(ask: Ask, retry_for: float) -> Steps[httpx.Response]:
-    """Send a request until it is answered; requests change nothing, so a retry is safe.
+    """Send a request until it is answered; sent twice, it changes nothing the second time.
 
     Args:
         ask: The request.

@@ -41,6 +41,7 @@ class ForecastOptions(FrameOptions, total=False):
 
     quantiles: Sequence[float] | None
     calibration: Calibration | None
+    ledger: bool | None
 
 
 def forecast(

@@ -88,6 +88,8 @@ def test_variables_of_queries_are_defined() -> None:
         ("Fullest queue", "ForetellQueueNearLimit"),
         ("Queues", "ForetellQueueNearLimit"),
         ("Forecasts", "ForetellSlow"),
+        ("Error beside the last season", "ForetellWorseThanNaive"),
+        ("Age of actual values", "ForetellNoActuals"),
     ],
 )
 def test_red_threshold_is_that_of_the_alert(title: str, alert: str) -> None:

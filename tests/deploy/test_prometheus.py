@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from foretell.service.engine.statistics import gauges
 from foretell.service.metrics import Metrics
 from tests.deploy.files import COMPOSE, DEPLOY, expressions, panels
 from tests.support.bundles import Spec, write_bundle
+from tests.support.gauges import ledger_gauges
 from tests.support.process import ROOT, Program, Server
 from tests.support.waiting import until
 
@@ -27,6 +29,13 @@ ALERTS = (DEPLOY / "alerts.yml").read_text()
 # Panels of NVIDIA's dcgm-exporter.
 OTHERS = {"GPU utilisation", "GPU memory"}
 SPEC = Spec(calibrated=1)
+# The server reads its scores every minute; the tests do not wait for that.
+OFTEN = """
+from foretell.__main__ import cli
+from foretell.service.ledger import writer
+writer._CHORES_SECONDS = 0.5
+cli()
+"""
 
 needs_prometheus = pytest.mark.skipif(
     None in (shutil.which("promtool"), shutil.which("prometheus")),
@@ -41,6 +50,7 @@ needs_prometheus = pytest.mark.skipif(
         ("check", "config", DEPLOY / "prometheus.yml"),
         # When each alert fires.
         ("test", "rules", HERE / "alerts_test.yml"),
+        ("test", "rules", HERE / "accuracy_alerts_test.yml"),
     ],
 )
 def test_promtool_accepts_the_files(arguments: tuple[str | Path, ...]) -> None:
@@ -50,13 +60,15 @@ def test_promtool_accepts_the_files(arguments: tuple[str | Path, ...]) -> None:
 
 def test_every_alert_is_tested_and_documented() -> None:
     alerts = set(re.findall(r"alert: (\w+)", ALERTS))
-    tried = re.findall(r"alertname: (\w+)", (HERE / "alerts_test.yml").read_text())
+    tests = "".join(path.read_text() for path in HERE.glob("*alerts_test.yml"))
+    tried = re.findall(r"alertname: (\w+)", tests)
     manual = (ROOT / "docs" / "guides" / "monitor.md").read_text()
     assert set(tried) == alerts == set(re.findall(r"^\| `(Foretell\w+)` \|", manual, re.MULTILINE))
 
 
 def test_alerts_use_existing_metrics() -> None:
-    text = Metrics().render(gauges([], 1, ready=True, read_at=0.0)).decode()
+    others = chain(gauges([], 1, ready=True, read_at=0.0), ledger_gauges())
+    text = Metrics().render(others).decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     named = re.findall(r"\b(?:foretell|process)_\w+", ALERTS)
     used = {name.removesuffix("_bucket") for name in named}
@@ -146,8 +158,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log"
-    settings = {"pin": f"{SPEC.name}@1", "load": "on-demand", "keep": SPEC.name, "max_loaded": 1}
-    with Server(models, log, watch_seconds="200ms", **settings) as server:
+    settings = {
+        "pin": f"{SPEC.name}@1",
+        "load": "on-demand",
+        "keep": SPEC.name,
+        "max_loaded": 1,
+        "ledger": f"sqlite:///{log.parent / 'ledger.db'}",
+        "ledger_learn": "requests",
+    }
+    with Server(models, log, code=OFTEN, watch_seconds="200ms", **settings) as server:
         yield server
 
 
@@ -166,6 +185,11 @@ def ask(server: Server) -> None:
     entry = {"series": [float(row % 5) for row in range(20)], "start_timestamp": "2024-03-01"}
     body = {"model": SPEC.name, "inputs": [entry], "options": {"quantiles": [0.1, 0.9]}}
     assert httpx.post(f"{server.url}/backtest", json=body).status_code == 200
+    # Actual values of the first forecast are in the history of the second.
+    for start in ("2024-03-01T00:00:00", "2024-03-01T04:00:00"):
+        named = {"name": "a", "series": [1.0, 3.0] * 4, "start_timestamp": start}
+        body = {"model": SPEC.name, "inputs": [named], "options": {"quantiles": [0.1, 0.9]}}
+        assert httpx.post(f"{server.url}/forecast", json=body).status_code == 200
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere\r\n\r\n")

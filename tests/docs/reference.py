@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from foretell.service.settings import Settings
 from foretell.settings.described import settings_of
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
+from tests.support.gauges import ledger_gauges
 from tests.support.process import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -213,8 +215,9 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _metrics(text: str) -> str:
-    # Metrics of repositories in object storage.
-    text += b"".join(statistics.gauges((), 1, ready=True, read_at=0)).decode()
+    # Metrics of repositories in object storage, and of ledgers.
+    others = chain(statistics.gauges((), 1, ready=True, read_at=0), ledger_gauges())
+    text += b"".join(others).decode()
     named = {name: set(family.labels) for name, family in FAMILIES.items()}
     for name, own in _SAMPLE.findall(text):
         named.setdefault(name, set()).update(set(re.findall(r'(\w+)="', own)) - {"le"})
