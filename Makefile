@@ -31,15 +31,13 @@ PUBLISHED := linear-attention-transformer linformer local-attention performer-py
 
 ## from nothing to a server with three demo models and a ledger, on PORT
 serve: $(SERVE) demo
-	FORETELL_LEDGER=$${FORETELL_LEDGER-sqlite:///$(DEMO)/ledger.db} \
-		FORETELL_LEDGER_LEARN=$${FORETELL_LEDGER_LEARN-requests} \
-		exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
+	FORETELL_LEDGER=$${FORETELL_LEDGER-sqlite:///$(DEMO)/ledger.db} exec $(BIN)/foretell serve --models $(DEMO)/repository --port $(PORT)
 
 ## the demo's data, models and bundles, in .demo/
 demo: $(SERVE)
 	@$(BIN)/foretell demo --out $(DEMO)
 
-## replay three weeks of hourly forecasts through the server of `make serve`; its page shows what came true
+## replay three weeks of hourly forecasts and actual values through the server of `make serve`; its page shows what came true
 replay: $(SERVE) demo
 	$(BIN)/python -m foretell.demo.replay --folder $(DEMO) --url localhost:$(PORT)
 

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import pandas as pd
+from pydantic import TypeAdapter
 
-from foretell.client import Client, InvalidInputError, PartialForecastError
+from foretell.client import Client, ForetellError, InvalidInputError, PartialForecastError
 from foretell.commands.command import Command
 from foretell.demo.data import STATIONS, write_csv
 
 LEVELS = (0.1, 0.9)
+# Hours whose actual values are sent together.
+_SENT = 6
+_ANSWER = TypeAdapter(dict[str, Any])
 
 
 def replay(
     client: Client, tables: Mapping[str, pd.DataFrame], models: Sequence[str], hours: int
 ) -> Iterator[int]:
-    """Forecast from each of the last hours as if it was the present one.
+    """Forecast from each of the last hours, and send the actual values of every six hours.
 
     Args:
         client: Client of a server with a ledger.
@@ -62,7 +67,30 @@ def replay(
             answer = client.forecast_with_notes(frame, model=name, quantiles=LEVELS)
             if answer.notes.errors:
                 raise PartialForecastError(answer)
+        if (hour + 1) % _SENT == 0 or hour + 1 == hours:
+            sent = hour // _SENT * _SENT
+            rows = {
+                name: table[len(table) - hours :][sent : hour + 1] for name, table in tables.items()
+            }
+            _send(client, models[0], rows)
         yield hour + 1
+
+
+def _send(client: Client, model: str, rows: Mapping[str, pd.DataFrame]) -> None:
+    """Send rows of series as actual values."""
+    inputs = [
+        {
+            "name": name,
+            "series": table.to_numpy().tolist(),
+            "channels": [*table.columns],
+            "start_timestamp": table.index[0].isoformat(),
+        }
+        for name, table in rows.items()
+    ]
+    answer = client.request("actuals", {"model": model, "inputs": inputs}, _ANSWER)
+    for output in answer["outputs"]:
+        if output["error"]:
+            raise ForetellError(f"actual values: {output['error']['message']}")
 
 
 @click.command(cls=Command)
@@ -90,8 +118,7 @@ def replay(
 def main(folder: Path, url: str, models: tuple[str, ...], hours: int) -> None:
     """Forecast the last weeks of a year of weather, hour by hour, in two places.
 
-    The server must remember forecasts and learn from requests: FORETELL_LEDGER and
-    FORETELL_LEDGER_LEARN=requests. Its page then shows what came true.
+    The server must remember forecasts: FORETELL_LEDGER. Its page then shows what came true.
     """
     tables = {}
     for station in STATIONS:
