@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +13,22 @@ import pandas as pd
 
 from bench.harness import KEPT, Result, Row, Run
 from bench.in_process import InProcess
-from bench.replay import INTERVALS, SERIES, Replay, Table, difference, replay, scores
+from bench.replay import (
+    INTERVALS,
+    LEVELS,
+    SERIES,
+    Floats,
+    Replay,
+    Table,
+    difference,
+    replay,
+    scores,
+)
 from foretell.bundle import calibration
 from foretell.bundle.calibration import Calibration
-from foretell.bundle.checksums import sha256
-from foretell.bundle.layout import CALIBRATION, MANIFEST
 from foretell.bundle.manifest import read as read_manifest
+from foretell.service.engine.intervals import Intervals
+from foretell.service.ledger.adaptive import learn
 from tests.support.bundles import Spec, write_bundle
 
 MODEL = "etth2"
@@ -31,11 +38,10 @@ _TRAIN = (
     *("--splits", "ett-hourly", "--epochs", "6", "--set", "batch_size=128", "--device", "cpu"),
 )
 _TEST, _END = 11520, 14400
-# Origins of the replay with intervals that are half as wide as they should be.
-_HALVED = 600
-# Their parts, by the number of origins that were known.
-_PARTS = (0, 24, 48, 72, 120, 168, 336, _HALVED)
-# Largest coverage, in percent, that the test of a run allows, by interval.
+# Numbers of origins to learn from.
+_KNOWN = (0, 6, 12, 24, 48, 96, 168, 300)
+_DAY = 24
+# Lowest and highest coverage, in percent, by interval.
 _ALLOWED = {"0.8": (77.0, 83.0), "0.95": (93.0, 97.0)}
 _ROUNDING = 1e-9
 
@@ -56,18 +62,19 @@ class _Subject:
 def measure(run: Run) -> Result:
     """Replay the test months of ETTh2.csv in --data FOLDER; trains first, and keeps the model."""
     subject = _small(run.folder) if run.quick else _trained(run.data[0] / "ETTh2.csv")
-    halved = _halve(subject, run.folder / "halved", run.pick(_HALVED, 20))
-    tables: dict[str, list[Row]] = {}
-    failures: list[str] = []
-    if run.wants("whole"):
-        done, apart = _replayed(subject, run.folder / "whole.db")
-        tables |= {"intervals": _intervals(done), "weeks": _weeks(done), "steps": _steps(done)}
-        failures += _judged(done, apart, is_whole=not run.quick)
-    if run.wants("halved"):
-        done, apart = _replayed(halved, run.folder / "halved.db")
-        tables["halved"] = _since(done)
-        failures += _judged(done, apart, is_whole=False)
-    return Result(dict(tables), failures)
+    done, apart = _replayed(subject, run.folder / "ledger.db")
+    manifest = read_manifest(subject.bundle)
+    intervals = Intervals(manifest, calibration.read(subject.bundle, manifest))
+    assert intervals.calibration is not None
+    errors, scales = _scaled_errors(done, manifest.context, intervals)
+    known = run.pick(_KNOWN, (0, 8))
+    tables = {
+        "intervals": _intervals(done),
+        "weeks": _weeks(done),
+        "steps": _steps(done),
+        "learning": learning(errors, scales, intervals.calibration, known),
+    }
+    return Result(dict(tables), [*_judged(done, apart, is_whole=not run.quick)])
 
 
 def _replayed(subject: _Subject, database: Path) -> tuple[Replay, float]:
@@ -142,12 +149,60 @@ def _steps(done: Replay) -> list[Row]:
     return _grouped(done, "step", done.frame("ledger")["step"].astype(int))
 
 
-def _since(done: Replay) -> list[Row]:
-    """By the number of earlier origins."""
-    origin = done.frame("ledger")["origin"]
-    edges = [edge for edge in _PARTS if edge < len(done.rows)] + [len(done.rows)]
-    names = [f"{low} to {high - 1}" for low, high in pairwise(edges)]
-    return _grouped(done, "earlier origins", pd.cut(origin, edges, right=False, labels=names))
+def learning(
+    errors: Floats, scales: Floats, stored: Calibration, known: Sequence[int]
+) -> list[Row]:
+    """What intervals hold by the number of origins to learn from, as stored and halved.
+
+    All numbers of origins are judged on the same days: the forecasts of each day have intervals
+    from the origins before it. Nothing is learned with 0.
+
+    Args:
+        errors: `[origins, steps]`, in units of the scales.
+        scales: `[origins]`.
+        known: Numbers of origins.
+    """
+    half = Calibration(stored.levels, stored.offsets / np.float32(2))
+    rows: list[Row] = []
+    for count in known:
+        row: dict[str, int | float] = {"known origins": count}
+        for name, prior in {"as stored": stored, "halved": half}.items():
+            inside, width = [], []
+            for day in range(max(known), len(errors) - _DAY + 1, _DAY):
+                edges = _edges(errors[day - count : day], prior)
+                coming, scale = errors[day : day + _DAY], scales[day : day + _DAY, None]
+                pairs = [(edges[low], edges[high]) for low, high in INTERVALS.values()]
+                inside.append([((low <= coming) & (coming <= high)).mean() for low, high in pairs])
+                width.append([(scale * (high - low)).mean() for low, high in pairs])
+            for label, share, size in zip(
+                map(_percent, INTERVALS),
+                np.mean(inside, axis=0),
+                np.mean(width, axis=0),
+                strict=True,
+            ):
+                row[f"{label}, {name}"] = float(100 * share)
+                row[f"width of {label}, {name}"] = float(size)
+        rows.append(row)
+    return rows
+
+
+def _edges(errors: Floats, prior: Calibration) -> Floats:
+    """Offsets of `LEVELS` `[levels, steps]` at the hour after these origins."""
+    count, steps = errors.shape
+    if count:
+        hours_ago = count - np.arange(count)
+        is_hidden = np.arange(1, steps + 1) > hours_ago[:, None]
+        known = np.where(is_hidden, np.nan, errors)[..., None]
+        prior = learn(known, np.arange(count), prior).calibration
+    return prior.at(np.array(LEVELS), steps)[:, :, 0]
+
+
+def _scaled_errors(done: Replay, context: int, intervals: Intervals) -> tuple[Floats, Floats]:
+    """Errors of a replay in units of the scales, and the scales."""
+    target, steps = done.table.values[:, done.table.target], np.arange(done.mean.shape[1])
+    histories = target[done.rows[:, None] + np.arange(-context, 0)].astype(np.float32)
+    scales = intervals.scale(histories[..., None])[:, 0, 0]
+    return (target[done.rows[:, None] + steps] - done.mean) / scales[:, None], scales
 
 
 def _trained(data: Path) -> _Subject:
@@ -178,18 +233,3 @@ def _small(folder: Path) -> _Subject:
     times = np.datetime64("2024-01-01T00:00:00") + np.timedelta64(1, "h") * np.arange(rows)
     values = np.random.default_rng(0).normal(size=(rows, 1)).cumsum(axis=0)
     return _Subject(folder / "models", Table(times, values, 0, 48), 40)
-
-
-def _halve(subject: _Subject, repository: Path, origins: int) -> _Subject:
-    """The model with intervals of half the width."""
-    shutil.copytree(subject.repository, repository)
-    halved = _Subject(repository, subject.table, min(origins, subject.origins))
-    stored = calibration.read(halved.bundle, read_manifest(halved.bundle))
-    assert stored is not None
-    narrow = Calibration(stored.levels, stored.offsets / np.float32(2))
-    calibration.write(halved.bundle, narrow)
-    path = halved.bundle / MANIFEST
-    content = json.loads(path.read_text())
-    content["files"][CALIBRATION] = sha256(halved.bundle / CALIBRATION)
-    path.write_text(json.dumps(content))
-    return halved

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench.cases.replay import learning
 from bench.replay import LEVELS, Replay, Table, scores
+from foretell.bundle.calibration import Calibration, order_statistics, stored_levels
 
 
 def replayed() -> Replay:
@@ -44,3 +46,18 @@ def test_scores_are_means_of_their_group() -> None:
     below, above = 0.9 * (961 - 951), (1 - 0.9) * (1031 - 1024)
     assert found["pinball 0.9"][2] == pytest.approx((below + above) / 2)
     assert isinstance(found, pd.DataFrame)
+
+
+def test_narrow_intervals_are_repaired_by_known_errors() -> None:
+    random, levels = np.random.default_rng(0), stored_levels([499])
+    stored = Calibration(levels, order_statistics(random.normal(size=(499, 2, 1)), levels))
+    rows = learning(random.normal(size=(400, 2)), np.full(400, 3.0), stored, (0, 60))
+    assert [row["known origins"] for row in rows] == [0, 60]
+    nothing, much = rows
+    assert [nothing[f"80%, {name}"] for name in ("as stored", "halved")] == pytest.approx(
+        [80, 48], abs=5
+    )
+    assert nothing["width of 80%, as stored"] == pytest.approx(3 * 2 * 1.28, rel=0.1)
+    assert nothing["width of 95%, halved"] == pytest.approx(3 * 1.96, rel=0.1)
+    assert much["80%, halved"] == pytest.approx(75, abs=7)
+    assert much["80%, as stored"] == pytest.approx(80, abs=5)
