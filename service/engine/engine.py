@@ -22,6 +22,7 @@ from foretell.service.metrics import Metrics
 
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2
+_LEDGER_THREADS = 16
 _LAST_RUNS_SECONDS = 0.5
 
 
@@ -177,6 +178,8 @@ class LocalEngine(Engine):
         self._ledger = ledger
         self.learned = LearnedOffsets() if ledger is None else ledger.learned
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
+        # Its calls may wait for a database, and must not keep the threads of others.
+        self._ledger_pool = ThreadPoolExecutor(_LEDGER_THREADS, thread_name_prefix="ledger-call")
         self._changes: set[Future[None]] = set()
         self._draining = asyncio.Event()
 
@@ -224,7 +227,8 @@ class LocalEngine(Engine):
     ) -> tuple[Any, Arrays]:
         if self._ledger is None:
             raise NotSupportedError("the server keeps no ledger (FORETELL_LEDGER)")
-        return await asyncio.to_thread(self._ledger.call, method, arguments, arrays)
+        loop, call = asyncio.get_running_loop(), self._ledger.call
+        return await loop.run_in_executor(self._ledger_pool, call, method, arguments, arrays)
 
     def drain(self) -> None:
         self.repository.drain()
@@ -232,7 +236,8 @@ class LocalEngine(Engine):
 
     async def close(self) -> None:
         self.drain()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._ledger_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
         if self._ledger is not None:
             await asyncio.to_thread(self._ledger.close)

@@ -41,6 +41,8 @@ from foretell.service.validation import UnknownFields
 
 # The forecasts of backtest windows, among the outputs of graphs.
 PAST = "past"
+# Characters of a name in the ledger: databases bound the keys of their indexes.
+_LONGEST_NAME = 500
 Wait = Callable[[Run], Awaitable[Arrays]]
 
 
@@ -102,12 +104,20 @@ class Job:
         self.held = 2 * size
 
     def is_kept(self, series: Series) -> bool:
-        """Whether the ledger takes the forecast of a series: it needs a given name, and times."""
-        wanted = self.ledger is not None and self.ledger.takes and self.options.ledger
-        return wanted and series.is_named and series.timeline is not None
+        """Whether the ledger takes the forecast of a series."""
+        return self.ledger is not None and self.ledger.takes and self._may_keep(series)
 
-    def meet(self, ledger: LedgerView) -> None:
+    def meet(self, ledger: LedgerView) -> int:
         self.ledger = ledger
+        if ledger.takes:
+            return 0
+        return sum(isinstance(each, Series) and self._may_keep(each) for each in self.entries)
+
+    def _may_keep(self, series: Series) -> bool:
+        """Whether a series has what the ledger needs: a given name that it can store, and times."""
+        is_storable = series.is_named and series.timeline is not None
+        is_storable = is_storable and len(series.name) <= _LONGEST_NAME and "\0" not in series.name
+        return is_storable and self.options.ledger
 
     def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         return record(self, outputs)

@@ -44,7 +44,7 @@ from foretell.service.http.compression import Body, choose_encoding, compress
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.protocol import connection_of
 from foretell.service.http.waiting import wait_for_result
-from foretell.service.metrics import Stage
+from foretell.service.metrics import LEDGER_FORECASTS, Stage
 from foretell.service.settings import Settings
 
 Wait = Callable[[Run], Awaitable[Arrays]]
@@ -107,8 +107,12 @@ class Decoded(Protocol):
         `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
 
-    def meet(self, ledger: LedgerView) -> None:
-        """Note, before encoding, the server's ledger."""
+    def meet(self, ledger: LedgerView) -> int:
+        """Note, before encoding, the server's ledger.
+
+        Returns:
+            The number of forecasts that it could take and does not.
+        """
 
     def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         """The message to the ledger, after encoding; None for nothing."""
@@ -117,8 +121,8 @@ class Decoded(Protocol):
 class NotRemembered:
     """Part of a `Decoded` whose forecasts no ledger keeps."""
 
-    def meet(self, ledger: LedgerView) -> None:
-        """Do nothing."""
+    def meet(self, ledger: LedgerView) -> int:  # noqa: ARG002
+        return 0
 
     def record(self, outputs: Arrays) -> None:  # noqa: ARG002
         return None
@@ -245,8 +249,12 @@ class _Pipeline:
         taken = self._engine.keeps
         if taken is not None:
             # Not a secret: the requests of a share.
-            taken = taken and random.random() < self._settings.ledger_share  # noqa: S311
-            decoded.meet(LedgerView(taken, context.namespace, self._engine.learned))
+            is_chosen = random.random() < self._settings.ledger_share  # noqa: S311
+            is_full, taken = not taken, taken and is_chosen
+            view = LedgerView(taken, context.namespace, self._engine.learned)
+            left_out = decoded.meet(view)
+            if is_full and is_chosen and left_out:
+                self._engine.metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=left_out)
         work, record = codec.encoding_work(decoded, outputs), None
         if work < LARGE:
             encoded = codec.encode(decoded, outputs)

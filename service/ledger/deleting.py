@@ -10,8 +10,9 @@ from foretell.service.ledger.totals import mark_outdated
 
 # Share of the forecasts that are deleted at a time while the database is too large.
 _SHARE = 0.1
-# Most forecasts of a transaction: others wait for it.
-_MOST = 20_000
+# Most forecasts, and most series, of a transaction: others wait for it.
+_MOST = 5000
+_MOST_SERIES = 500
 
 
 def delete_series(connection: Connection, store: Store, namespace: str, name: str) -> int:
@@ -29,15 +30,15 @@ def delete_series(connection: Connection, store: Store, namespace: str, name: st
     return len(ids)
 
 
-def prune(connection: Connection, store: Store, before: int) -> bool:
-    """Delete what was written before a time in seconds; returns whether there is more.
+def prune_forecasts(connection: Connection, before: int) -> bool:
+    """Delete some forecasts made before a time in seconds; returns whether there are more.
 
-    The sums of days whose forecasts are deleted stay as they are, until they are as old.
+    The sums of their days stay as they are, until `prune_values`.
     """
     oldest = connection.execute(
         select(FORECASTS.c.id, FORECASTS.c.series, FORECASTS.c.ends)
         .where(FORECASTS.c.made < before)
-        .order_by(FORECASTS.c.id)
+        .order_by(FORECASTS.c.made)
         .limit(_MOST)
     ).all()
     ends: dict[int, int] = {}
@@ -46,27 +47,49 @@ def prune(connection: Connection, store: Store, before: int) -> bool:
     for series, last in ends.items():
         later = case((SERIES.c.pruned > last, SERIES.c.pruned), else_=last)
         connection.execute(update(SERIES).where(SERIES.c.id == series).values(pruned=later))
-    if oldest:
-        connection.execute(
-            delete(FORECASTS).where(FORECASTS.c.id <= oldest[-1].id, FORECASTS.c.made < before)
-        )
-    if len(oldest) == _MOST:
-        return True
-    connection.execute(delete(ACTUALS).where(ACTUALS.c.written < before))
-    old = connection.execute(
+    ids = [each.id for each in oldest]
+    connection.execute(delete(FORECASTS).where(FORECASTS.c.id.in_(ids)))
+    return len(oldest) == _MOST
+
+
+def prune_values(connection: Connection, store: Store, before: int, after: int) -> int | None:
+    """Delete actual values and sums that were written before a time in seconds.
+
+    Args:
+        connection: In a transaction.
+        store: The database.
+        before: The time.
+        after: The id of a series: some that follow are looked at.
+
+    Returns:
+        The id of the last of them; None if no series follows.
+    """
+    following = select(SERIES.c.id).where(SERIES.c.id > after).order_by(SERIES.c.id)
+    ids: list[int] = [*connection.execute(following.limit(_MOST_SERIES)).scalars()]
+    if not ids:
+        return None
+    channels = select(CHANNELS.c.id).where(CHANNELS.c.series.in_(ids))
+    connection.execute(
+        delete(ACTUALS).where(ACTUALS.c.channel.in_(channels), ACTUALS.c.written < before)
+    )
+    old = SUMS.c.series.in_(ids) & (SUMS.c.written < before)
+    days = connection.execute(
         select(SUMS.c.configuration, SERIES.c.namespace, SUMS.c.day)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(SUMS.c.written < before)
+        .where(old)
         .distinct()
     )
-    mark_outdated(connection, store, {tuple(each) for each in old})
-    connection.execute(delete(SUMS).where(SUMS.c.written < before))
-    _delete_unused(connection)
-    return False
+    mark_outdated(connection, store, {tuple(each) for each in days})
+    connection.execute(delete(SUMS).where(old))
+    of_channel = exists().where(ACTUALS.c.channel == CHANNELS.c.id)
+    connection.execute(delete(CHANNELS).where(CHANNELS.c.series.in_(ids), ~of_channel))
+    parts = (exists().where(table.c.series == SERIES.c.id) for table in (FORECASTS, CHANNELS, SUMS))
+    connection.execute(delete(SERIES).where(SERIES.c.id.in_(ids), *(~part for part in parts)))
+    return ids[-1]
 
 
 def edge_of(connection: Connection, store: Store, most_bytes: int) -> int | None:
-    """The time in seconds before which `prune` makes room; None if the database is small enough."""
+    """The time in seconds before which to delete for room; None if the database is small enough."""
     if store.bytes(connection) <= most_bytes:
         return None
     lowest, highest = connection.execute(
@@ -78,13 +101,5 @@ def edge_of(connection: Connection, store: Store, most_bytes: int) -> int | None
     made = connection.execute(
         select(FORECASTS.c.made).where(FORECASTS.c.id >= place).order_by(FORECASTS.c.id).limit(1)
     ).scalar()
-    newest = select(func.max(FORECASTS.c.made))
-    return int(made if made is not None else connection.execute(newest).scalar_one() + 1)
-
-
-def _delete_unused(connection: Connection) -> None:
-    """Delete channels without values, and series without anything."""
-    of_channel = exists().where(ACTUALS.c.channel == CHANNELS.c.id)
-    connection.execute(delete(CHANNELS).where(~of_channel))
-    parts = (exists().where(table.c.series == SERIES.c.id) for table in (FORECASTS, CHANNELS, SUMS))
-    connection.execute(delete(SERIES).where(*(~part for part in parts)))
+    oldest = connection.execute(select(func.min(FORECASTS.c.made))).scalar_one()
+    return int(max(made or 0, oldest + 1))

@@ -29,8 +29,9 @@ class Ids:
         self._known.clear()
 
     def versions(self, connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
-        """Ids by `(model, version, channels)`."""
-        return self._ids(connection, VERSIONS, ("model", "version", "channels"), keys)
+        """Ids by `(model, version, channels, digest)`."""
+        columns = ("model", "version", "channels", "digest")
+        return self._ids(connection, VERSIONS, columns, keys)
 
     def configurations(self, connection: Connection, keys: Iterable[Key]) -> dict[Key, int]:
         """Ids by `(version, steps, levels, calibration)`."""

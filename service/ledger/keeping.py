@@ -6,6 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,9 @@ def _keep_group(
     manifest = first.manifest
     levels, bodies = _bodies(records)
     steps = bodies.mean.shape[1]
-    key = (manifest.name, manifest.version, json.dumps(manifest.targets))
+    channels = json.dumps(manifest.targets)
+    digest = sha256(channels.encode()).hexdigest()
+    key = (manifest.name, manifest.version, channels, digest)
     version = ids.versions(connection, [key])[key]
     setting = (version, steps, json.dumps(levels), first.message.calibration)
     configuration = ids.configurations(connection, [setting])[setting]

@@ -19,7 +19,7 @@ from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
 from foretell.service.errors import NotReadyError
 from foretell.service.ledger.comparison import compare
-from foretell.service.ledger.deleting import delete_series, edge_of, prune
+from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
@@ -38,8 +38,12 @@ from foretell.service.settings import Settings
 _logger = logging.getLogger(__name__)
 
 _DAY_SECONDS = 86_400
-# Totals that are added up in one transaction: others wait for it.
-_TOTALS = 100
+# Totals that are added up in one transaction, and its seconds: others wait for it.
+_TOTALS, _TOTALS_SECONDS = 100, 0.25
+# Most of these transactions in a row: totals may be outdated faster than they are added up.
+_TURNS = 200
+# Time between looks at all actual values and sums for those that are too old.
+_VALUES_SECONDS = 6 * 3600
 
 
 class DatabaseLedger:
@@ -58,6 +62,7 @@ class DatabaseLedger:
         self._metrics = metrics
         self._ids = Ids(store)
         self._recent = Recent({}, {})
+        self._values_at = time.monotonic()
         for outcome in ("kept", "dropped", "failed"):
             metrics.counts.add(LEDGER_FORECASTS, outcome, amount=0)
         for outcome in asdict(Written()):
@@ -70,16 +75,17 @@ class DatabaseLedger:
             "compare": self._compare,
         }
         self.learned = LearnedOffsets()
-        # Pairs of version and series in the current transaction.
+        # Pairs of version and series, and histories, in the current transaction.
         self._changed: set[Pair] = set()
+        self._written: list[Written] = []
         self.learner = Learner(store, registry, self.learned)
         self._writer = Writer(
             store,
             metrics,
             settings.ledger_queue_bytes,
             write=self._write,
-            committed=self._learn,
-            failed=self._ids.forget,
+            committed=self._commit,
+            failed=self._undo,
             chores=self._do_chores,
         )
 
@@ -129,15 +135,23 @@ class DatabaseLedger:
         days = keep(connection, self._store, self._ids, records)
         if self._settings.ledger_learn == "requests":
             observed = [each for record in records for each in _histories(record)]
-            more, written = observe(connection, self._store, self._ids, observed, of_requests=True)
+            more, self._written = observe(
+                connection, self._store, self._ids, observed, of_requests=True
+            )
             days.merge(more)
-            self._count(written)
         self._changed |= add_up(connection, self._store, days)
 
-    def _learn(self) -> None:
-        """Let the learner read what was written."""
+    def _commit(self) -> None:
+        """Count what was written, and let the learner read it."""
+        written, self._written = self._written, []
+        self._count(written)
         changed, self._changed = self._changed, set()
         self.learner.changed(changed)
+
+    def _undo(self) -> None:
+        """Forget what a transaction that failed has done."""
+        self._written = []
+        self._ids.forget()
 
     def _observe(
         self, series: Sequence[tuple[str, str, str, list[str], int]], arrays: Arrays
@@ -227,22 +241,33 @@ class DatabaseLedger:
             amount = sum(getattr(each, outcome) for each in written)
             self._metrics.counts.add(LEDGER_ACTUALS, outcome, amount=amount)
 
-    def _do_chores(self) -> None:
+    def _do_chores(self) -> Iterator[None]:
         """Add up totals, delete what is too old or too much, and read the latest scores."""
-        more = True
+        store, settings = self._store, self._settings
+        for _ in range(_TURNS):
+            with store.write() as connection:
+                more = refresh(connection, store, _TOTALS, _TOTALS_SECONDS)
+            yield
+            if not more:
+                break
+        before = int(time.time() - _DAY_SECONDS * settings.ledger_days)
+        with store.read() as connection:
+            edge = edge_of(connection, store, settings.ledger_bytes)
+        before, more = max(before, edge or 0), True
         while more:
-            with self._store.write() as connection:
-                more = refresh(connection, self._store, _TOTALS)
-        before = int(time.time() - _DAY_SECONDS * self._settings.ledger_days)
-        with self._store.read() as connection:
-            edge = edge_of(connection, self._store, self._settings.ledger_bytes)
-        self._ids.forget()
-        more = True
-        while more:
-            with self._store.write() as connection:
-                more = prune(connection, self._store, max(before, edge or 0))
+            with store.write() as connection:
+                more = prune_forecasts(connection, before)
+            yield
+        if edge is not None or time.monotonic() >= self._values_at:
+            self._values_at = time.monotonic() + _VALUES_SECONDS
+            after: int | None = 0
+            while after is not None:
+                self._ids.forget()
+                with store.write() as connection:
+                    after = prune_values(connection, store, before, after)
+                yield
         served = {(model.name, model.version) for model in self._registry().models}
-        with self._store.read() as connection:
+        with store.read() as connection:
             self._recent = read_recent(connection, served)
 
 

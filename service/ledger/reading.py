@@ -236,10 +236,11 @@ def _of_series(
 ) -> _Found:
     """Sums of each series: by day of one, or over all days of all."""
     where = [SUMS.c.configuration.in_(configurations), *_within(selection, SUMS.c.day)]
-    rows = connection.execution_options(yield_per=1000).execute(
+    rows = connection.execute(
         select(SUMS.c.configuration, SERIES.c.namespace, SERIES.c.name, SUMS.c.day, SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(*where, *_of_names(selection))
+        .where(*where, *_of_names(selection)),
+        execution_options={"yield_per": 1000},
     )
     if selection.series is not None:
         for number, _, name, day, sums in rows:

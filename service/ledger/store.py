@@ -14,13 +14,19 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from foretell.service.errors import StartError
+from foretell.service.ledger import size
+from foretell.service.ledger.faults import reason_of
 from foretell.service.ledger.migrations.upgrade import upgrade
 
 _SETTING = "FORETELL_LEDGER"
 _BUSY_SECONDS = 5
 _CONNECT_SECONDS = 5
-# A statement that takes longer has met a lock or a lost host.
-_STATEMENT_MILLISECONDS = 60_000
+# A statement that takes longer has met a lock or a lost host; nor may a server that hangs keep
+# others waiting for its transaction.
+_OPTIONS = "-c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
+_LOST_MILLISECONDS = 30_000
+# Time that a reader waits for one of the connections.
+_TURN_SECONDS = 10
 _READERS = 4
 # The lock of all servers that write to one PostgreSQL database: "ledger" in ASCII.
 _WRITING = 0x6C6564676572
@@ -48,11 +54,19 @@ class Store:
         else:
             options["connect_args"] = {
                 "connect_timeout": _CONNECT_SECONDS,
-                "options": f"-c statement_timeout={_STATEMENT_MILLISECONDS}",
+                "tcp_user_timeout": _LOST_MILLISECONDS,
+                "keepalives_idle": _LOST_MILLISECONDS // 1000,
+                "options": _OPTIONS,
             }
         try:
             self._writer = create_engine(parsed, pool_size=1, max_overflow=0, **options)
-            self._reader = create_engine(parsed, pool_size=_READERS, max_overflow=0, **options)
+            self._reader = create_engine(
+                parsed,
+                pool_size=_READERS,
+                max_overflow=0,
+                pool_timeout=_TURN_SECONDS,
+                **options,
+            )
         except ModuleNotFoundError as error:
             raise StartError(
                 f"{_SETTING}: {error.name} is not installed; install foretell with the extra "
@@ -76,8 +90,12 @@ class Store:
             with self.write() as connection:
                 upgrade(connection)
         except (SQLAlchemyError, OSError) as error:
-            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            self.close()
+            reason = reason_of(error)
             raise StartError(f"{_SETTING}: {self.place} cannot be opened: {reason}") from None
+        except StartError:
+            self.close()
+            raise
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -107,15 +125,8 @@ class Store:
         return self.insert(table).on_conflict_do_nothing()
 
     def bytes(self, connection: Connection) -> int:
-        """Size of the stored data in bytes, without free pages."""
-        if self.is_sqlite:
-            pages, free, size = (
-                connection.execute(text(f"PRAGMA {name}")).scalar_one()
-                for name in ("page_count", "freelist_count", "page_size")
-            )
-            return int((pages - free) * size)
-        found = connection.execute(text("SELECT pg_database_size(current_database())"))
-        return int(found.scalar_one())
+        """Size of the stored data in bytes."""
+        return size.in_sqlite(connection) if self.is_sqlite else size.in_postgresql(connection)
 
     def close(self) -> None:
         self._writer.dispose()

@@ -29,6 +29,8 @@ from foretell.service.ledger.totals import mark_outdated
 
 # Most days whose forecasts are read together.
 _SPAN = 32
+# Forecasts that are in memory together.
+_ROWS = 1000
 # Ids in a statement: databases bound the number of its parameters.
 _CHUNK = 1000
 
@@ -193,19 +195,29 @@ def _sums(
     connection: Connection, series: int, known: Known, days: list[int]
 ) -> Iterator[tuple[int, int, dict[int, NDArray[np.float64]]]]:
     """Configurations, their versions and their sums by day."""
-    rows = connection.execute(
+    found = connection.execute(
         SELECT_FORECASTS.where(
             FORECASTS.c.series == series,
             FORECASTS.c.ends >= days[0] * DAY,
             FORECASTS.c.origin < (days[-1] + 1) * DAY,
-        )
-    ).all()
-    for stored in forecasts(rows):
-        bodies = stored.bodies
-        actual = known.at(bodies.times, stored.channels)
-        day = bodies.times // DAY
-        quantiles = bodies.quantiles.swapaxes(0, 1)
-        found, sums = sums_by_day(actual, bodies.mean, bodies.naive, quantiles, stored.levels, day)
-        # The forecasts also have steps in other days.
-        by_day = {one: of for one, of in zip(found.tolist(), sums, strict=True) if one in days}
-        yield stored.configuration, stored.version, by_day
+        ),
+        execution_options={"yield_per": _ROWS},
+    )
+    totals: defaultdict[tuple[int, int], dict[int, NDArray[np.float64]]] = defaultdict(dict)
+    for rows in found.partitions():
+        for stored in forecasts(rows):
+            by_day = totals[stored.configuration, stored.version]
+            for day, sums in _by_day(stored, known):
+                # The forecasts also have steps in other days.
+                if day in days:
+                    by_day[day] = by_day[day] + sums if day in by_day else sums
+    for (configuration, version), by_day in totals.items():
+        yield configuration, version, by_day
+
+
+def _by_day(stored: Stored, known: Known) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    bodies = stored.bodies
+    actual = known.at(bodies.times, stored.channels)
+    quantiles, day = bodies.quantiles.swapaxes(0, 1), bodies.times // DAY
+    days, sums = sums_by_day(actual, bodies.mean, bodies.naive, quantiles, stored.levels, day)
+    return zip(days.tolist(), sums, strict=True)

@@ -23,7 +23,8 @@ from sqlalchemy import (
 
 METADATA = MetaData()
 
-# SQLite only numbers rows of this type by itself.
+# SQLite only numbers rows of this type by itself. `sqlite_autoincrement` never gives the id of a
+# deleted row to another one: writers remember ids.
 _ID = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -31,7 +32,8 @@ def _of(name: str) -> ForeignKey:
     return ForeignKey(f"{name}.id", ondelete="CASCADE")
 
 
-# A version of a model, with what its forecasts mean. `channels` is a JSON list.
+# A version of a model, with what its forecasts mean. `channels` is a JSON list, and `digest` its
+# SHA-256: indexes of PostgreSQL have no room for long texts.
 VERSIONS = Table(
     "versions",
     METADATA,
@@ -39,7 +41,9 @@ VERSIONS = Table(
     Column("model", Text, nullable=False),
     Column("version", Text, nullable=False),
     Column("channels", Text, nullable=False),
-    UniqueConstraint("model", "version", "channels"),
+    Column("digest", Text, nullable=False),
+    UniqueConstraint("model", "version", "digest"),
+    sqlite_autoincrement=True,
 )
 # How a version forecast: number of steps, JSON list of levels, and source of the quantiles.
 CONFIGURATIONS = Table(
@@ -51,6 +55,7 @@ CONFIGURATIONS = Table(
     Column("levels", Text, nullable=False),
     Column("calibration", Text, nullable=False),
     UniqueConstraint("version", "steps", "levels", "calibration"),
+    sqlite_autoincrement=True,
 )
 # `pruned` is the last time of all steps of its forecasts that were deleted for their age.
 SERIES = Table(
@@ -62,6 +67,7 @@ SERIES = Table(
     Column("frequency", Text, nullable=False),
     Column("pruned", BigInteger),
     UniqueConstraint("namespace", "name", "frequency"),
+    sqlite_autoincrement=True,
 )
 # `origin` is the time of the last row of the history, and `ends` that of the last step. `answer` is
 # the id of the forecast in its answer. `body` has the arrays (bodies.py).
@@ -79,6 +85,7 @@ FORECASTS = Table(
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("series", "version", "origin"),
     Index("forecasts_ends", "series", "ends"),
+    Index("forecasts_made", "made"),
 )
 CHANNELS = Table(
     "channels",
@@ -87,6 +94,7 @@ CHANNELS = Table(
     Column("series", _ID, _of("series"), nullable=False),
     Column("name", Text, nullable=False),
     UniqueConstraint("series", "name"),
+    sqlite_autoincrement=True,
 )
 ACTUALS = Table(
     "actuals",

@@ -6,6 +6,7 @@ reader before it adds them up for itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,14 +26,26 @@ def mark_outdated(connection: Connection, store: Store, keys: Iterable[Key]) -> 
     _write(connection, store, [(key, _OUTDATED) for key in sorted(keys)])
 
 
-def refresh(connection: Connection, store: Store, most: int) -> bool:
-    """Add up at most `most` outdated totals; returns whether there are more."""
+def refresh(connection: Connection, store: Store, most: int, seconds: float) -> bool:
+    """Add up outdated totals; returns whether there are more.
+
+    Args:
+        connection: In a transaction, which others wait for.
+        store: The database.
+        most: Most totals to add up.
+        seconds: Time after which it begins with no other one.
+    """
+    end = time.monotonic() + seconds
     found = connection.execute(
         select(TOTALS.c.configuration, TOTALS.c.namespace, TOTALS.c.day)
         .where(TOTALS.c.sums == _OUTDATED)
         .limit(most)
     ).all()
-    added = [(tuple(key), add_up(connection, *key)) for key in found]
+    added = []
+    for key in found:
+        added.append((tuple(key), add_up(connection, *key)))
+        if time.monotonic() > end:
+            break
     _write(connection, store, [(key, sums) for key, sums in added if sums])
     for (configuration, namespace, day), sums in added:
         if not sums:
@@ -43,19 +56,20 @@ def refresh(connection: Connection, store: Store, most: int) -> bool:
                     TOTALS.c.day == day,
                 )
             )
-    return len(found) == most
+    return len(added) < len(found) or len(found) == most
 
 
 def add_up(connection: Connection, configuration: int, namespace: str, day: int) -> bytes:
     """The total of a day; empty if no series has sums of it."""
-    rows = connection.execution_options(yield_per=1000).execute(
+    rows = connection.execute(
         select(SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
         .where(
             SUMS.c.configuration == configuration,
             SUMS.c.day == day,
             SERIES.c.namespace == namespace,
-        )
+        ),
+        execution_options={"yield_per": 1000},
     )
     total = None
     for part in rows.scalars().partitions():

@@ -47,11 +47,13 @@ class Server:
             *("-c", f"unix_socket_directories={self._folder}", "-c", "listen_addresses="),
             *("-c", "fsync=off"),
         ]
-        self._process = subprocess.Popen(
-            command, cwd=self._folder, stderr=subprocess.DEVNULL, **self._identity
-        )
         end = time.monotonic() + _START_SECONDS
         while True:
+            # Right after `kill` it may end at once: processes of the one before still end.
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    command, cwd=self._folder, stderr=subprocess.DEVNULL, **self._identity
+                )
             try:
                 psycopg.connect(self.url, connect_timeout=2).close()
             except psycopg.OperationalError:

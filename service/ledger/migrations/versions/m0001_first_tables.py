@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("pruned", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("namespace", "name", "frequency"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "versions",
@@ -38,8 +39,10 @@ def upgrade() -> None:
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("version", sa.Text(), nullable=False),
         sa.Column("channels", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("model", "version", "channels"),
+        sa.UniqueConstraint("model", "version", "digest"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "channels",
@@ -49,6 +52,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["series"], ["series.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("series", "name"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "configurations",
@@ -60,6 +64,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["version"], ["versions.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("version", "steps", "levels", "calibration"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "actuals",
@@ -89,6 +94,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("series", "version", "origin"),
     )
     op.create_index("forecasts_ends", "forecasts", ["series", "ends"], unique=False)
+    op.create_index("forecasts_made", "forecasts", ["made"], unique=False)
     op.create_table(
         "sums",
         sa.Column("series", _ID, nullable=False),

@@ -1,0 +1,91 @@
+"""Two servers on one PostgreSQL database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import psycopg
+import pytest
+
+from tests.service.client import Client
+from tests.service.kserve import kserve_types
+from tests.service.ledger.conftest import (
+    CONTEXT,
+    HORIZON,
+    Open,
+    counted,
+    forecast,
+    observe,
+    scores,
+    series_of,
+)
+from tests.service.ledger.sound import check
+from tests.support.postgresql import Server
+
+TRUTH = np.random.default_rng(0).normal(size=60)
+
+
+@pytest.fixture
+def shared(server: Server) -> Iterator[str]:
+    """The URL of an empty database."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE shared")
+    yield server.url.replace("/postgres?", "/shared?")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE shared")
+
+
+def test_both_write_the_same_series_and_days(shared: str, opened: Open) -> None:
+    origins = 12
+    with ExitStack() as stack:
+        clients = [stack.enter_context(opened(shared)) for _ in range(2)]
+
+        def serve(client: Client, first: int) -> None:
+            """Every other origin; the values that both write are the same."""
+            for origin in range(first, origins, 2):
+                inputs = [
+                    series_of(name, TRUTH[origin : origin + CONTEXT], origin) for name in "ab"
+                ]
+                forecast(client, *inputs)
+                for name in "ab":
+                    observe(client, name, TRUTH[: origin + CONTEXT, None])
+
+        threads = [
+            threading.Thread(target=serve, args=(client, first))
+            for first, client in enumerate(clients)
+        ]
+        # The threads would import KServe's classes at the same time, which breaks them.
+        kserve_types()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for name in "ab":
+            observe(clients[0], name, TRUTH[:, None])
+        for client in clients:
+            [row] = scores(client)
+            assert row["count"] == 2 * origins * HORIZON
+            assert counted(client, "forecasts", "kept") == origins
+    assert check(shared) == 2 * origins
+
+
+def test_series_deleted_by_the_other_server(shared: str, opened: Open) -> None:
+    with opened(shared) as first, opened(shared) as second:
+        for client in (first, second):
+            forecast(client, series_of("a", TRUTH[:CONTEXT]), series_of("b", TRUTH[:CONTEXT]))
+            observe(client, "a", TRUTH[:30, None])
+        assert first.request("DELETE", "/ledger/series?name=a").json() == {"series": 1}
+        # The second one remembers the ids of the series and its channel.
+        observe(second, "a", TRUTH[:30, None])
+        assert first.request("DELETE", "/ledger/series?name=a").json() == {"series": 1}
+        forecast(second, series_of("a", TRUTH[2 : 2 + CONTEXT], 2))
+        assert counted(second, "forecasts", "failed") == 0
+        observe(second, "a", TRUTH[:30, None])
+        for client in (first, second):
+            [row] = scores(client)
+            assert row["count"] == HORIZON
+            assert "foretell_ledger_up 1" in client.get("/metrics").text
+    assert check(shared) == 2
