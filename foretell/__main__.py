@@ -14,7 +14,7 @@ _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
     "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),
     "Forecasts": ("serve", "predict", "batch", "demo"),
-    "Versions that compete": ("challenge", "compare", "promote"),
+    "What came true": ("actuals", "accuracy", "compare", "challenge", "promote"),
 }
 
 

@@ -29,7 +29,7 @@ _OF_MODELS = (
     option("--channels", heading=_DATA, help="Columns to read, such as a,b [all numbers]."),
     option("--frequency", heading=_DATA, help="Spacing of rows, such as h or 15min [found]."),
 )
-_OF_FILES = (
+_OF_TABLES = (
     option("--time-column", heading=_DATA, help="Column of the timestamps, or year,month [found]."),
     option("--id-column", heading=_DATA, help="Column of series names [found]."),
     option(
@@ -41,6 +41,8 @@ _OF_FILES = (
         "--time-zone", heading=_DATA, help="Time zone of the timestamps, such as Europe/Berlin."
     ),
     option("--decimal", heading=_DATA, help="Decimal mark of the numbers, . or , [found]."),
+)
+_GAPS = (
     option(
         "--missing",
         heading=_DATA,
@@ -54,6 +56,7 @@ _OF_FILES = (
         help="Longest gap to fill in, in steps; longer gaps split a series [12].",
     ),
 )
+_OF_FILES = (*_OF_TABLES, *_GAPS)
 _COVARIATES = (
     option(
         "--future-covariates", heading="The data", help="Columns that are known for the horizon."
@@ -118,6 +121,11 @@ _SETTINGS = (
 def reading_options(function: Function) -> Function:
     """Add the options for reading a file to a command that takes a model."""
     return _with(function, _OF_FILES)
+
+
+def table_options(function: Function) -> Function:
+    """Add the options for reading a file whose gaps are not filled."""
+    return _with(function, _OF_TABLES)
 
 
 def all_reading_options(function: Function) -> Function:

@@ -31,6 +31,7 @@ class Cells:
         problems: Collector of the problems.
         read: Python code that reads the table as a frame of pandas.
         notes: Notes for the reader on how the table was read.
+        may_miss: Whether the values that a cell lacks stay missing.
     """
 
     frame: pd.DataFrame
@@ -38,15 +39,17 @@ class Cells:
     problems: Problems
     read: str = "frame.rename(columns=str)"
     notes: list[str] = field(default_factory=list)
+    may_miss: bool = False
 
     def report_wrong(self, name: str, numbers: Numbers) -> None:
         """Add the wrong cells of a column of numbers to the problems."""
         wrong = np.flatnonzero(numbers.wrong)
         if len(wrong):
             column = self.frame[name]
+            fill = "" if self.may_miss else " with --missing interpolate"
             self.problems.add(
                 f"{str(column.iloc[wrong[0]])[:60]!r} is no finite number; correct it, or leave "
-                "the cell empty with --missing interpolate",
+                f"the cell empty{fill}",
                 column.index[wrong].to_numpy(),
                 name,
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.timeaxis.gaps import Filling, filled
+from foretell.timeaxis.gaps import Missing, filled
 
 
 class Piece(NamedTuple):
@@ -16,8 +16,8 @@ class Piece(NamedTuple):
 
     Attributes:
         steps: `[rows]`, steps since the start of the series, without a gap.
-        values: `[rows, columns]`, without gaps.
-        empty: `[rows, columns]`, whether a value was missing and was filled; None if none was.
+        values: `[rows, columns]`, with a number for every missing value.
+        empty: `[rows, columns]`, whether a value was missing; None if none was.
     """
 
     steps: NDArray[np.int64]
@@ -29,13 +29,13 @@ class Filler(NamedTuple):
     """Fills gaps of channels and, after them, of covariates.
 
     Attributes:
-        missing: Treatment of gaps; never `error`.
-        max_gap: Most consecutive steps that are filled.
+        missing: Treatment of gaps; never `error`. With `mask`, missing values are 0.
+        max_gap: Most consecutive steps that are filled, or stay missing, within a part.
         held: `[columns]`, whether a gap repeats a value, even if others are interpolated.
         channels: Number of channels.
     """
 
-    missing: Filling
+    missing: Missing
     max_gap: int
     held: NDArray[np.bool_]
     channels: int
@@ -50,6 +50,10 @@ class Filler(NamedTuple):
         far = np.flatnonzero(np.diff(places) > self.max_gap + 1) + 1
         for own, rows in zip(np.split(places, far), np.split(values, far), strict=True):
             steps, full = _spread(own, rows)
+            if self.missing == "mask":
+                empty = np.isnan(full)
+                yield Piece(steps, np.where(empty, 0, full), empty if empty.any() else None)
+                continue
             for start, first, end in self._stretches(np.isnan(full)):
                 empty = np.isnan(full[first:end])
                 # Values of rows before the first are carried forward.

@@ -13,6 +13,7 @@ import pandas as pd
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
 from foretell.bundle.covariates import Covariate, Covariates
+from foretell.bundle.nearness import listed
 from foretell.bundle.part import Part
 from foretell.data.apart import are_many, remedy_for_repeats
 from foretell.data.cells import ArrowFrame, Cells, of_frame
@@ -26,7 +27,7 @@ from foretell.data.numbers import Mark
 from foretell.data.panel import Panel, Source
 from foretell.data.parts import assemble
 from foretell.data.regular import made_regular
-from foretell.data.roles import IDS, Roles, find_roles
+from foretell.data.roles import IDS, Roles, find_roles, named_ids
 from foretell.data.rows import Rows
 from foretell.data.series import Assembly
 from foretell.data.texts import Texts
@@ -170,12 +171,49 @@ def read(
             rows (lines of a text file, from 1) and columns.
     """
     reading = reading or Reading()
+    kinds = reading.kinds
+    channels = [name for name in (*(reading.channels or ()), *needed) if not kinds.is_channel(name)]
+    cells = _read_cells(path, reading, (*channels, *kinds.names))
+    return _panel(cells, reading, path, last, known)
+
+
+def read_known(path: Path, reading: Reading, channels: Sequence[str]) -> Panel:
+    """Read those of some channels that a file has, whose rows and values may be missing.
+
+    Args:
+        path: The file.
+        reading: Options, without covariates. `channels` are columns that the file must have.
+        channels: Columns that are read if `reading` names none; at least one must be there.
+
+    Returns:
+        Tables whose values may be missing, by `Table.known`. Longer gaps than `max_gap` are between
+        two tables of a series.
+
+    Raises:
+        DataError: as `read`, except for missing rows and values.
+    """
+    cells = _read_cells(path, reading, reading.channels or ())
+    columns = list(cells.frame.columns)
+    found = reading.channels or tuple(name for name in channels if name in columns)
+    if not found:
+        refuse_wide(cells)
+        raise DataError(
+            f"{path}: expected a column of at least one of {listed(channels)}; there are "
+            f"{listed(columns)}"
+        )
+    cells.may_miss = True
+    # Every series may have one row, so that a column of names never repeats one.
+    ids = reading.id_column or named_ids([name for name in columns if name not in found])
+    own = {"channels": found, "id_column": ids or None}
+    return _panel(cells, reading.model_copy(update=own), path)
+
+
+def _read_cells(path: Path, reading: Reading, needed: Sequence[str]) -> Cells:
+    """The table of a file that must have some columns."""
     ids, kinds = reading.id_column or (), reading.kinds
     texts = Texts(frozenset(name.lower() for name in (*IDS, *ids)), frozenset(kinds.names))
-    channels = [name for name in (*(reading.channels or ()), *needed) if not kinds.is_channel(name)]
-    named = (*(reading.time_column or ()), *ids, *channels, *kinds.names)
-    cells = read_file(path, reading.decimal, texts, named)
-    return _panel(cells, reading, path, last, known)
+    named = (*(reading.time_column or ()), *ids, *needed)
+    return read_file(path, reading.decimal, texts, named)
 
 
 def read_frame(frame: pd.DataFrame | ArrowFrame, reading: Reading | None = None) -> Panel:
@@ -211,7 +249,8 @@ def _panel(
         if moments is not rows.moments:
             cells.notes += moments.notes
             rows = rows._replace(moments=moments)
-        assembly = Assembly(reading.missing, reading.max_gap, cells.problems, cells.notes)
+        missing = "mask" if cells.may_miss else reading.missing
+        assembly = Assembly(missing, reading.max_gap, cells.problems, cells.notes)
         tables = assembly.tables(rows, frequency, zone)
     except DataError as error:
         cells.problems.add(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -210,6 +211,13 @@ def _counts(numbers: NDArray[np.float64], *, nameless: bool) -> bool:
     if nameless and len(steps):
         return bool((steps == steps[0]).all() and abs(steps[0]) == 1)
     return len(numbers) > 0 and bool((steps == 1).all() and numbers[0] in (0, 1))
+
+
+def named_ids(names: Sequence[str]) -> tuple[str, ...]:
+    """The column of names of series, by its name alone; empty if no name is unmistakable."""
+    lower = {name.lower(): name for name in names}
+    # An id may count rows.
+    return tuple(lower[known] for known in IDS if known in lower and known != "id")[:1]
 
 
 def _find_ids(frame: pd.DataFrame, times: tuple[str, ...]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from foretell.data.rows import Rows
 from foretell.data.table import Table
 from foretell.timeaxis.errors import FrequencyError, RowError, TimestampError
 from foretell.timeaxis.frequency import Frequency
-from foretell.timeaxis.gaps import Filling
+from foretell.timeaxis.gaps import Missing
 from foretell.timeaxis.regularity import infer, origin
 from foretell.timeaxis.timestamps import Offsets, Timestamps, shown
 from foretell.timeaxis.zones import moments_of, offsets_at
@@ -53,13 +53,14 @@ class Assembly:
     """Makes regular tables from rows.
 
     Attributes:
-        missing: Treatment of missing rows and values.
+        missing: Treatment of missing rows and values. With `mask` they stay missing: tables mark
+            them as filled, and have a gap of no more than `max_gap` steps.
         max_gap: Most consecutive steps that are filled.
         problems: Collector of the problems.
         notes: Notes for the reader on how the data was read, to be extended.
     """
 
-    missing: Filling
+    missing: Missing
     max_gap: int
     problems: Problems
     notes: list[str]
@@ -218,6 +219,8 @@ class Assembly:
         return end
 
     def _count(self, pieces: Sequence[Piece], places: NDArray[np.int64], channels: int) -> None:
+        if self.missing == "mask":
+            return
         self._done["lost"] += len(places)
         for steps, values, empty in pieces:
             self._done["lost"] -= int(np.isin(places, steps).sum())
@@ -343,7 +346,7 @@ class Assembly:
                 if not empty.all() and walls[empty].min() > walls[~empty].max():
                     remedy += "; --future-covariates names columns that are known for longer"
                 self.problems.add(f"no value; {remedy}", rows.labels[empty], name)
-            elif empty.mean() > _MANY:
+            elif self.missing != "mask" and empty.mean() > _MANY:
                 remedy = "--channels leaves it out" if name in columns.channels else "leave it out"
                 self.notes.append(f"{name} misses {empty.mean():.0%} of its values: {remedy}")
 

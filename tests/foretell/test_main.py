@@ -19,7 +19,7 @@ COMMANDS = (
     *("inspect", "presets", "settings", "train", "tune", "import", "export"),
     *("verify", "backtest", "report", "list", "publish", "gc"),
     *("serve", "predict", "batch", "demo"),
-    *("challenge", "compare", "promote"),
+    *("actuals", "accuracy", "compare", "challenge", "promote"),
 )
 
 
