@@ -25,6 +25,7 @@ CASES = {
     "endurance": "memory and answers under load, and when processes end; ten minutes; needs wrk",
     "soak": "memory while good, refused, cut-off and hostile requests come; ten minutes",
     "many-models": "200 models where 20 fit",
+    "ledger": "a server with a ledger, and the scores of a million forecasts; needs wrk",
     "replay": "intervals that learn, ETTh2 hour by hour; half an hour; --data FOLDER of ETTh2.csv",
     "batch": "forecasts of a million series, killed and on Ray, too; --data ETTh1.csv",
     "wide": "memory of 862 channels and of 10,000 series; most of an hour",

@@ -6,6 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from foretell.service.ledger.days import Days
 from foretell.service.ledger.ids import Ids, Key
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS
+from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_of
 
 # Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
@@ -53,8 +55,13 @@ class Record(NamedTuple):
     @property
     def series(self) -> list[Key]:
         """The keys of its series."""
-        message, frequency = self.message, str(self.manifest.step)
+        message, frequency = self.message, _canonical(self.manifest.frequency)
         return [(message.namespace, name, frequency) for name in message.names]
+
+
+@lru_cache
+def _canonical(frequency: str) -> str:
+    return str(Frequency.parse(frequency))
 
 
 def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:
@@ -144,7 +151,9 @@ def _bodies(records: Sequence[Record]) -> tuple[tuple[float, ...], Bodies]:
         np.concatenate([record.arrays[name] for record in records]) for name in (HISTORY, FORECAST)
     )
     steps = forecast.shape[1]
-    scales = intervals.scale(history)
+    scales = np.full((len(history), 1, history.shape[2]), np.nan)
+    if intervals.calibration is not None:
+        scales = intervals.scale(history)
     levels = first.message.levels
     if QUANTILES in first.arrays:
         quantiles = np.concatenate([record.arrays[QUANTILES] for record in records])

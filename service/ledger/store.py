@@ -28,6 +28,11 @@ _LOST_MILLISECONDS = 30_000
 # Time that a reader waits for one of the connections.
 _TURN_SECONDS = 10
 _READERS = 4
+# A checkpoint waits for the disk, so it comes after many transactions: 32 MB.
+_PRAGMAS = (
+    *("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"),
+    "wal_autocheckpoint=8000",
+)
 # The lock of all servers that write to one PostgreSQL database: "ledger" in ASCII.
 _WRITING = 0x6C6564676572
 
@@ -152,7 +157,7 @@ def _set_up_sqlite(engine: Engine, *, begin: str) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _: object) -> None:  # noqa: ANN401 - of sqlite3
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
