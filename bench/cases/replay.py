@@ -152,7 +152,7 @@ def _steps(done: Replay) -> list[Row]:
 def learning(
     errors: Floats, scales: Floats, stored: Calibration, known: Sequence[int]
 ) -> list[Row]:
-    """What intervals hold by the number of origins to learn from, as stored and halved.
+    """Coverage by the number of origins to learn from, with stored and halved intervals.
 
     All numbers of origins are judged on the same days: the forecasts of each day have intervals
     from the origins before it. Nothing is learned with 0.
