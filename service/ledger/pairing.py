@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, FromClause, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
+from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.bodies import Bodies, Shape
 from foretell.service.ledger.days import DAY
+from foretell.service.ledger.positions import positions
 from foretell.service.ledger.reading import Selection
 from foretell.service.ledger.summing import Known, actuals
 from foretell.service.ledger.tables import (
@@ -23,9 +25,13 @@ from foretell.service.ledger.tables import (
     SERIES,
     VERSIONS,
 )
+from foretell.timeaxis.frequency import Frequency
 
-# Pairs of forecasts that are read together.
-_PART = 200
+# Most windows of a comparison.
+MOST_WINDOWS = 1_000_000
+# Most pairs of forecasts, and most of their values, that are in memory together.
+_PART, _VALUES = 200, 4_000_000
+_ROWS = 10_000
 
 
 class Pairs(NamedTuple):
@@ -47,6 +53,40 @@ class Pairs(NamedTuple):
     horizon: int
 
 
+class _Heads(NamedTuple):
+    """Pairs of forecasts without their arrays, in the order of series and origins.
+
+    Attributes:
+        series: `[pairs]`, ids of the series.
+        origins: `[pairs]`, in microseconds.
+        ends: `[pairs]`, the time of the last step of both.
+        configurations: `[pairs, 2]`, ids.
+        forecasts: `[pairs, 2]`, ids.
+    """
+
+    series: NDArray[np.int64]
+    origins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    configurations: NDArray[np.int64]
+    forecasts: NDArray[np.int64]
+
+    def take(self, places: NDArray[Any] | slice) -> _Heads:
+        return _Heads(*(each[places] for each in self))
+
+
+class _Form(NamedTuple):
+    """What the arrays of a configuration's forecasts mean."""
+
+    shape: Shape
+    channels: list[str]
+
+    @property
+    def values(self) -> int:
+        """Values of a forecast."""
+        steps, channels, levels = self.shape
+        return steps * channels * (levels + 2)
+
+
 class _Part(NamedTuple):
     """Pairs of a series; arrays are `[windows]`, and `naive` has the naive forecasts' errors."""
 
@@ -57,117 +97,165 @@ class _Part(NamedTuple):
 
 
 def read_pairs(connection: Connection, selection: Selection, versions: tuple[str, str]) -> Pairs:
-    """Pairs of forecasts of two versions of a model, whose windows are over and known."""
+    """Pairs of forecasts of two versions of a model, whose windows are over and known.
+
+    Raises:
+        InvalidInputError: there are more than `MOST_WINDOWS`.
+    """
+    heads = _heads(connection, selection, versions)
+    forms = _forms(connection, selection.model)
+    earliest = int(heads.origins.min()) if len(heads.origins) else 0
     losses, names, origins = [], [], []
     horizon = 0
-    for series, group in groupby(_rows(connection, selection, versions), lambda row: row.series):
-        parts = [*_parts(connection, series, [*group])]
+    edges = np.flatnonzero(np.diff(heads.series, prepend=-1, append=-1))
+    for start, end in pairwise(edges.tolist()):
+        own = heads.take(slice(start, end))
+        parts = [*_parts(connection, own, forms, earliest)]
         naive = np.concatenate([part.naive for part in parts]) if parts else np.empty(0)
         unit = float(np.nanmean(naive)) if np.isfinite(naive).any() else 0.0
         for part in parts:
             is_known = np.isfinite(part.losses).all(axis=0)
             losses.append(part.losses[:, is_known] / (unit or 1.0))
             origins.append(part.origins[is_known])
-            names += [str(series)] * int(is_known.sum())
+            names += [str(own.series[0])] * int(is_known.sum())
             horizon = max(horizon, part.horizon)
     if not names:
         return Pairs(np.empty((2, 0)), [], np.empty(0, np.int64), horizon)
     return Pairs(np.concatenate(losses, axis=1), names, np.concatenate(origins), horizon)
 
 
-def _rows(connection: Connection, selection: Selection, versions: tuple[str, str]) -> Iterator[Any]:
-    """Pairs of stored forecasts, series by series, in the order of their origins."""
+def _heads(connection: Connection, selection: Selection, versions: tuple[str, str]) -> _Heads:
+    """Pairs of the latest forecasts of an origin: a version may have been exported again."""
     one, other = FORECASTS.alias("one"), FORECASTS.alias("other")
-    columns = []
     source = one.join(
         other, (one.c.series == other.c.series) & (one.c.origin == other.c.origin)
     ).join(SERIES, SERIES.c.id == one.c.series)
     where: list[ColumnElement[bool]] = []
     for place, (forecast, version) in enumerate(zip((one, other), versions, strict=True)):
         own = VERSIONS.alias(f"version{place}")
-        configuration = CONFIGURATIONS.alias(f"configuration{place}")
         source = source.join(own, own.c.id == forecast.c.version)
-        source = source.join(configuration, configuration.c.id == forecast.c.configuration)
         where += [own.c.model == selection.model, own.c.version == version]
-        columns += _columns(forecast, own, configuration, place)
     if selection.namespace is not None:
         where.append(SERIES.c.namespace == selection.namespace)
     if selection.series is not None:
         where.append(SERIES.c.name == selection.series)
+    if selection.frequency is not None:
+        where.append(SERIES.c.frequency == selection.frequency)
     if selection.since is not None:
         where.append(one.c.ends >= selection.since * DAY)
     if selection.until is not None:
         where.append(one.c.origin < (selection.until + 1) * DAY)
+    columns = [
+        *(one.c.series, one.c.origin, one.c.ends, other.c.ends),
+        *(one.c.configuration, other.c.configuration, one.c.id, other.c.id),
+    ]
+    latest_last = (one.c.made, one.c.version, other.c.made, other.c.version)
     statement = (
-        select(one.c.series, one.c.origin, *columns)
+        select(*(column.label(f"column{place}") for place, column in enumerate(columns)))
         .select_from(source)
         .where(*where)
-        .order_by(one.c.series, one.c.origin)
+        .order_by(one.c.series, one.c.origin, *latest_last)
     )
-    yield from connection.execute(statement.execution_options(yield_per=_PART))
+    parts, count = [np.empty((0, len(columns)), np.int64)], 0
+    with connection.execute(statement, execution_options={"yield_per": _ROWS}) as rows:
+        for part in rows.partitions():
+            parts.append(np.array([tuple(row) for row in part], np.int64))
+            count += len(part)
+            if count > MOST_WINDOWS:
+                raise InvalidInputError(
+                    f"both versions forecast more than {MOST_WINDOWS:,} windows, the most of a "
+                    "comparison; choose a series, or days by since and until",
+                    param="since",
+                )
+    table = np.concatenate(parts)
+    is_last = np.ones(len(table), np.bool_)
+    is_last[:-1] = (table[1:, :2] != table[:-1, :2]).any(axis=1)
+    kept = table[is_last]
+    return _Heads(kept[:, 0], kept[:, 1], kept[:, 2:4].max(axis=1), kept[:, 4:6], kept[:, 6:8])
 
 
-def _columns(
-    forecast: FromClause, version: FromClause, configuration: FromClause, place: int
-) -> list[ColumnElement[Any]]:
-    named = {
-        "body": forecast.c.body,
-        "ends": forecast.c.ends,
-        "steps": configuration.c.steps,
-        "levels": configuration.c.levels,
-        "channels": version.c.channels,
-    }
-    return [column.label(f"{name}{place}") for name, column in named.items()]
+def _forms(connection: Connection, model: str) -> dict[int, _Form]:
+    """Forms of the configurations of a model, by id."""
+    rows = connection.execute(
+        select(
+            CONFIGURATIONS.c.id,
+            CONFIGURATIONS.c.steps,
+            CONFIGURATIONS.c.levels,
+            VERSIONS.c.channels,
+        )
+        .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
+        .where(VERSIONS.c.model == model)
+    )
+    found = {}
+    for number, steps, levels, channels in rows:
+        names = json.loads(channels)
+        found[number] = _Form(Shape(steps, len(names), len(json.loads(levels))), names)
+    return found
 
 
-def _parts(connection: Connection, series: int, rows: Sequence[Any]) -> Iterator[_Part]:
-    """The pairs of a series, a part at a time; each part has pairs of equal shapes."""
-    latest = connection.execute(
-        select(func.max(ACTUALS.c.time))
-        .join(CHANNELS, CHANNELS.c.id == ACTUALS.c.channel)
-        .where(CHANNELS.c.series == series)
-    ).scalar()
+def _parts(
+    connection: Connection, heads: _Heads, forms: dict[int, _Form], earliest: int
+) -> Iterator[_Part]:
+    """The pairs of a series that are over, a part at a time; each has pairs of equal forms.
+
+    A window is over once a value at its end or later is known.
+    """
+    series = int(heads.series[0])
+    frequency, latest = connection.execute(
+        select(SERIES.c.frequency, func.max(ACTUALS.c.time))
+        .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
+        .join(ACTUALS, ACTUALS.c.channel == CHANNELS.c.id)
+        .where(SERIES.c.id == series)
+        .group_by(SERIES.c.frequency)
+    ).one_or_none() or ("", None)
     if latest is None:
         return
-    shapes: Any = ("steps0", "steps1", "levels0", "levels1", "channels0", "channels1")
-    for _, group in groupby(rows, lambda row: [getattr(row, name) for name in shapes]):
-        every = [*group]
-        for start in range(0, len(every), _PART):
-            part = every[start : start + _PART]
-            last = max(max(row.ends0, row.ends1) for row in part)
-            known = actuals(connection, series, part[0].origin, last + 1)
-            if known is not None:
-                yield _part(part, known, latest)
+    steps = positions(heads.origins, Frequency.parse(frequency), earliest)
+    is_over = heads.ends <= latest
+    heads, steps = heads.take(is_over), steps[is_over]
+    start = 0
+    while start < len(steps):
+        own = tuple(forms[number] for number in heads.configurations[start].tolist())
+        most = min(_PART, max(1, _VALUES // sum(form.values for form in own)))
+        window = heads.configurations[start : start + most]
+        is_other = (window != window[0]).any(axis=1)
+        end = start + (int(is_other.argmax()) if is_other.any() else len(window))
+        part = heads.take(slice(start, end))
+        known = actuals(connection, series, int(part.origins[0]), int(part.ends.max()) + 1)
+        if known is not None:
+            bodies = _bodies(connection, part, own)
+            yield _part(bodies, own, known, steps[start:end])
+        start = end
 
 
-def _part(rows: Sequence[Any], known: Known, latest: int) -> _Part:
-    """Pairs of one shape; a window is over once a value at its end or later is known."""
-    first = rows[0]
-    bodies = [_bodies(rows, place) for place in (0, 1)]
-    channels = [json.loads(each) for each in (first.channels0, first.channels1)]
+def _bodies(connection: Connection, heads: _Heads, forms: tuple[_Form, ...]) -> list[Bodies]:
+    """The arrays of both forecasts of each pair."""
+    ids = heads.forecasts.T.tolist()
+    rows = connection.execute(
+        select(FORECASTS.c.id, FORECASTS.c.body).where(FORECASTS.c.id.in_({*ids[0], *ids[1]}))
+    )
+    found: dict[int, bytes] = {row.id: row.body for row in rows}
+    return [
+        Bodies.read([found[number] for number in own], form.shape)
+        for own, form in zip(ids, forms, strict=True)
+    ]
+
+
+def _part(
+    bodies: list[Bodies], forms: tuple[_Form, ...], known: Known, origins: NDArray[np.int64]
+) -> _Part:
+    """Losses of pairs of one form."""
+    channels = [form.channels for form in forms]
     common = [name for name in channels[0] if name in channels[1]]
-    horizon = min(first.steps0, first.steps1)
+    horizon = min(form.shape.steps for form in forms)
     actual = known.at(bodies[0].times[:, :horizon], common)
-    ends = np.array([max(row.ends0, row.ends1) for row in rows])
-    actual[ends > latest] = np.nan
 
     def errors(forecast: NDArray[np.float32], of: int) -> NDArray[np.float64]:
         places = [channels[of].index(name) for name in common]
         return _mean(np.abs(forecast[:, :horizon, places] - actual))
 
     losses = [errors(each.mean, of) for of, each in enumerate(bodies)]
-    step = (first.ends0 - first.origin) / first.steps0
-    origins = np.round(np.array([row.origin for row in rows]) / step).astype(np.int64)
     return _Part(np.stack(losses), errors(bodies[0].naive, 0), origins, horizon)
-
-
-def _bodies(rows: Sequence[Any], place: int) -> Bodies:
-    def of(row: Any, name: str) -> Any:  # noqa: ANN401 - a column of a row
-        return getattr(row, f"{name}{place}")
-
-    channels, levels = json.loads(of(rows[0], "channels")), json.loads(of(rows[0], "levels"))
-    shape = Shape(of(rows[0], "steps"), len(channels), len(levels))
-    return Bodies.read([of(row, "body") for row in rows], shape)
 
 
 def _mean(errors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,6 +31,7 @@ class Selection:
 
     Attributes:
         namespace: Namespace of the series.
+        frequency: Frequency of the series, as the ledger names it.
         since: First day since 1970 of the actual values.
         until: The last one.
         overlapping: Whether the times of a version's forecasts may overlap; otherwise the latest
@@ -42,6 +43,7 @@ class Selection:
     version: str | None = None
     calibration: str | None = None
     series: str | None = None
+    frequency: str | None = None
     channel: str | None = None
     since: int | None = None
     until: int | None = None

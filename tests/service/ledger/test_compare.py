@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -11,6 +13,11 @@ from numpy.typing import NDArray
 
 from foretell.service.arrays import FORECAST, HISTORY, MOMENTS, Arrays
 from foretell.service.engine.ipc import Remember
+from foretell.service.engine.registry import Model
+from foretell.service.errors import InvalidInputError
+from foretell.service.ledger import keeping, pairing
+from foretell.service.ledger.bodies import Bodies, Shape
+from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
 from foretell.service.ledger.observing import Observed, observe
@@ -50,22 +57,35 @@ class Scene:
         namespace: str = "",
     ) -> None:
         """Forecasts `[origins, steps]` from origins in hours."""
-        model = self._models[version]
         steps = np.arange(-CONTEXT + 1, HORIZON + 1)
+        moments = (origins[:, None] + steps) * HOUR
+        self.keep(self._models[version], name, moments, values[..., None], namespace=namespace)
+
+    def keep(
+        self,
+        model: Model,
+        name: str,
+        moments: NDArray[np.int64],
+        values: NDArray[np.float64],
+        *,
+        namespace: str = "",
+    ) -> None:
+        """Forecasts `[origins, steps, channels]`, with the moments of all rows."""
+        count, _, channels = values.shape
         arrays: Arrays = {
-            HISTORY: np.ones((len(origins), CONTEXT, 1), np.float32),
-            FORECAST: values[..., None].astype(np.float32),
-            MOMENTS: (origins[:, None] + steps) * HOUR,
+            HISTORY: np.ones((count, CONTEXT, channels), np.float32),
+            FORECAST: values.astype(np.float32),
+            MOMENTS: moments,
         }
         message = Remember(
             model.name,
-            version,
+            model.version,
             namespace,
             "forecast",
             "stored",
             (),
-            [name] * len(origins),
-            [*range(len(origins))],
+            [name] * count,
+            [*range(count)],
         )
         record = Record(message, arrays, model.manifest, model.intervals)
         with self.store.write() as connection:
@@ -73,8 +93,17 @@ class Scene:
 
     def observe(self, name: str, values: NDArray[np.float64], namespace: str = "") -> None:
         """Actual values from hour 0 on."""
-        times = np.arange(len(values)) * HOUR
-        key = (namespace, name, "h")
+        self.observe_at(name, np.arange(len(values)) * HOUR, values, namespace)
+
+    def observe_at(
+        self,
+        name: str,
+        times: NDArray[np.int64],
+        values: NDArray[np.float64],
+        namespace: str = "",
+        frequency: str = "h",
+    ) -> None:
+        key = (namespace, name, frequency)
         with self.store.write() as connection:
             one = Observed(key, ["load"], times, values[:, None])
             observe(connection, self.store, self.ids, [one])
@@ -176,6 +205,80 @@ def test_a_better_version_is_found(scene: Scene) -> None:
     found = scene.pairs()
     assert len(found.series) == len(origins)
     assert found.losses[1].mean() / found.losses[0].mean() == pytest.approx(0.8, rel=0.05)
+
+
+def test_days_of_a_zone_are_one_step_apart(tmp_path: Path, database: str) -> None:
+    for version in ("1", "2"):
+        write_bundle(
+            tmp_path, Spec(name="calibrated", version=version, frequency="D", calibrated=3)
+        )
+    zone = ZoneInfo("Europe/Berlin")
+    # The first forecast has the day of 23 hours, 26 March, among its steps.
+    days = [datetime(2023, 3, 17, tzinfo=zone) + timedelta(days=day) for day in range(420)]
+    times = np.array([int(day.timestamp()) * 1_000_000 for day in days])
+    rows = np.arange(CONTEXT + HORIZON)
+    with Client(tmp_path) as client:
+        scene = Scene(database, client)
+        # The second series begins in winter.
+        for name, first in (("a", 0), ("b", 260)):
+            moments = times[np.arange(first, len(times) - len(rows) + 1)[:, None] + rows]
+            values = np.zeros((len(moments), HORIZON, 1))
+            for model in client.repository.models:
+                scene.keep(model, name, moments, values)
+            scene.observe_at(name, times, np.ones(len(times)), frequency="D")
+        found = scene.pairs()
+        scene.store.close()
+    count = len(times) - len(rows) + 1
+    first = int(found.origins[0])
+    assert found.origins.tolist() == [
+        *range(first, first + count),
+        *range(first + 260, first + count),
+    ]
+    assert compare(*found.losses, found.series, found.origins, HORIZON).origins == count
+
+
+def test_version_exported_again_counts_once(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origins = np.arange(10, 50)
+    for version in ("1", "2"):
+        scene.forecast(version, "a", origins, np.zeros((len(origins), HORIZON)))
+    write_bundle(tmp_path, Spec(name="calibrated", version="1", channels=("wind", "load")))
+    moments = (origins[5:, None] + np.arange(-CONTEXT + 1, HORIZON + 1)) * HOUR
+    monkeypatch.setattr(keeping.time, "time", lambda: 4e9)
+    with Client(tmp_path) as client:
+        [model] = client.repository.models
+        scene.keep(model, "a", moments, np.full((len(moments), HORIZON, 2), 3.0))
+    scene.observe("a", np.full(100, 2.0))
+    found = scene.pairs()
+    assert found.origins.tolist() == origins.tolist()
+    # The later export has an error of 1, the earlier one of 2, the naive forecast of 1.
+    assert found.losses[0].tolist() == [2.0] * 5 + [1.0] * 35
+    assert found.losses[1].tolist() == [2.0] * 40
+
+
+def test_forecasts_are_read_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = np.arange(10, 50)
+    for version in ("1", "2"):
+        scene.forecast(version, "a", origins, np.zeros((len(origins), HORIZON)))
+    scene.observe("a", np.ones(100))
+    whole = scene.pairs()
+    counts = []
+    read = pairing.Bodies.read
+
+    def count(bodies: list[bytes], shape: Shape) -> Bodies:
+        counts.append(len(bodies))
+        return read(bodies, shape)
+
+    monkeypatch.setattr(pairing.Bodies, "read", count)
+    # Each pair has 2 forecasts, of 4 steps with mean, naive and three quantiles.
+    monkeypatch.setattr(pairing, "_VALUES", 7 * 2 * HORIZON * 5)
+    found = scene.pairs()
+    assert counts == [7] * 10 + [5] * 2
+    np.testing.assert_array_equal(found.losses, whole.losses)
+    monkeypatch.setattr(pairing, "MOST_WINDOWS", 39)
+    with pytest.raises(InvalidInputError, match="choose a series, or days by since and until"):
+        scene.pairs()
 
 
 def test_ledger_is_needed(client: Client) -> None:
