@@ -1,11 +1,18 @@
-"""Whether the database or the written data is at fault for an error."""
+"""Errors of the database: what is at fault, and how to log them."""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from typing import Literal
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 Cause = Literal["database", "data", "unclear"]
@@ -59,3 +66,11 @@ def reason_of(error: BaseException) -> str:
     """The first line of the database's own message."""
     lines = str(getattr(error, "orig", None) or error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def log_error(logger: logging.Logger, message: str, error: BaseException) -> None:
+    """Log an error, with its traceback unless it is of the database: that one shows stored data."""
+    if isinstance(error, SQLAlchemyError):
+        logger.error("%s: %s", message, reason_of(error))
+    else:
+        logger.error(message, exc_info=error)

@@ -20,6 +20,7 @@ from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NotReadyError
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
+from foretell.service.ledger.faults import log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
@@ -124,7 +125,7 @@ class DatabaseLedger:
         try:
             return self._methods[method](*arguments, arrays)
         except SQLAlchemyError as error:
-            _logger.error("the ledger could not be read: %s", error)
+            log_error(_logger, "the ledger could not be read", error)
             raise NotReadyError(
                 "the database of the ledger does not answer", retry_after=5
             ) from None

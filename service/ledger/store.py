@@ -50,10 +50,11 @@ class Store:
     def __init__(self, url: str) -> None:
         parsed = _parse(url)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        self.place = parsed.render_as_string(hide_password=True)
+        self.place = _without_secrets(parsed)
         if self.is_sqlite and not parsed.database:
             raise StartError(f"{_SETTING}: expected sqlite:///PATH with the path of a file")
-        options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite}
+        # Messages of errors are logged; parameters are names and values of series.
+        options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite, "hide_parameters": True}
         if self.is_sqlite:
             options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
         else:
@@ -149,6 +150,12 @@ def _parse(url: str) -> URL:
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     raise StartError(f"{_SETTING}: expected sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+
+
+def _without_secrets(url: URL) -> str:
+    """The URL for messages: options such as `password` may be secrets."""
+    shown = {name: url.query[name] for name in ("host", "port") if name in url.query}
+    return url.set(query=shown).render_as_string(hide_password=True)
 
 
 def _set_up_sqlite(engine: Engine, *, begin: str) -> None:

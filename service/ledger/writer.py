@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from foretell.service.errors import NotReadyError
-from foretell.service.ledger.faults import cause_of, reason_of
+from foretell.service.ledger.faults import cause_of, log_error, reason_of
 from foretell.service.ledger.keeping import Record
 from foretell.service.ledger.store import Store
 from foretell.service.metrics import LEDGER_FORECASTS, Metrics
@@ -172,8 +172,8 @@ class Writer:
         while not self._stopping.is_set() or (self._waiting and time.monotonic() < self._ends_at):
             try:
                 self._take_turn()
-            except Exception:
-                _logger.exception("the ledger failed")
+            except Exception as error:
+                log_error(_logger, "the ledger failed", error)
                 time.sleep(_PAUSE_SECONDS)
         self._fail_tasks(NotReadyError("the server is stopping"))
 
@@ -224,7 +224,7 @@ class Writer:
                 self._batch = 1
             else:
                 if not self._said_faulty:
-                    _logger.error("forecasts could not be written to the ledger", exc_info=error)
+                    log_error(_logger, "forecasts could not be written to the ledger", error)
                 self._said_faulty = True
                 self._remove(records, "failed")
             return False
@@ -277,7 +277,7 @@ class Writer:
             if cause_of(error) == "database":
                 self._note_failure(error)
             else:
-                _logger.exception("the ledger could not be tidied")
+                log_error(_logger, "the ledger could not be tidied", error)
 
     def _end_chores(self) -> None:
         self._chore = None
