@@ -55,7 +55,7 @@ def observe(
 ) -> tuple[Days, list[Written]]:
     """Write actual values; later ones win.
 
-    Histories `of_requests` are in float32: a value that only differs by its rounding stays.
+    Histories `of_requests` only add unknown values: a request may ask what would be if.
 
     Returns:
         The days whose sums may change, and how many values of each series were written.
@@ -74,10 +74,9 @@ def observe(
         before = np.full(each.values.shape, np.nan)
         if known is not None:
             before = known.at(each.times[:, None], each.channels)[:, 0]
-        rounded = before.astype(np.float32) if of_requests else before
         is_given, is_unknown = ~np.isnan(each.values), np.isnan(before)
         is_new = is_given & is_unknown
-        is_changed = is_given & ~is_unknown & (rounded != each.values)
+        is_changed = is_given & ~is_unknown & (before != each.values) & (not of_requests)
         if (is_written := is_new | is_changed).any():
             _write(connection, store, own, each, is_written)
             days.add(one, each.times[is_written.any(axis=1)])

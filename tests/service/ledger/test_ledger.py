@@ -244,6 +244,22 @@ def test_histories_of_later_requests_are_actual_values(sqlite: str, opened: Open
         assert counted(client, "actuals", "changed") == 0
 
 
+def test_histories_of_requests_leave_known_values_alone(database: str, opened: Open) -> None:
+    truth = np.arange(40.0)
+    with opened(database, ledger_learn="requests") as client:
+        forecast(client, series_of("a", truth[:CONTEXT]))
+        observe(client, "a", truth[: CONTEXT + 2, None])
+        once = scores(client)
+        # What if all values were higher?
+        forecast(client, series_of("a", truth[2 : CONTEXT + 2] + 5, 2))
+        assert scores(client) == once
+        assert counted(client, "actuals", "changed") == 0
+        assert counted(client, "actuals", "same") == 2 * CONTEXT
+        # A later post still wins.
+        written = observe(client, "a", truth[: CONTEXT + 2, None] + 1)
+        assert written == {"new": 0, "changed": CONTEXT + 2, "same": 0}
+
+
 def test_filled_values_are_no_actual_values(sqlite: str, opened: Open) -> None:
     truth = np.arange(40.0)
     with opened(sqlite, ledger_learn="requests") as client:
