@@ -8,7 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-DAY = 86_400_000_000
+DAY_SECONDS = 86_400
+# In microseconds.
+DAY = DAY_SECONDS * 1_000_000
+# Before all days of all series.
+NO_DAY = -(10**9)
 
 
 class Days:

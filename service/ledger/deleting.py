@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import Connection, case, delete, exists, func, select, update
 
+from foretell.service.ledger.days import DAY, DAY_SECONDS, NO_DAY
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS, SERIES, SUMS
 from foretell.service.ledger.totals import mark_outdated
@@ -33,23 +38,39 @@ def delete_series(connection: Connection, store: Store, namespace: str, name: st
 def prune_forecasts(connection: Connection, before: int) -> bool:
     """Delete some forecasts made before a time in seconds; returns whether there are more.
 
-    The sums of their days stay as they are, until `prune_values`.
+    The sums of their days, up to the last day that has any, stay as they are until `prune_values`.
+    Only today's and later days go on with the forecasts that are left.
     """
     oldest = connection.execute(
-        select(FORECASTS.c.id, FORECASTS.c.series, FORECASTS.c.ends)
+        select(FORECASTS.c.id, FORECASTS.c.series, FORECASTS.c.origin, FORECASTS.c.ends)
         .where(FORECASTS.c.made < before)
         .order_by(FORECASTS.c.made)
         .limit(_MOST)
     ).all()
-    ends: dict[int, int] = {}
-    for each in oldest:
-        ends[each.series] = max(each.ends, ends.get(each.series, each.ends))
-    for series, last in ends.items():
-        later = case((SERIES.c.pruned > last, SERIES.c.pruned), else_=last)
-        connection.execute(update(SERIES).where(SERIES.c.id == series).values(pruned=later))
+    for series, day in _last_summed_days(connection, oldest).items():
+        later = case((SERIES.c.frozen > day, SERIES.c.frozen), else_=day)
+        connection.execute(update(SERIES).where(SERIES.c.id == series).values(frozen=later))
     ids = [each.id for each in oldest]
     connection.execute(delete(FORECASTS).where(FORECASTS.c.id.in_(ids)))
     return len(oldest) == _MOST
+
+
+def _last_summed_days(connection: Connection, forecasts: Sequence[Any]) -> dict[int, int]:
+    """The last day before today, by series, whose sums may have errors of the forecasts."""
+    found = connection.execute(
+        select(SUMS.c.series, func.max(SUMS.c.day))
+        .where(SUMS.c.series.in_({each.series for each in forecasts}))
+        .group_by(SUMS.c.series)
+    )
+    yesterday = int(time.time()) // DAY_SECONDS - 1
+    known = {series: min(day, yesterday) for series, day in found}
+    days: dict[int, int] = {}
+    for each in forecasts:
+        last = known.get(each.series)
+        # Forecasts may reach years beyond the actual values, or lie there by mistake.
+        if last is not None and each.origin // DAY <= last:
+            days[each.series] = max(min(each.ends // DAY, last), days.get(each.series, NO_DAY))
+    return days
 
 
 def prune_values(connection: Connection, store: Store, before: int, after: int) -> int | None:

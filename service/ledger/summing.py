@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
 from foretell.service.ledger.bodies import Bodies, Shape
-from foretell.service.ledger.days import DAY, Days
+from foretell.service.ledger.days import DAY, NO_DAY, Days
 from foretell.service.ledger.scores import sums_by_day
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import (
@@ -66,7 +66,7 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
     rows: list[dict[str, Any]] = []
     outdated: set[tuple[int, str, int]] = set()
     now = int(time.time())
-    for series, namespace, own in _worthwhile(connection, days):
+    for series, namespace, own in _days_to_sum(connection, days):
         for span in _spans(own):
             first, end = span[0] * DAY, (span[-1] + 1) * DAY
             known = actuals(connection, series, first, end)
@@ -153,7 +153,7 @@ SELECT_FORECASTS = (
 )
 
 
-def _worthwhile(connection: Connection, days: Days) -> Iterator[tuple[int, str, list[int]]]:
+def _days_to_sum(connection: Connection, days: Days) -> Iterator[tuple[int, str, list[int]]]:
     """Series, their namespaces, and their days with actual values and all their forecasts."""
     every = dict(days)
     names = [*every]
@@ -165,16 +165,16 @@ def _worthwhile(connection: Connection, days: Days) -> Iterator[tuple[int, str, 
     )
     for start in range(0, len(names), _CHUNK):
         found = connection.execute(
-            select(SERIES.c.id, SERIES.c.namespace, SERIES.c.pruned, func.max(latest))
+            select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen, func.max(latest))
             .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
             .where(SERIES.c.id.in_(names[start : start + _CHUNK]))
-            .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.pruned)
+            .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen)
         )
-        for series, namespace, pruned, last in found.all():
+        for series, namespace, frozen, last in found.all():
             if last is None:
                 continue
             # Sums of days with deleted forecasts stay as they are.
-            after = -(10**9) if pruned is None else pruned // DAY
+            after = NO_DAY if frozen is None else frozen
             if own := [day for day in every[series] if after < day <= last // DAY]:
                 yield series, namespace, own
 

@@ -57,7 +57,7 @@ CONFIGURATIONS = Table(
     UniqueConstraint("version", "steps", "levels", "calibration"),
     sqlite_autoincrement=True,
 )
-# `pruned` is the last time of all steps of its forecasts that were deleted for their age.
+# `frozen` is the last day whose sums stay as they are: some of its forecasts were deleted.
 SERIES = Table(
     "series",
     METADATA,
@@ -65,7 +65,7 @@ SERIES = Table(
     Column("namespace", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("frequency", Text, nullable=False),
-    Column("pruned", BigInteger),
+    Column("frozen", Integer),
     UniqueConstraint("namespace", "name", "frequency"),
     sqlite_autoincrement=True,
 )

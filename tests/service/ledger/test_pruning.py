@@ -16,11 +16,21 @@ from foretell.service.ledger.deleting import edge_of, prune_forecasts, prune_val
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import ACTUALS, FORECASTS, METADATA, SERIES, SUMS
 from tests.service.client import Client
-from tests.service.ledger.conftest import CONTEXT, Open, forecast, observe, scores, series_of
+from tests.service.ledger.conftest import CONTEXT, START, Open, forecast, observe, scores, series_of
 from tests.support.waiting import until
 
 TRUTH = np.arange(60.0)
 FUTURE = int(time.time()) + 1000
+
+
+class Clock:
+    """The module `time` at a fixed time."""
+
+    def __init__(self, now: np.datetime64) -> None:
+        self._now = float(now.astype("datetime64[s]").astype(np.int64))
+
+    def time(self) -> float:
+        return self._now
 
 
 @contextmanager
@@ -202,3 +212,52 @@ def test_size_falls_when_forecasts_are_deleted(database: str, opened: Open) -> N
         while prune_forecasts(connection, FUTURE):
             pass
     until(lambda: size() < full / 2)
+
+
+def test_days_after_today_are_added_up_although_longer_forecasts_were_deleted(
+    database: str, opened: Open
+) -> None:
+    with opened(database) as client:
+        replay(client, "a", range(1))
+        # One with a wrong year, and one that reaches far beyond the last actual value.
+        forecast(client, {**series_of("a", TRUTH[:CONTEXT]), "start_timestamp": "2924-01-01"})
+        observe(client, "a", TRUTH[: CONTEXT + 1, None])
+        execute(database, update(FORECASTS).values(ends=10**17))
+        with writing(database) as (connection, _):
+            assert not prune_forecasts(connection, FUTURE)
+        replay(client, "a", range(40, 41))
+        observe(client, "a", TRUTH[:, None])
+        [old, new] = scores(client, "?by=day")
+        assert (old["day"], old["count"]) == ("2024-01-01", 1)
+        assert (new["day"], new["count"]) == ("2024-01-03", 4)
+
+
+def test_today_is_added_up_although_some_of_its_forecasts_were_deleted(
+    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleting, "time", Clock(START))
+    with opened(sqlite) as client:
+        replay(client, "a", range(2))
+        observe(client, "a", TRUTH[: CONTEXT + 1, None])
+        with writing(sqlite) as (connection, _):
+            connection.execute(update(FORECASTS).values(made=1).where(FORECASTS.c.id == 1))
+            prune_forecasts(connection, 2)
+        assert rows(sqlite)["forecasts"] == 1
+        observe(client, "a", TRUTH[:20, None])
+        [row] = scores(client)
+        assert row["count"] == 4
+
+
+def test_forecast_made_by_mistake_for_another_year_freezes_no_day(
+    sqlite: str, opened: Open
+) -> None:
+    with opened(sqlite) as client:
+        forecast(client, {**series_of("a", TRUTH[:CONTEXT]), "start_timestamp": "2924-01-01"})
+        replay(client, "a", range(2))
+        observe(client, "a", TRUTH[: CONTEXT + 1, None])
+        with writing(sqlite) as (connection, _):
+            connection.execute(update(FORECASTS).values(made=1).where(FORECASTS.c.id == 1))
+            prune_forecasts(connection, 2)
+        observe(client, "a", TRUTH[:20, None])
+        [row] = scores(client)
+        assert row["count"] == 8

@@ -28,7 +28,7 @@ def upgrade() -> None:
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("frequency", sa.Text(), nullable=False),
-        sa.Column("pruned", sa.BigInteger(), nullable=True),
+        sa.Column("frozen", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("namespace", "name", "frequency"),
         sqlite_autoincrement=True,
