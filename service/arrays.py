@@ -22,7 +22,7 @@ MARGIN = "margin"
 DISTRIBUTION = "distribution"
 # Further arrays of forecasts for the ledger.
 QUANTILES = "quantiles"
-# `[forecasts, context + steps]`, int64 microseconds since 1970: in UTC if the offset is known.
+# `[forecasts, rows + steps]`, int64 microseconds since 1970: in UTC if the offset is known.
 MOMENTS = "moments"
 # `[forecasts, context, targets]`, where a value of the history was missing; absent if none was.
 HOLES = "holes"

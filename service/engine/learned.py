@@ -42,11 +42,13 @@ class LedgerView(NamedTuple):
         takes: Whether it takes the forecasts of the request.
         namespace: Namespace of the request's series.
         learned: Offsets that it has learned.
+        learns: Whether histories count as actual values.
     """
 
     takes: bool
     namespace: str
     learned: LearnedOffsets
+    learns: bool = False
 
 
 class LearnedOffsets:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.service.arrays import FORECAST, HISTORY, HOLES, MOMENTS, QUANTILES, Arrays
 from foretell.service.engine.ipc import Remember
@@ -21,31 +22,25 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
 
     An input with scenarios is kept with its first one. The arrays are `history` `[forecasts,
     context, targets]`, `forecast` `[forecasts, steps, targets]`, `quantiles` `[forecasts, levels,
-    steps, targets]` if there are any, `MOMENTS` and `HOLES`.
+    steps, targets]` if there are any, `HOLES`, and `MOMENTS` `[forecasts, rows + steps]`, of the
+    last row of the history, or of all if histories count as actual values.
     """
-    manifest, options = job.model.manifest, job.options
-    kept: list[tuple[int, Series]] = []
-    moments = []
-    for index, entry in enumerate(job.entries):
-        if not isinstance(entry, Series) or not job.is_kept(entry):
-            continue
-        assert entry.timeline is not None  # noqa: S101 - as `is_kept` has seen
-        try:
-            moments.append(
-                entry.timeline.moments(-manifest.context, manifest.context + options.horizon)
-            )
-        except TimestampError:
-            # The history begins before the year 1.
-            continue
-        kept.append((index, entry))
-    if not kept or job.ledger is None:
+    manifest, options, ledger = job.model.manifest, job.options, job.ledger
+    if ledger is None:
         return None
-    rows = [series.row for _, series in kept]
+    kept, moments = _kept(job, manifest.context if ledger.learns else 1)
+    if not kept:
+        return None
+    rows: Any = [series.row for _, series in kept]
+    if rows[-1] - rows[0] == len(rows) - 1:
+        # Without a copy of the histories.
+        rows = slice(rows[0], rows[-1] + 1)
     at = slice(None) if manifest.columns is None else manifest.columns
     arrays: Arrays = {
         HISTORY: job.history[rows][..., at],
-        FORECAST: outputs[FORECAST][rows, : options.horizon],
-        MOMENTS: np.stack(moments),
+        # The others are parts of a batch, which must not be held for one of its windows.
+        FORECAST: outputs[FORECAST][rows, : options.horizon].copy(),
+        MOMENTS: moments[0][None] if len(moments) == 1 else np.stack(moments),
     }
     if job.quantiles is not None:
         arrays[QUANTILES] = np.ascontiguousarray(job.quantiles[:, rows].swapaxes(0, 1))
@@ -58,7 +53,7 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
     message = Remember(
         manifest.name,
         manifest.version,
-        job.ledger.namespace,
+        ledger.namespace,
         # Tables have no ids in their answers.
         job.identifier or f"forecast-{random.getrandbits(128):032x}",
         options.calibration,
@@ -67,3 +62,26 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         [index for index, _ in kept],
     )
     return message, arrays
+
+
+def _kept(job: Job, before: int) -> tuple[list[tuple[int, Series]], list[NDArray[np.int64]]]:
+    """The kept inputs with their places, and the times of their last rows and steps."""
+    kept: list[tuple[int, Series]] = []
+    moments: list[NDArray[np.int64]] = []
+    # Series of a table may share their times.
+    known: dict[int, NDArray[np.int64]] = {}
+    for index, entry in enumerate(job.entries):
+        if not isinstance(entry, Series) or not job.is_kept(entry):
+            continue
+        timeline = entry.timeline
+        assert timeline is not None  # noqa: S101 - as `is_kept` has seen
+        if (own := known.get(id(timeline))) is None:
+            try:
+                own = timeline.moments(-before, before + job.options.horizon)
+            except TimestampError:
+                # The history begins before the year 1.
+                continue
+            known[id(timeline)] = own
+        moments.append(own)
+        kept.append((index, entry))
+    return kept, moments

@@ -190,6 +190,7 @@ class _Pipeline:
         self._engine, self._settings = shared.engine, shared.settings
         self._budget, self._offload = shared.budget, shared.offload
         self._challenges = Challenges(shared)
+        self._learns = shared.settings.ledger_learn == "requests"
         self._codec = codecs[0]
         self._codecs = {each.media_type: each for each in codecs if each.media_type is not None}
 
@@ -251,7 +252,7 @@ class _Pipeline:
             # Not a secret: the requests of a share.
             is_chosen = random.random() < self._settings.ledger_share  # noqa: S311
             is_full, taken = not taken, taken and is_chosen
-            view = LedgerView(taken, context.namespace, self._engine.learned)
+            view = LedgerView(taken, context.namespace, self._engine.learned, self._learns)
             left_out = decoded.meet(view)
             if is_full and is_chosen and left_out:
                 self._engine.metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=left_out)
