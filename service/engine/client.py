@@ -200,6 +200,14 @@ class EngineClient(Engine):
         self._registry, self._connection = registry, connection
         self._known.set()
 
+    def learn(self, message: ipc.Learned | ipc.Forgotten, arrays: Arrays) -> None:
+        key = Key(*message.key)
+        if isinstance(message, ipc.Forgotten):
+            self.learned.forget(key)
+        else:
+            calibration = Calibration(arrays["levels"].copy(), arrays["offsets"].copy())
+            self.learned.put(key, Offsets(calibration, message.origins, message.stored))
+
     def lose(self, connection: _EngineConnection) -> None:
         if self._connection is connection:
             self._connection = None
@@ -314,9 +322,8 @@ class _EngineConnection(ipc.Connection):
                 answer.set_result((message.value, arrays))
         elif isinstance(message, ipc.Keeping):
             self.keeps = message.keeps
-        elif isinstance(message, ipc.Learned):
-            calibration = Calibration(arrays["levels"].copy(), arrays["offsets"].copy())
-            self._client.learned.put(Key(*message.key), Offsets(calibration, message.origins))
+        elif isinstance(message, (ipc.Learned, ipc.Forgotten)):
+            self._client.learn(message, arrays)
         elif isinstance(message, ipc.Update):
             self.changing |= message.names
             self._changes.append(arrays["changes"])

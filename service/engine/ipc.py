@@ -140,8 +140,15 @@ class Keeping(Message, tag=12):
 class Learned(Message, tag=13):
     """Learned offsets, by the fields of their key; the arrays are those of their `Calibration`."""
 
-    key: tuple[str, str, str | None, str | None]
+    key: tuple[str, str, str, str | None]
     origins: int
+    stored: str
+
+
+class Forgotten(Message, tag=14):
+    """Learned offsets that are no more, by the fields of their key."""
+
+    key: tuple[str, str, str, str | None]
 
 
 _Layout = list[tuple[str, str, tuple[int, ...]]]
@@ -159,6 +166,7 @@ _Any = (
     | Remember
     | Keeping
     | Learned
+    | Forgotten
 )
 _Pieces = list[bytes | memoryview]
 

@@ -12,12 +12,17 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Key(NamedTuple):
-    """A version of a model and one of its series; the namespace and the name are None for all."""
+    """A version of a model and a series of a namespace; the name is None for all of them."""
 
     model: str
     version: str
-    namespace: str | None = None
+    namespace: str
     name: str | None = None
+
+    @property
+    def of_namespace(self) -> Key:
+        """The key of all series of the namespace."""
+        return self._replace(name=None)
 
 
 class Offsets(NamedTuple):
@@ -25,10 +30,12 @@ class Offsets(NamedTuple):
 
     Attributes:
         origins: Number of forecasts that were compared with their actual values.
+        stored: `Intervals.digest` of the bundle that they correct; they suit no other one.
     """
 
     calibration: Calibration
     origins: int
+    stored: str
 
     @property
     def bytes(self) -> int:
@@ -59,21 +66,24 @@ class LearnedOffsets:
         self._lock = threading.Lock()
         self._offsets: dict[Key, Offsets] = {}
         self._bytes = 0
-        # Called with each new entry, on the thread that adds it.
-        self.listeners: list[Callable[[Key, Offsets], None]] = []
+        # Called in order with each new entry, or with None for one that was forgotten. They must
+        # not call methods of this object.
+        self.listeners: list[Callable[[Key, Offsets | None], None]] = []
 
-    def find(
-        self, model: str, version: str, namespace: str, name: str
-    ) -> tuple[Offsets, Key] | None:
-        """The offsets of a series, or those of its model, with their key; None without any."""
-        for key in (Key(model, version, namespace, name), Key(model, version)):
-            if (found := self._offsets.get(key)) is not None:
-                return found, key
+    def find(self, key: Key, stored: str) -> tuple[Offsets, Key] | None:
+        """The offsets of a series, or those of all series of its namespace, with their key.
+
+        Args:
+            key: Of the series.
+            stored: `Intervals.digest` of the bundle.
+
+        Returns:
+            None if there are none for this bundle.
+        """
+        for each in (key, key.of_namespace):
+            if (found := self._offsets.get(each)) is not None and found.stored == stored:
+                return found, each
         return None
-
-    def of_model(self, key: Key) -> Offsets | None:
-        """The offsets of the model of a key."""
-        return self._offsets.get(Key(key.model, key.version))
 
     def put(self, key: Key, offsets: Offsets) -> None:
         with self._lock:
@@ -83,16 +93,28 @@ class LearnedOffsets:
             while self._bytes > self._most_bytes and len(self._offsets) > 1:
                 # The first key is the one that was put longest ago.
                 self._bytes -= self._offsets.pop(next(iter(self._offsets))).bytes
-        for listener in self.listeners:
-            listener(key, offsets)
+            for listener in self.listeners:
+                listener(key, offsets)
 
-    def forget(self, namespace: str, name: str) -> None:
-        """Remove the offsets of a series."""
+    def forget(self, key: Key) -> None:
+        """Remove the offsets of a key, if there are any."""
+        with self._lock:
+            self._forget(key)
+
+    def forget_series(self, namespace: str, name: str) -> None:
+        """Remove the offsets of a series of all versions."""
         with self._lock:
             for key in [key for key in self._offsets if key[2:] == (namespace, name)]:
-                self._bytes -= self._offsets.pop(key).bytes
+                self._forget(key)
 
     def items(self) -> list[tuple[Key, Offsets]]:
         """All offsets, those learned longest ago first."""
         with self._lock:
             return [*self._offsets.items()]
+
+    def _forget(self, key: Key) -> None:
+        if (offsets := self._offsets.pop(key, None)) is None:
+            return
+        self._bytes -= offsets.bytes
+        for listener in self.listeners:
+            listener(key, None)

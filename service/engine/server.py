@@ -103,8 +103,8 @@ class EngineServer:
             for worker in self._workers:
                 worker.send(ipc.Keeping(self._keeps))
 
-    def _send_learned(self, key: Key, offsets: Offsets) -> None:
-        """Send new offsets to the workers; called on the thread that learned them."""
+    def _send_learned(self, key: Key, offsets: Offsets | None) -> None:
+        """Send new offsets to the workers, or None for forgotten ones; called on any thread."""
 
         def send() -> None:
             for worker in self._workers:
@@ -343,10 +343,12 @@ class _WorkerConnection(ipc.Connection):
             self.send(ipc.Failed(number, to_wire(unexpected)))
 
 
-def _learned(key: Key, offsets: Offsets) -> tuple[ipc.Learned, Arrays]:
+def _learned(key: Key, offsets: Offsets | None) -> tuple[ipc.Message, Arrays]:
+    if offsets is None:
+        return ipc.Forgotten((*key,)), {}
     calibration = offsets.calibration
     arrays: Arrays = {"levels": calibration.levels, "offsets": calibration.offsets}
-    return ipc.Learned((*key,), offsets.origins), arrays
+    return ipc.Learned((*key,), offsets.origins, offsets.stored), arrays
 
 
 def _update(

@@ -325,7 +325,10 @@ def quantiles_of(job: Job, outputs: Arrays) -> Floats:
 
 
 def _learned(job: Job, forecast: Floats) -> Floats:
-    """Quantiles with the offsets that the ledger has learned, or else the bundle's."""
+    """Quantiles with the offsets that the ledger has learned, or else the bundle's.
+
+    The bundle's are also used for a window whose quantiles would not be finite.
+    """
     model, ledger = job.model, job.ledger
     stored = model.intervals.calibration
     assert stored is not None  # noqa: S101 - what `check_corrected` makes sure of
@@ -333,11 +336,22 @@ def _learned(job: Job, forecast: Floats) -> Floats:
     for entry in job.entries:
         if isinstance(entry, Series) and ledger is not None:
             name = entry.name if entry.is_named else ""
-            own = ledger.learned.find(model.name, model.version, ledger.namespace, name)
+            key = Key(model.name, model.version, ledger.namespace, name)
+            own = ledger.learned.find(key, model.intervals.digest)
             found[entry.row : entry.row + entry.windows] = [own] * entry.windows
     job.learned = found
-    calibrations = [stored if each is None else each[0].calibration for each in found]
-    return model.intervals.learned(job.history, forecast, job.options.quantiles, calibrations)
+
+    def quantiles() -> Floats:
+        calibrations = [stored if each is None else each[0].calibration for each in found]
+        return model.intervals.learned(job.history, forecast, job.options.quantiles, calibrations)
+
+    values = quantiles()
+    far = np.flatnonzero((~np.isfinite(values)).any(axis=(0, 2, 3)))
+    for window in far:
+        found[window] = None
+    if len(far):
+        values = quantiles()
+    return values
 
 
 def learned_from(found: tuple[Offsets, Key] | None) -> dict[str, Any]:

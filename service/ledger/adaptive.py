@@ -65,8 +65,8 @@ class Learned:
     """Offsets that were learned.
 
     Attributes:
-        calibration: The levels of the prior, and their offsets `[levels, steps, channels]`. Where
-            no error is known, the offsets are those of the prior.
+        calibration: The levels of the prior, and their offsets `[levels, steps, channels]` of all
+            its steps. Where no error is known, the offsets are those of the prior.
         origins: Number of origins with a known error, `[steps, channels]`.
     """
 
@@ -115,6 +115,9 @@ def learn(errors: Doubles, positions: Integers, prior: Calibration) -> Learned:
     ]
     offsets = np.stack(found, axis=1).reshape(-1, steps, channels)
     counts = is_known.sum(axis=0, dtype=np.int64).reshape(steps, channels)
+    # An answer may have more steps than any forecast so far.
+    offsets = np.concatenate([offsets, prior.offsets[:, steps:]], axis=1)
+    counts = np.pad(counts, ((0, offsets.shape[1] - steps), (0, 0)))
     return Learned(Calibration(prior.levels, offsets.astype(np.float32)), counts)
 
 

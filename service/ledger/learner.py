@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import threading
 import time
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,39 +16,28 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.bundle.calibration import Calibration
+from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
+from foretell.service.ledger.positions import positions
+from foretell.service.ledger.recent_errors import Errors, Pair, RecentErrors
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.summing import SELECT_FORECASTS, actuals, forecasts
 from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS, SERIES, VERSIONS
+from foretell.timeaxis.frequency import Frequency
 
 _logger = logging.getLogger(__name__)
 
-# Series from which the offsets of a model are learned: those that changed last.
+# Series from which the offsets of a namespace are learned: those that changed last.
 _POOLED = 20
-# Series that are learned after a start: those with the latest forecasts.
+# Most bytes of the errors of these series, of all versions and namespaces.
+_ERRORS_BYTES = 256 * 1024 * 1024
+# Most series with the latest forecasts that are learned after their versions were loaded.
 _FIRST = 2000
-
-# Ids of a version and of a series.
-Pair = tuple[int, int]
-
-
-class Errors(NamedTuple):
-    """Errors of the latest origins of a series.
-
-    Attributes:
-        errors: `[origins, steps, channels]`, in units of the scale; NaN where unknown.
-        positions: `[origins]`, in steps on one time axis of all series.
-    """
-
-    errors: NDArray[np.float64]
-    positions: NDArray[np.int64]
-
-    def equals(self, other: Errors) -> bool:
-        return np.array_equal(self.positions, other.positions) and np.array_equal(
-            self.errors, other.errors, equal_nan=True
-        )
+# How often it looks for loaded versions, and its rest after a failure of the database.
+_LOOK_SECONDS = 1.0
+_FAILURE_SECONDS = 5.0
 
 
 class Learner:
@@ -71,9 +61,14 @@ class Learner:
         self._is_learning = True
         self._pending: OrderedDict[Pair, None] = OrderedDict()
         self._stopping = threading.Event()
-        # Errors by version and series, and when a version's offsets were last learned from them.
-        self._errors: defaultdict[Key, OrderedDict[int, Errors]] = defaultdict(OrderedDict)
+        # Series that were deleted since the learning of the current one began.
+        self._deleted: set[tuple[str, str]] = set()
+        self._errors = RecentErrors(_ERRORS_BYTES, _POOLED)
+        # When the offsets of all series of a namespace were last learned.
         self._pooled_at: dict[Key, float] = {}
+        # The last registry it has seen, and its versions with the digests of their intervals.
+        self._seen: Registry | None = None
+        self._loaded: dict[tuple[str, str], str] = {}
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._thread.start()
 
@@ -83,11 +78,30 @@ class Learner:
             self._pending.update(dict.fromkeys(pairs))
             self._condition.notify_all()
 
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget a series that is deleted, and learn anew what others have learned from it."""
+        with self._condition:
+            self._deleted.add((namespace, name))
+            self._learned.forget_series(namespace, name)
+            for key in self._errors:
+                if key[2:] == (namespace, name):
+                    self._errors.remove(key)
+                    self._pooled_at.pop(key.of_namespace, None)
+                    rest = self._errors.of_namespace(key)
+                    if not rest:
+                        self._learned.forget(key.of_namespace)
+                    else:
+                        self._pending[[*rest.values()][-1].pair] = None
+            self._condition.notify_all()
+
     def settle(self, seconds: float) -> bool:
         """Wait until everything is learned; returns whether it is after this many seconds."""
         with self._condition:
             return self._condition.wait_for(
-                lambda: not self._pending and not self._is_learning, seconds
+                lambda: (
+                    not self._pending and not self._is_learning and self._seen is self._registry()
+                ),
+                seconds,
             )
 
     def close(self) -> None:
@@ -97,84 +111,144 @@ class Learner:
         self._thread.join(5)
 
     def _run(self) -> None:
-        try:
-            with self._store.read() as connection:
-                self.changed(_latest(connection))
-        except SQLAlchemyError as error:
-            _logger.error("the ledger could not be read to learn intervals: %s", error)
-        while (pair := self._next()) is not None:
-            began = time.monotonic()
+        while not self._stopping.is_set():
+            began, pair = time.monotonic(), None
             try:
-                self._learn(*pair)
+                self._look()
+                if (pair := self._next()) is not None:
+                    began = time.monotonic()
+                    self._learn(*pair)
             except SQLAlchemyError as error:
                 _logger.error("the ledger could not be read to learn intervals: %s", error)
+                if pair is not None:
+                    self.changed([pair])
+                self._stopping.wait(_FAILURE_SECONDS)
             except Exception:
                 _logger.exception("intervals could not be learned")
-            self._stopping.wait((time.monotonic() - began) * (1 / self.duty - 1))
+            if pair is not None:
+                self._stopping.wait((time.monotonic() - began) * (1 / self.duty - 1))
+
+    def _look(self) -> None:
+        """Learn for versions that were loaded, and forget the errors of others."""
+        registry = self._registry()
+        if registry is self._seen:
+            return
+        loaded = {
+            (model.name, model.version): model.intervals.digest
+            for model in registry.models
+            if model.intervals.calibration is not None
+        }
+        new = {key for key, digest in loaded.items() if self._loaded.get(key) != digest}
+        if new:
+            with self._store.read() as connection:
+                self.changed(_latest(connection, new))
+        with self._condition:
+            for key in self._errors:
+                if key[:2] in new or key[:2] not in loaded:
+                    self._errors.remove(key)
+            for key in [*self._pooled_at]:
+                if key[:2] in new or key[:2] not in loaded:
+                    del self._pooled_at[key]
+        self._loaded, self._seen = loaded, registry
 
     def _next(self) -> Pair | None:
-        """The pair that has waited longest; None at the end."""
+        """The pair that has waited longest; None if none comes for a while, and at the end."""
         with self._condition:
             self._is_learning = False
             self._condition.notify_all()
-            self._condition.wait_for(lambda: self._pending or self._stopping.is_set())
-            if self._stopping.is_set():
+            self._condition.wait_for(
+                lambda: self._pending or self._stopping.is_set(), _LOOK_SECONDS
+            )
+            if self._stopping.is_set() or not self._pending:
                 return None
             self._is_learning = True
+            self._deleted.clear()
             return self._pending.popitem(last=False)[0]
 
     def _learn(self, version: int, series: int) -> None:
-        """Learn the offsets of a series, and sometimes those of its model."""
+        """Learn the offsets of a series, and sometimes those of its namespace."""
         with self._store.read() as connection:
             named = connection.execute(
-                select(VERSIONS.c.model, VERSIONS.c.version, SERIES.c.namespace, SERIES.c.name)
+                select(
+                    VERSIONS.c.model,
+                    VERSIONS.c.version,
+                    SERIES.c.namespace,
+                    SERIES.c.name,
+                    VERSIONS.c.channels,
+                )
                 .join(SERIES, SERIES.c.id == series)
                 .where(VERSIONS.c.id == version)
             ).one_or_none()
             if named is None:
                 # The series was deleted.
                 return
-            model = self._registry().get(named.model, named.version).model
+            key = Key(*named[:4])
+            model = self._registry().get(key.model, key.version).model
             if model is None or model.intervals.calibration is None:
                 return
-            stored = model.intervals.calibration
-            most = stored.offsets.shape[1]
-            found = read_errors(connection, version, series, model.manifest.targets, most)
+            intervals, channels = model.intervals, model.manifest.targets
+            if named.channels != json.dumps(channels):
+                # The version was exported anew, with other channels.
+                return
+            most = model.intervals.calibration.offsets.shape[1]
+            found = read_errors(connection, version, series, channels, most)
         if found is None:
             return
-        of_model, key = Key(named.model, named.version), Key(*named)
-        before, known = self._errors[of_model].get(series), self._learned.find(*named)
-        if before is not None and found.equals(before) and known is not None and known[1] == key:
+        before, known = self._errors.get(key), self._learned.find(key, intervals.digest)
+        is_known = known is not None and known[1] == key and key.of_namespace in self._pooled_at
+        if is_known and before is not None and found.equals(before):
             # Only forecasts are new.
             return
-        prior = self._learn_model(of_model, series, found, stored)
-        learned = learn(found.errors, found.positions, prior)
-        self._learned.put(key, Offsets(learned.calibration, int(learned.origins.max())))
+        prior = self._learn_namespace(key, found, intervals)
+        self._put(key, found.errors, found.positions, prior, intervals)
 
-    def _learn_model(
-        self, key: Key, series: int, found: Errors, stored: Calibration
-    ) -> Calibration:
-        """The prior of a series: the offsets of its model, learned anew if they are not recent.
+    def _learn_namespace(self, key: Key, found: Errors, intervals: Intervals) -> Calibration:
+        """The prior of a series: the offsets of its namespace, learned anew if they are not recent.
 
         It is the bundle's if no other series is known: else errors would count twice.
         """
-        own = self._errors[key]
-        own[series] = found
-        own.move_to_end(series)
-        if len(own) > _POOLED:
-            own.popitem(last=False)
-        known, now = self._learned.of_model(key), time.monotonic()
-        if known is not None and now - self._pooled_at[key] < self.pool_seconds:
-            return known.calibration if len(own) > 1 else stored
-        steps = max(each.errors.shape[1] for each in own.values())
-        errors, positions = pool(
-            [_padded(each.errors, steps) for each in own.values()],
-            [each.positions for each in own.values()],
-        )
-        learned = learn(errors, positions, stored)
-        self._learned.put(key, Offsets(learned.calibration, int(learned.origins.max())))
-        self._pooled_at[key] = now
-        return learned.calibration if len(own) > 1 else stored
+        stored = intervals.calibration
+        assert stored is not None  # noqa: S101 - what `_learn` makes sure of
+        with self._condition:
+            if key[2:] not in self._deleted:
+                self._errors.put(key, found)
+            own = [*self._errors.of_namespace(key).values()]
+        pooled, now = key.of_namespace, time.monotonic()
+        if now - self._pooled_at.get(pooled, -math.inf) >= self.pool_seconds and own:
+            steps = max(each.errors.shape[1] for each in own)
+            errors, places = pool(
+                [_padded(each.errors, steps) for each in own], [each.positions for each in own]
+            )
+            self._put(pooled, errors, places, stored, intervals)
+            self._pooled_at[pooled] = now
+        known = self._learned.find(pooled, intervals.digest)
+        return stored if known is None or len(own) < 2 else known[0].calibration
+
+    def _put(
+        self,
+        key: Key,
+        errors: NDArray[np.float64],
+        places: NDArray[np.int64],
+        prior: Calibration,
+        intervals: Intervals,
+    ) -> None:
+        """Learn offsets and keep them, unless a series was deleted that they may come from."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            learned = learn(errors, places, prior)
+        if not np.isfinite(learned.calibration.offsets).all():
+            _logger.warning(
+                "the actual values of %s of %r lie too far from the forecasts to learn intervals",
+                "series" if key.name is None else f"the series {key.name!r}",
+                f"{key.model}@{key.version}",
+            )
+            return
+        offsets = Offsets(learned.calibration, int(learned.origins.max()), intervals.digest)
+        with self._condition:
+            if not any(
+                namespace == key.namespace and key.name in (None, name)
+                for namespace, name in self._deleted
+            ):
+                self._learned.put(key, offsets)
 
 
 def read_errors(
@@ -214,10 +288,11 @@ def read_errors(
         moments.append(bodies.times[:, 0])
     errors, times = np.concatenate(parts), np.concatenate(moments)
     order = np.argsort(times, kind="stable")
-    # Months are not equally long, but no two are mistaken for each other.
-    step = (rows[0].ends - rows[0].origin) / rows[0].steps
-    positions = np.round(times[order] / step).astype(np.int64)
-    return Errors(errors[order], positions)
+    frequency = connection.execute(
+        select(SERIES.c.frequency).where(SERIES.c.id == series)
+    ).scalar_one()
+    places = positions(times[order], Frequency.parse(frequency))
+    return Errors(errors[order], places, (version, series))
 
 
 def _padded(errors: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
@@ -226,12 +301,15 @@ def _padded(errors: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
     return np.pad(errors, ((0, 0), (0, missing), (0, 0)), constant_values=np.nan)
 
 
-def _latest(connection: Connection) -> list[Pair]:
-    """Versions and series with the latest forecasts, the latest first."""
-    rows = connection.execute(
+def _latest(connection: Connection, versions: Collection[tuple[str, str]]) -> list[Pair]:
+    """Ids of versions and series with the latest forecasts, the latest first."""
+    rows = connection.execute(select(VERSIONS.c.id, VERSIONS.c.model, VERSIONS.c.version))
+    ids = [each.id for each in rows if (each.model, each.version) in versions]
+    latest = connection.execute(
         select(FORECASTS.c.version, FORECASTS.c.series)
+        .where(FORECASTS.c.version.in_(ids[-_FIRST:]))
         .group_by(FORECASTS.c.version, FORECASTS.c.series)
         .order_by(func.max(FORECASTS.c.id).desc())
         .limit(_FIRST)
     )
-    return [(row.version, row.series) for row in rows]
+    return [(row.version, row.series) for row in latest]

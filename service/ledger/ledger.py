@@ -24,10 +24,11 @@ from foretell.service.ledger.faults import log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
-from foretell.service.ledger.learner import Learner, Pair
+from foretell.service.ledger.learner import Learner
 from foretell.service.ledger.observing import Observed, Written, observe
 from foretell.service.ledger.pairing import read_pairs
 from foretell.service.ledger.reading import Selection, accuracy, trajectories
+from foretell.service.ledger.recent_errors import Pair
 from foretell.service.ledger.scores import By
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.summing import add_up
@@ -194,10 +195,11 @@ class DatabaseLedger:
         def work(connection: Connection) -> int:
             # The remembered ids are of rows that are no more.
             self._ids.forget()
-            self.learned.forget(namespace, name)
             return delete_series(connection, self._store, namespace, name)
 
-        return self._writer.run(work), NO_ARRAYS
+        deleted = self._writer.run(work)
+        self.learner.forget(namespace, name)
+        return deleted, NO_ARRAYS
 
     def _accuracy(
         self, selection: dict[str, Any], by: By, limit: int, _: Arrays

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from foretell.bundle.calibration import Calibration
 from foretell.service.arrays import Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.client import EngineClient
+from foretell.service.engine.learned import Key, Offsets
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.engine.server import EngineServer, _load
 from foretell.service.errors import (
@@ -319,3 +322,25 @@ async def test_many_requests_for_unknown_models_cost_few_calls_and_updates(
         # One change.
         assert len(published) == 1
         assert max(tasks) <= 2
+
+
+@on_loop
+async def test_workers_hear_of_learned_and_forgotten_offsets(system: System) -> None:
+    levels, key = np.array([0.1, 0.9]), Key("repeat", "1", "tenant", "a")
+    steps = np.arange(16, dtype=np.float32).reshape(2, 8, 1)
+    offsets = Offsets(Calibration(levels, steps), 5, "digest")
+    async with system.engine() as engine:
+        engine.learned.put(key, offsets)
+        async with system.worker() as one, system.worker() as two:
+            for worker in (one, two):
+                await until_async(lambda worker=worker: bool(worker.learned.items()))
+                [(known, found)] = worker.learned.items()
+                assert (known, found.origins, found.stored) == (key, 5, "digest")
+                np.testing.assert_array_equal(found.calibration.levels, levels)
+                np.testing.assert_array_equal(found.calibration.offsets, steps)
+            engine.learned.put(key.of_namespace, offsets)
+            await until_async(lambda: key.of_namespace in dict(two.learned.items()))
+            engine.learned.forget_series("tenant", "a")
+            for worker in (one, two):
+                await until_async(lambda worker=worker: key not in dict(worker.learned.items()))
+                assert [each for each, _ in worker.learned.items()] == [key.of_namespace]

@@ -229,13 +229,6 @@ def test_blocks_of_tracks_do_not_change_offsets(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(learn(errors, positions, PRIOR).calibration.offsets, expected)
 
 
-def test_fewer_steps_than_the_prior_has_are_enough() -> None:
-    errors, positions = drawn(40, 1, 0.5), np.arange(40)
-    whole = learn(errors, positions, PRIOR).calibration.offsets
-    part = learn(errors[:, :2], positions, PRIOR).calibration.offsets
-    np.testing.assert_allclose(part, whole[:, :2])
-
-
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     """Errors with gaps and ties at positions with gaps and ties."""
@@ -280,6 +273,16 @@ def test_a_new_series_starts_from_the_offsets_of_its_model() -> None:
     np.testing.assert_array_equal(nothing.calibration.offsets, of_model.offsets)
     found = coverage(nothing.calibration, drawn(4000, 99, 3.0))
     np.testing.assert_allclose(found[0], 0.8, atol=0.05)
+
+
+def test_steps_without_forecasts_keep_the_offsets_of_the_prior() -> None:
+    errors, positions = drawn(100, 5, 3.0)[:, :2], np.arange(100)
+    longer = learn(errors, positions, PRIOR)
+    shorter = learn(errors, positions, Calibration(LEVELS, PRIOR.offsets[:, :2]))
+    offsets = longer.calibration.offsets
+    np.testing.assert_array_equal(offsets[:, :2], shorter.calibration.offsets)
+    np.testing.assert_array_equal(offsets[:, 2:], PRIOR.offsets[:, 2:])
+    np.testing.assert_array_equal(longer.origins[:, 0], [100, 100, 0])
 
 
 def test_a_pool_is_in_the_order_of_time() -> None:

@@ -21,6 +21,7 @@ from tests.service.client import Client
 from tests.service.ledger.conftest import CONTEXT, HORIZON, Open, forecast, observe, series_of
 
 LEVELS = [0.1, 0.5, 0.9]
+DIGEST = "of the bundle"
 OPTIONS = {"calibration": "ledger", "quantiles": LEVELS}
 
 
@@ -39,7 +40,7 @@ def ask(client: Client, truth: NDArray[np.float64], origin: int, **fields: Any) 
 
 def offsets_of(*, count: int = 1, value: float = 0.0) -> Offsets:
     levels = np.array([0.1, 0.5, 0.9])
-    return Offsets(Calibration(levels, np.full((3, HORIZON, count), value, np.float32)), 5)
+    return Offsets(Calibration(levels, np.full((3, HORIZON, count), value, np.float32)), 5, DIGEST)
 
 
 def test_without_errors_the_quantiles_are_the_stored_ones(sqlite: str, opened: Open) -> None:
@@ -77,21 +78,16 @@ def test_offsets_come_from_the_errors_in_the_ledger(database: str, opened: Open)
         for level, values in zip(LEVELS, expected, strict=True):
             np.testing.assert_allclose(found["quantiles"][str(level)], values, rtol=1e-5)
 
-        # A new series has its model's, and a deleted one loses its own.
+        # A new series has its model's.
         [other] = forecast(client, series_of("b", truth[:CONTEXT]), options=OPTIONS)
         assert other["calibration"]["of"] == "model"
-        client.request("DELETE", "/ledger/series?name=a")
-        assert ask(client, truth, 60)["calibration"]["of"] == "model"
 
 
 def learned_of(client: Client, name: str) -> Offsets:
     """The offsets of a series, after all is learned."""
     assert isinstance(client.ledger, DatabaseLedger)
     assert client.ledger.learner.settle(60)
-    found = client.ledger.learned.find("calibrated", "1", "", name)
-    assert found is not None
-    assert found[1].name == name
-    return found[0]
+    return dict(client.ledger.learned.items())[Key("calibrated", "1", "", name)]
 
 
 def test_a_series_starts_from_what_others_show(sqlite: str, opened: Open) -> None:
@@ -109,8 +105,7 @@ def test_a_series_starts_from_what_others_show(sqlite: str, opened: Open) -> Non
             forecast(client, series_of("b", window, origin))
         observe(client, "b", values)
         beside = learned_of(client, "b").calibration
-        of_model = client.ledger.learned.of_model(Key("calibrated", "1"))
-        assert of_model is not None
+        of_model = dict(client.ledger.learned.items())[Key("calibrated", "1", "")]
         model = client.repository.models[0]
         assert model.intervals.calibration is not None
         found = read(client, "a")
@@ -212,20 +207,43 @@ def test_snapshot_is_bounded() -> None:
     assert [key.name for key, _ in learned.items()] == ["s4", "s2", "s5"]
 
 
-def test_offsets_of_a_series_win_over_those_of_its_model() -> None:
+def test_offsets_of_a_series_win_over_those_of_its_namespace() -> None:
     learned = LearnedOffsets()
-    assert learned.find("m", "1", "", "a") is None
-    learned.put(Key("m", "1"), offsets_of(value=1.0))
-    learned.put(Key("m", "1", "tenant", "a"), offsets_of(value=2.0))
-    for namespace, name, value in (("tenant", "a", 2.0), ("", "a", 1.0), ("tenant", "b", 1.0)):
-        found = learned.find("m", "1", namespace, name)
+    series = {(space, name): Key("m", "1", space, name) for space in ("", "x") for name in "ab"}
+    assert learned.find(series["", "a"], DIGEST) is None
+    learned.put(Key("m", "1", ""), offsets_of(value=1.0))
+    learned.put(Key("m", "1", "x"), offsets_of(value=2.0))
+    learned.put(series["x", "a"], offsets_of(value=3.0))
+    for place, value in ((("x", "a"), 3.0), (("", "a"), 1.0), (("x", "b"), 2.0)):
+        found = learned.find(series[place], DIGEST)
         assert found is not None
         assert found[0].calibration.offsets[0, 0, 0] == value
-    assert learned.find("m", "2", "tenant", "a") is None
+    assert learned.find(Key("m", "2", "x", "a"), DIGEST) is None
+    assert learned.find(Key("m", "1", "y", "a"), DIGEST) is None
+    assert learned.find(series["x", "a"], "of another bundle") is None
 
 
-def test_listeners_hear_of_new_offsets() -> None:
-    learned, heard = LearnedOffsets(), []
-    learned.listeners.append(lambda key, _: heard.append(key))
-    learned.put(Key("m", "1"), offsets_of())
-    assert heard == [Key("m", "1")]
+def test_listeners_hear_of_new_and_forgotten_offsets() -> None:
+    learned = LearnedOffsets()
+    heard: list[tuple[Key, Offsets | None]] = []
+    learned.listeners.append(lambda *news: heard.append(news))
+    one, other = Key("m", "1", "x", "a"), Key("m", "2", "x", "a")
+    offsets = offsets_of()
+    for key in (one, other, one.of_namespace):
+        learned.put(key, offsets)
+    learned.forget_series("x", "a")
+    learned.forget(one.of_namespace)
+    learned.forget(one)
+    assert heard[:3] == [(one, offsets), (other, offsets), (one.of_namespace, offsets)]
+    assert heard[3:] == [(one, None), (other, None), (one.of_namespace, None)]
+    assert learned.items() == []
+
+
+def test_forgotten_offsets_make_room() -> None:
+    one = offsets_of()
+    learned = LearnedOffsets(most_bytes=2 * one.bytes)
+    for name in "ab":
+        learned.put(Key("m", "1", "", name), one)
+    learned.forget_series("", "b")
+    learned.put(Key("m", "1", "", "c"), one)
+    assert [key.name for key, _ in learned.items()] == ["a", "c"]
