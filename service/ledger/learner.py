@@ -20,6 +20,7 @@ from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
+from foretell.service.ledger.news import changed_since, missing
 from foretell.service.ledger.positions import positions
 from foretell.service.ledger.recent_errors import Errors, Pair, RecentErrors
 from foretell.service.ledger.store import Store
@@ -38,6 +39,8 @@ _FIRST = 2000
 # How often it looks for loaded versions, and its rest after a failure of the database.
 _LOOK_SECONDS = 1.0
 _FAILURE_SECONDS = 5.0
+# Seconds by which sums may be committed later than others that were written after them.
+_LATE = 60
 
 
 class Learner:
@@ -45,7 +48,8 @@ class Learner:
 
     Attributes:
         duty: Share of one core that learning may take.
-        pool_seconds: Least time between two times of learning a model's offsets.
+        pool_seconds: Least time between two times of learning the offsets of a namespace.
+        news_seconds: Time between looks for what other servers of the database have changed.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Learner:
     ) -> None:
         self.duty = 0.1
         self.pool_seconds = 30.0
+        self.news_seconds = 30.0
         self._store = store
         self._registry = registry
         self._learned = learned
@@ -69,6 +74,8 @@ class Learner:
         # The last registry it has seen, and its versions with the digests of their intervals.
         self._seen: Registry | None = None
         self._loaded: dict[tuple[str, str], str] = {}
+        self._news_at = time.monotonic()
+        self._heard = int(time.time()) - _LATE
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._thread.start()
 
@@ -115,6 +122,7 @@ class Learner:
             began, pair = time.monotonic(), None
             try:
                 self._look()
+                self._hear()
                 if (pair := self._next()) is not None:
                     began = time.monotonic()
                     self._learn(*pair)
@@ -150,6 +158,21 @@ class Learner:
                 if key[:2] in new or key[:2] not in loaded:
                     del self._pooled_at[key]
         self._loaded, self._seen = loaded, registry
+
+    def _hear(self) -> None:
+        """Learn what other servers have written, and forget series that are no more."""
+        if time.monotonic() < self._news_at + self.news_seconds:
+            return
+        self._news_at = time.monotonic()
+        learned = {(key.namespace, key.name) for key, _ in self._learned.items() if key.name}
+        with self._store.read() as connection:
+            gone = missing(connection, learned)
+            if not self._store.is_sqlite:
+                pairs, last = changed_since(connection, self._heard)
+                self._heard = last - _LATE
+                self.changed(pairs)
+        for namespace, name in gone:
+            self.forget(namespace, name)
 
     def _next(self) -> Pair | None:
         """The pair that has waited longest; None if none comes for a while, and at the end."""

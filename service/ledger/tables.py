@@ -115,6 +115,7 @@ SUMS = Table(
     Column("written", BigInteger, nullable=False),
     Column("sums", LargeBinary, nullable=False),
     Index("sums_day", "configuration", "day"),
+    Index("sums_written", "written"),
     sqlite_with_rowid=False,
 )
 # Sums over all series of a namespace; empty where they are outdated (totals.py).

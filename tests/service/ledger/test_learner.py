@@ -194,6 +194,26 @@ def test_a_series_deleted_while_it_is_learned_is_forgotten(
         assert learned_of(client) == {}
 
 
+def test_months_are_counted_in_whole_steps(tmp_path: Path, sqlite: str) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    write_bundle(models, Spec(name="calibrated", frequency="MS", calibrated=1))
+    # The last forecast is of the shortest month.
+    months = (np.datetime64("2018-12") + np.arange(60)).astype("M8[us]")
+    with Client(models, ledger=sqlite) as client:
+        for origin in range(ORIGINS):
+            start = {"start_timestamp": str(months[origin])[:19]}
+            values = TRUTH[origin : origin + CONTEXT].tolist()
+            window = {"name": "a", "series": values, **start}
+            forecast(client, window, options={"horizon": 1})
+        arrays = {"times": months.astype(np.int64), "values": TRUTH}
+        ledger_of(client).call("observe", [[("", "a", "MS", ["load"], len(TRUTH))]], arrays)
+        learned_of(client)
+        found = ledger_of(client).learner._errors.get(key("a"))
+        assert found is not None
+        np.testing.assert_array_equal(np.diff(found.positions), 1)
+
+
 def test_errors_of_unloaded_versions_are_forgotten(tmp_path: Path, sqlite: str) -> None:
     models = tmp_path / "models"
     models.mkdir()

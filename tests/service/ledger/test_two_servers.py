@@ -10,6 +10,8 @@ import numpy as np
 import psycopg
 import pytest
 
+from foretell.service.engine.learned import Key
+from foretell.service.ledger.ledger import DatabaseLedger
 from tests.service.client import Client
 from tests.service.kserve import kserve_types
 from tests.service.ledger.conftest import (
@@ -24,6 +26,7 @@ from tests.service.ledger.conftest import (
 )
 from tests.service.ledger.sound import check
 from tests.support.postgresql import Server
+from tests.support.waiting import until
 
 TRUTH = np.random.default_rng(0).normal(size=60)
 
@@ -89,3 +92,18 @@ def test_series_deleted_by_the_other_server(shared: str, opened: Open) -> None:
             assert row["count"] == HORIZON
             assert "foretell_ledger_up 1" in client.get("/metrics").text
     assert check(shared) == 2
+
+
+def test_intervals_learn_what_the_other_server_writes(shared: str, opened: Open) -> None:
+    with opened(shared) as first, opened(shared) as second:
+        assert isinstance(second.ledger, DatabaseLedger)
+        learner, learned = second.ledger.learner, second.ledger.learned
+        learner.duty, learner.news_seconds = 1.0, 0.0
+        for origin in range(5):
+            forecast(first, series_of("a", TRUTH[origin : origin + CONTEXT], origin))
+        observe(first, "a", TRUTH[:, None])
+        key = Key("calibrated", "1", "", "a")
+        until(lambda: key in dict(learned.items()))
+        assert dict(learned.items())[key].origins == 5
+        first.request("DELETE", "/ledger/series?name=a")
+        until(lambda: learned.items() == [])

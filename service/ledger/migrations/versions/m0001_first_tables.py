@@ -108,6 +108,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("sums_day", "sums", ["configuration", "day"], unique=False)
+    op.create_index("sums_written", "sums", ["written"], unique=False)
     op.create_table(
         "totals",
         sa.Column("configuration", _ID, nullable=False),
