@@ -33,11 +33,11 @@ WHOSE = "the project's"
 with (Path({folder!r}) / "imported").open("a") as file:
     print(__name__, file=file)
 """
-# Every module of foretell, torch's among them.
+# Every module of foretell, torch's among them, except those that click and Alembic run.
 EVERY = """
 import importlib, pkgutil, foretell
 for found in pkgutil.walk_packages(foretell.__path__, "foretell."):
-    if found.name != "foretell.__main__":
+    if found.name not in ("foretell.__main__", "foretell.service.ledger.migrations.env"):
         print(importlib.import_module(found.name).__file__)
 """
 BOTH = """

@@ -32,7 +32,7 @@ from tests.support.postgresql import Server, find_binaries, postgresql
 
 _CONNECTIONS = 64
 _SECONDS = 12
-# Of requests a second with a ledger, next to those without.
+# The least ratio of requests a second with a ledger to those without.
 _LEAST_RATE = 0.95
 _MOST_SECONDS = 2.0
 _HOUR = 3_600_000_000
