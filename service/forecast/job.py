@@ -31,7 +31,7 @@ from foretell.service.forecast.inputs import read_inputs
 from foretell.service.forecast.metadata import echoed
 from foretell.service.forecast.options import FORECASTING, Operation, Options, check_answer
 from foretell.service.forecast.origins import BacktestWindows, window_bytes
-from foretell.service.forecast.record import record
+from foretell.service.forecast.record import record, recording_work
 from foretell.service.forecast.requests import BacktestEnvelope, Envelope
 from foretell.service.forecast.scenarios import count_forecasts, count_windows, expand
 from foretell.service.forecast.series import Series
@@ -107,10 +107,8 @@ class Job:
         """Whether the ledger takes the forecast of a series."""
         return self.ledger is not None and self.ledger.takes and self._may_keep(series)
 
-    def meet(self, ledger: LedgerView) -> int:
+    def set_ledger(self, ledger: LedgerView) -> int:
         self.ledger = ledger
-        if ledger.takes:
-            return 0
         return sum(isinstance(each, Series) and self._may_keep(each) for each in self.entries)
 
     def _may_keep(self, series: Series) -> bool:
@@ -118,6 +116,10 @@ class Job:
         is_storable = series.is_named and series.timeline is not None
         is_storable = is_storable and len(series.name) <= _LONGEST_NAME and "\0" not in series.name
         return is_storable and self.options.ledger
+
+    @property
+    def recording_work(self) -> int:
+        return recording_work(self)
 
     def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         return record(self, outputs)

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from foretell.service.forecast.job import Job
 
 
+# Work of a time in a zone, and values whose copy is a work of 1.
+_MOMENT, _VALUES = 32, 4
+
+
+def recording_work(job: Job) -> int:
+    """Work of `record`, in the unit of `body.LARGE`."""
+    has_past = job.ledger is not None and job.ledger.learns
+    moments = job.options.horizon + (job.model.manifest.context if has_past else 1)
+    return len(job.entries) * _MOMENT * moments + job.history.size // _VALUES
+
+
 def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
     """The message and the arrays for the ledger, or None if no series can be kept.
 

@@ -202,11 +202,11 @@ class Challenges:
         decoded = await self._do(parsed.work, deadline, codec.decode, parsed, model)
         wait = partial(wait_for_result, client=ClientConnection(lambda: None), deadline=deadline)
         outputs = await decoded.run(deadline, wait)
-        decoded.meet(LedgerView(True, challenge.namespace, self._engine.learned))
+        decoded.set_ledger(LedgerView(True, challenge.namespace, self._engine.learned))
         work = codec.encoding_work(decoded, outputs)
         # Encoding completes what the ledger gets, such as quantiles.
         await self._do(work, deadline, codec.encode, decoded, outputs)
-        record = await self._do(work, deadline, decoded.record, outputs)
+        record = await self._do(decoded.recording_work, deadline, decoded.record, outputs)
         if record is not None:
             self._engine.remember(*record)
 

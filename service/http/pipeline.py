@@ -107,12 +107,12 @@ class Decoded(Protocol):
         `wait` waits for one run; it raises if the client disconnects or the deadline passes.
         """
 
-    def meet(self, ledger: LedgerView) -> int:
-        """Note, before encoding, the server's ledger.
+    def set_ledger(self, ledger: LedgerView) -> int:
+        """Set the server's ledger, before encoding; returns how many forecasts one could keep."""
 
-        Returns:
-            The number of forecasts that it could take and does not.
-        """
+    @property
+    def recording_work(self) -> int:
+        """Work of `record`, in the unit of `LARGE`."""
 
     def record(self, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         """The message to the ledger, after encoding; None for nothing."""
@@ -121,7 +121,9 @@ class Decoded(Protocol):
 class NotRemembered:
     """Part of a `Decoded` whose forecasts no ledger keeps."""
 
-    def meet(self, ledger: LedgerView) -> int:  # noqa: ARG002
+    recording_work = 0
+
+    def set_ledger(self, ledger: LedgerView) -> int:  # noqa: ARG002
         return 0
 
     def record(self, outputs: Arrays) -> None:  # noqa: ARG002
@@ -247,27 +249,43 @@ class _Pipeline:
         deadline: float,
     ) -> tuple[bytes, dict[str, str], bool]:
         """Encode an answer, and give its forecasts to the ledger, if it keeps any."""
-        taken = self._engine.keeps
+        taken, count = self._engine.keeps, 0
         if taken is not None:
             # Not a secret: the requests of a share.
             is_chosen = random.random() < self._settings.ledger_share  # noqa: S311
             is_full, taken = not taken, taken and is_chosen
             view = LedgerView(taken, context.namespace, self._engine.learned, self._learns)
-            left_out = decoded.meet(view)
-            if is_full and is_chosen and left_out:
-                self._engine.metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=left_out)
-        work, record = codec.encoding_work(decoded, outputs), None
-        if work < LARGE:
+            count = decoded.set_ledger(view)
+            if is_full and is_chosen:
+                self._count_dropped(count)
+        if codec.encoding_work(decoded, outputs) < LARGE:
             encoded = codec.encode(decoded, outputs)
-            if taken:
-                record = decoded.record(outputs)
         else:
             encoded = await self._offload.run(deadline, codec.encode, decoded, outputs)
-            if taken:
+        is_kept = bool(taken) and await self._remember(decoded, outputs, deadline, count)
+        return *encoded, is_kept
+
+    async def _remember(
+        self, decoded: Decoded, outputs: Arrays, deadline: float, count: int
+    ) -> bool:
+        """Give `count` forecasts to the ledger, or drop them at the deadline."""
+        if decoded.recording_work < LARGE:
+            record = decoded.record(outputs)
+        else:
+            try:
                 record = await self._offload.run(deadline, decoded.record, outputs)
-        if record is not None:
-            self._engine.remember(*record)
-        return *encoded, record is not None
+            except DeadlineExceededError:
+                # The answer itself is complete.
+                self._count_dropped(count)
+                return False
+        if record is None:
+            return False
+        self._engine.remember(*record)
+        return True
+
+    def _count_dropped(self, count: int) -> None:
+        if count:
+            self._engine.metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=count)
 
     async def _read(
         self,

@@ -16,6 +16,7 @@ import pytest
 from starlette.requests import Request
 
 from foretell.service.arrays import Arrays
+from foretell.service.engine.learned import LearnedOffsets, LedgerView
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -27,6 +28,7 @@ from foretell.service.errors import (
 from foretell.service.http.body import ALWAYS, LARGE, LargeAnswer, MemoryBudget, Offload
 from foretell.service.http.middleware import RequestContext
 from foretell.service.http.pipeline import Parsed, Shared, Wait, serve
+from foretell.service.metrics import LEDGER_FORECASTS
 from foretell.service.settings import Settings
 
 HERE = threading.current_thread()
@@ -36,6 +38,7 @@ BUDGET = 1000
 class Model:
     """A model that is never run."""
 
+    name = "model"
     manifest = SimpleNamespace(name="model", version="1")
 
 
@@ -47,6 +50,9 @@ class Decoded:
     held = 0
     timeout: float | None = None
     coverage: Mapping[float, tuple[int, int]] = {}
+    recording_work = 0
+    seconds = 0.0
+    recorded_here: bool | None = None
 
     def __init__(self, word: bytes) -> None:
         self.word = word
@@ -57,6 +63,14 @@ class Decoded:
     async def run(self, deadline: float, wait: Wait) -> Arrays:
         self.deadline = deadline
         return await wait(self.ran)
+
+    def set_ledger(self, ledger: LedgerView) -> int:
+        return 2
+
+    def record(self, outputs: Arrays) -> tuple[Any, Arrays]:
+        self.recorded_here = threading.current_thread() is HERE
+        time.sleep(self.seconds)
+        return "message", {}
 
 
 def pending() -> Run:
@@ -124,9 +138,16 @@ class Server:
     def __init__(self) -> None:
         self.budget = MemoryBudget(BUDGET)
         self.covered: list[Any] = []
+        self.keeps: bool | None = None
+        self.remembered: list[Any] = []
+        self.dropped = 0.0
         self.path: dict[str, str] = {}
         self.unread = False
         self.context = RequestContext("", {})
+
+    def count(self, name: str, outcome: str, *, amount: float) -> None:
+        assert (name, outcome) == (LEDGER_FORECASTS, "dropped")
+        self.dropped += amount
 
     def post(self, *codecs: Codec, body: bytes = b"word", **headers: str) -> Any:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -135,8 +156,18 @@ class Server:
         async def look_up(find: Any, _: float) -> Any:
             return find(Registry)
 
-        counted = SimpleNamespace(backtested=lambda *counts: self.covered.append(counts))
-        engine: Any = SimpleNamespace(find=look_up, metrics=counted, keeps=None)
+        counted = SimpleNamespace(
+            backtested=lambda *counts: self.covered.append(counts),
+            counts=SimpleNamespace(add=self.count),
+        )
+        engine: Any = SimpleNamespace(
+            find=look_up,
+            metrics=counted,
+            keeps=self.keeps,
+            learned=LearnedOffsets(),
+            registry=SimpleNamespace(challengers={}),
+            remember=lambda *record: self.remembered.append(record),
+        )
         waiting = [{"type": "http.request", "body": body}]
 
         async def receive() -> Any:
@@ -149,7 +180,12 @@ class Server:
             scope = {"type": "http", "query_string": b"", "state": state, "path_params": self.path}
             offload, before = Offload(), self.budget.reserved
             try:
-                settings = Settings.model_construct(timeout_seconds=5, max_body_bytes=100_000)
+                settings = Settings.model_construct(
+                    timeout_seconds=5,
+                    max_body_bytes=100_000,
+                    ledger_learn="actuals",
+                    ledger_share=1.0,
+                )
                 shared = Shared(engine, settings, self.budget, offload)
                 return await serve(shared, *codecs)(Request(scope, receive))
             finally:
@@ -303,3 +339,31 @@ def test_intervals_that_were_compared_are_counted(server: Server) -> None:
     codec.decoded.coverage = {0.8: (3, 4)}
     server.post(codec)
     assert server.covered == [("model", "1", {0.8: (3, 4)})]
+
+
+@pytest.mark.parametrize("work", [LARGE - 1, LARGE])
+def test_large_messages_to_the_ledger_are_made_in_a_thread(server: Server, work: int) -> None:
+    codec, server.keeps = Codec(), True
+    codec.decoded.recording_work = work
+    assert server.post(codec).body == b"word"
+    assert codec.here["encode"]
+    assert codec.decoded.recorded_here is (work < LARGE)
+    assert server.remembered == [("message", {})]
+
+
+def test_message_to_the_ledger_that_is_late_is_dropped_and_the_request_answered(
+    server: Server,
+) -> None:
+    codec, server.keeps = Codec(), True
+    codec.decoded.recording_work = LARGE
+    codec.decoded.seconds, codec.decoded.timeout = 0.5, 0.3
+    assert server.post(codec).body == b"word"
+    assert server.remembered == []
+    assert server.dropped == 2
+
+
+def test_forecasts_of_a_full_ledger_are_counted(server: Server) -> None:
+    codec, server.keeps = Codec(), False
+    assert server.post(codec).body == b"word"
+    assert codec.decoded.recorded_here is None
+    assert server.dropped == 2

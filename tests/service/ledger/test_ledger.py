@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from foretell.service.arrays import MOMENTS, Arrays
+from foretell.service.engine.ipc import Remember
 from tests.service.client import Client
 from tests.service.ledger.conftest import (
     CONTEXT,
@@ -242,6 +244,26 @@ def test_histories_of_later_requests_are_actual_values(sqlite: str, opened: Open
         assert row["count"] == sum(min(HORIZON, 9 - origin) for origin in range(9))
         assert counted(client, "actuals", "new") == 9 + CONTEXT
         assert counted(client, "actuals", "changed") == 0
+
+
+@pytest.mark.parametrize(("learn", "rows"), [("actuals", 1), ("requests", CONTEXT)])
+def test_messages_have_the_times_that_the_ledger_reads(
+    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch, learn: str, rows: int
+) -> None:
+    shapes = []
+    with opened(sqlite, ledger_learn=learn) as client:
+        ledger = client.ledger
+        remember = ledger.remember
+
+        def look(message: Remember, arrays: Arrays) -> None:
+            shapes.append(arrays[MOMENTS].shape)
+            remember(message, arrays)
+
+        monkeypatch.setattr(ledger, "remember", look)
+        inputs = [series_of(name, np.arange(float(CONTEXT))) for name in ("a", "b")]
+        forecast(client, *inputs, options={"horizon": 3})
+        assert counted(client, "forecasts", "kept") == 2
+    assert shapes == [(2, rows + 3)]
 
 
 def test_histories_of_requests_leave_known_values_alone(database: str, opened: Open) -> None:
