@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from foretell.service.counts import Family
+from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.reading import Selection, accuracy, latest
 from foretell.service.ledger.scores import gauges as numbers_of
 from foretell.service.ledger.tables import VERSIONS
@@ -15,7 +16,6 @@ from foretell.service.ledger.tables import VERSIONS
 _LABELS = ("model", "version", "window")
 # Days of actual values up to the last known one, by the value of the label.
 _WINDOWS = {"day": 1, "week": 7}
-_DAY_SECONDS = 86_400
 _SCORES = {
     "mae": Family("Mean absolute error of the latest forecasts.", _LABELS),
     "mase": Family("That error over the error of repeating the last season.", _LABELS),
@@ -57,16 +57,19 @@ class Recent(NamedTuple):
     latest: dict[tuple[str, str], int]
 
 
-def read_recent(connection: Connection, served: set[tuple[str, str]]) -> Recent:
-    """Scores of the served versions over the days up to their last actual value."""
+def read_recent(connection: Connection, served: set[tuple[str, str]], today: int) -> Recent:
+    """Scores of the served versions over the days up to their last actual value.
+
+    Days after tomorrow are left out: their values have a wrong time.
+    """
     found = Recent({}, {})
     for model in connection.execute(select(VERSIONS.c.model).distinct()).scalars().all():
-        for version, day in latest(connection, Selection(model)).items():
+        for version, day in latest(connection, Selection(model, until=today + 1)).items():
             if (model, version) not in served:
                 continue
-            found.latest[model, version] = day * _DAY_SECONDS
+            found.latest[model, version] = day * DAY_SECONDS
             for window, days in _WINDOWS.items():
-                chosen = Selection(model, version=version, since=day - days, until=day)
+                chosen = Selection(model, version=version, since=day - days + 1, until=day)
                 for row in accuracy(connection, chosen, "total"):
                     found.scores[model, version, window] = numbers_of(row)
     return found

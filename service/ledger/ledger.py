@@ -19,6 +19,7 @@ from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NotReadyError
 from foretell.service.ledger.comparison import compare
+from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
 from foretell.service.ledger.faults import log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
@@ -39,7 +40,6 @@ from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
-_DAY_SECONDS = 86_400
 # Totals that are added up in one transaction, and its seconds: others wait for it.
 _TOTALS, _TOTALS_SECONDS = 100, 0.25
 # Most of these transactions in a row: totals may be outdated faster than they are added up.
@@ -262,7 +262,7 @@ class DatabaseLedger:
             yield
             if not more:
                 break
-        before = int(time.time() - _DAY_SECONDS * settings.ledger_days)
+        before = int(time.time() - DAY_SECONDS * settings.ledger_days)
         with store.read() as connection:
             edge = edge_of(connection, store, settings.ledger_bytes)
         before, more = max(before, edge or 0), True
@@ -280,7 +280,7 @@ class DatabaseLedger:
                 yield
         served = {(model.name, model.version) for model in self._registry().models}
         with store.read() as connection:
-            self._recent = read_recent(connection, served)
+            self._recent = read_recent(connection, served, int(time.time()) // DAY_SECONDS)
 
 
 def _histories(record: Record) -> list[Observed]:

@@ -86,12 +86,12 @@ def accuracy(connection: Connection, selection: Selection, by: By) -> list[dict[
 
 
 def latest(connection: Connection, selection: Selection) -> dict[str, int]:
-    """The last day of sums by version."""
+    """The last day of sums by version, within the days of the selection."""
     rows = connection.execute(
         select(VERSIONS.c.version, func.max(TOTALS.c.day).label("day"))
         .join(CONFIGURATIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
         .join(TOTALS, TOTALS.c.configuration == CONFIGURATIONS.c.id)
-        .where(VERSIONS.c.model == selection.model)
+        .where(VERSIONS.c.model == selection.model, *_within(selection, TOTALS.c.day))
         .group_by(VERSIONS.c.version)
     )
     return {row.version: row.day for row in rows}
