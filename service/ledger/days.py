@@ -34,10 +34,12 @@ class Days:
         self._days[series].update(np.unique(times // DAY).tolist())
 
     def add_times(self, series: NDArray[np.int64], times: NDArray[np.int64]) -> None:
-        """Add the days of times `[series, times]`."""
-        for one, own in zip(series.tolist(), times // DAY, strict=True):
-            # Times increase.
-            self._days[one].update(range(int(own[0]), int(own[-1]) + 1))
+        """Add the days of times `[series, times]` in microseconds, which increase."""
+        days = times // DAY
+        is_first = np.diff(days, axis=1, prepend=NO_DAY) != 0
+        places, _ = np.nonzero(is_first)
+        for one, day in zip(series[places].tolist(), days[is_first].tolist(), strict=True):
+            self._days[one].add(day)
 
     def merge(self, other: Days) -> None:
         for series, days in other._days.items():

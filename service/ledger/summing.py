@@ -31,6 +31,8 @@ from foretell.service.ledger.totals import mark_outdated
 _SPAN = 32
 # Forecasts that are in memory together.
 _ROWS = 1000
+# Bytes of sums that are in memory before they are written.
+_BYTES = 1 << 24
 # Ids in a statement: databases bound the number of its parameters.
 _CHUNK = 1000
 
@@ -64,6 +66,7 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
     """Compute the sums of days anew; returns the changed pairs of version and series."""
     changed: set[tuple[int, int]] = set()
     rows: list[dict[str, Any]] = []
+    size = 0
     outdated: set[tuple[int, str, int]] = set()
     now = int(time.time())
     for series, namespace, own in _days_to_sum(connection, days):
@@ -85,17 +88,23 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
                             "sums": values.tobytes(),
                         }
                     )
+                    size += values.nbytes
+            if size >= _BYTES:
+                _write(connection, store, rows)
+                rows, size = [], 0
     if rows:
-        insert = store.insert(SUMS)
-        connection.execute(
-            insert.on_conflict_do_update(
-                index_elements=["series", "day", "configuration"],
-                set_={name: insert.excluded[name] for name in ("written", "sums")},
-            ),
-            rows,
-        )
+        _write(connection, store, rows)
     mark_outdated(connection, store, outdated)
     return changed
+
+
+def _write(connection: Connection, store: Store, rows: list[dict[str, Any]]) -> None:
+    insert = store.insert(SUMS)
+    statement = insert.on_conflict_do_update(
+        index_elements=["series", "day", "configuration"],
+        set_={name: insert.excluded[name] for name in ("written", "sums")},
+    )
+    connection.execute(statement, rows)
 
 
 def actuals(connection: Connection, series: int, first: int, end: int) -> Known | None:

@@ -84,7 +84,7 @@ FORECASTS = Table(
     Column("made", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("series", "version", "origin"),
-    Index("forecasts_ends", "series", "ends"),
+    Index("forecasts_ends", "series", "ends", "origin"),
     Index("forecasts_made", "made"),
 )
 CHANNELS = Table(

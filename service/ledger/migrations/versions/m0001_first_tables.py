@@ -93,7 +93,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("series", "version", "origin"),
     )
-    op.create_index("forecasts_ends", "forecasts", ["series", "ends"], unique=False)
+    op.create_index("forecasts_ends", "forecasts", ["series", "ends", "origin"], unique=False)
     op.create_index("forecasts_made", "forecasts", ["made"], unique=False)
     op.create_table(
         "sums",
