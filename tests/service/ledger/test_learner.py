@@ -1,4 +1,4 @@
-"""What is learned, forgotten and kept apart in the background."""
+"""The learner learns what came true, forgets what was deleted, and keeps tenants apart."""
 
 from __future__ import annotations
 
