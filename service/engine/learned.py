@@ -74,7 +74,7 @@ class LearnedOffsets:
         """The offsets of a series, or those of all series of its namespace, with their key.
 
         Args:
-            key: Of the series.
+            key: The key of the series.
             stored: `Intervals.digest` of the bundle.
 
         Returns:
