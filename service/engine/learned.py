@@ -78,7 +78,7 @@ class LearnedOffsets:
             stored: `Intervals.digest` of the bundle.
 
         Returns:
-            None if there are none for this bundle.
+            None if neither was learned for this bundle.
         """
         for each in (key, key.of_namespace):
             if (found := self._offsets.get(each)) is not None and found.stored == stored:
