@@ -1,4 +1,4 @@
-"""What other servers of the same database have written and deleted."""
+"""Reads which sums other servers of the database have written, and which series they deleted."""
 
 from __future__ import annotations
 
