@@ -36,7 +36,7 @@ def changed_since(connection: Connection, written: int) -> tuple[list[Pair], int
 
 
 def missing(connection: Connection, series: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of these namespaces and names of series that the ledger does not know."""
+    """Select the namespaces and names of series that the ledger does not know."""
     names = [*series]
     found: set[tuple[str, str]] = set()
     for start in range(0, len(names), _CHUNK):
