@@ -77,11 +77,11 @@ class Learned:
 def learn(errors: Doubles, positions: Integers, prior: Calibration) -> Learned:
     """Learn offsets from the errors of the latest origins.
 
-    A model learns from the errors of all its series of a namespace (see `pool`), with the bundle's calibration as
-    prior. A series learns from its own errors. Its prior is the model's offsets, or the bundle's if
-    no other series has errors. So a new series starts from the model's offsets. With 20 independent
-    errors its own errors weigh as much as the prior, with 100 the prior hardly matters. Errors of a
-    step `h` count as independent if their origins are `h` steps apart.
+    A model learns from the errors of all its series of a namespace (see `pool`), with the bundle's
+    calibration as prior. A series learns from its own errors. Its prior is the model's offsets, or
+    the bundle's if no other series has errors. So a new series starts from the model's offsets.
+    With 20 independent errors its own errors weigh as much as the prior, with 100 the prior hardly
+    matters. Errors of a step `h` count as independent if their origins are `h` steps apart.
 
     Args:
         errors: `[origins, steps, channels]`, actual minus forecast, in units of the scale of each
