@@ -253,7 +253,7 @@ def test_quantiles(client: Client, horizon: int) -> None:
         (
             "calibrated",
             {"quantiles": [0.5], "calibration": "recent"},
-            *("options.calibration", "'stored' or 'history'"),
+            *("options.calibration", "'stored', 'history' or 'ledger'"),
         ),
     ],
 )
