@@ -213,7 +213,8 @@ class Client:
             model: Name of the model.
             **options:
                 `by`: groups of the rows: `total`, `step`, `channel`, `series` or `day`.
-                `version`, `calibration`, `channel`, `series`, `namespace`: forecasts to score.
+                `version`, `calibration`, `channel`, `series`, `namespace`, `frequency`: forecasts
+                to score.
                 `since` and `until`: first and last day of the actual values, in UTC.
                 `limit`: largest number of rows.
 

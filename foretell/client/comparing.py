@@ -47,6 +47,7 @@ class CompareOptions(TypedDict, total=False):
     since: str | date | None
     until: str | date | None
     namespace: str | None
+    frequency: str | None
 
 
 _COMPARED = TypeAdapter(Compared)

@@ -79,6 +79,7 @@ class _WindowOptions(TypedDict, total=False):
     since: str | date | None
     until: str | date | None
     namespace: str | None
+    frequency: str | None
     limit: int | None
 
 
@@ -160,7 +161,8 @@ def accuracy(
     import pandas as pd
 
     group = options.get("by") or "total"
-    heads = ["version", *([] if group == "total" else [group])]
+    groups = {"total": [], "series": ["series", "namespace", "frequency"]}
+    heads = ["version", *groups.get(group, [group])]
     names = [*heads, "count", "mae", "rmse", "bias", "naive_mae", "mase"]
     found = []
     for row in rows:

@@ -32,6 +32,7 @@ from foretell.service.validation import validate
 
 _EPOCH = date(1970, 1, 1)
 _ERRORS = refusals(ErrorResponse, 403, 422, 503)
+_READ_ERRORS = refusals(ErrorResponse, 403, 404, 422, 503)
 _WRITE_ERRORS = refusals(ErrorResponse, 400, 403, 404, 408, 413, 415, 422, 503, 504)
 _MODEL = {
     "name": "model",
@@ -50,7 +51,7 @@ def scores_router(shared: Shared) -> APIRouter:
     @router.get(
         "/models/{model}/accuracy",
         response_class=Response,
-        responses={200: {"model": Accuracy}, **_ERRORS},
+        responses={200: {"model": Accuracy}, **_READ_ERRORS},
         openapi_extra={"parameters": [_MODEL, *_parameters(AccuracyQuery)]},
     )
     async def accuracy(request: Request) -> Response:
@@ -63,7 +64,7 @@ def scores_router(shared: Shared) -> APIRouter:
     @router.get(
         "/models/{model}/trajectories",
         response_class=Response,
-        responses={200: {"model": Trajectories}, **_ERRORS},
+        responses={200: {"model": Trajectories}, **_READ_ERRORS},
         openapi_extra={"parameters": [_MODEL, *_parameters(TrajectoryQuery)]},
     )
     async def trajectories(request: Request) -> Response:
@@ -76,7 +77,7 @@ def scores_router(shared: Shared) -> APIRouter:
     @router.get(
         "/models/{model}/compare",
         response_class=Response,
-        responses={200: {"model": Compared}, **_ERRORS},
+        responses={200: {"model": Compared}, **_READ_ERRORS},
         openapi_extra={"parameters": [_MODEL, *_parameters(CompareQuery)]},
     )
     async def compare(request: Request) -> Response:
@@ -132,7 +133,7 @@ def _selection(request: Request, query: WindowQuery) -> dict[str, Any]:
     """Fields of `reading.Selection`."""
     return {
         "model": request.path_params["model"],
-        **query.model_dump(include={"version", "calibration", "channel", "series"}),
+        **query.model_dump(include={"version", "calibration", "channel", "series", "frequency"}),
         "namespace": _namespace(request, query.namespace),
         "since": None if query.since is None else (query.since - _EPOCH).days,
         "until": None if query.until is None else (query.until - _EPOCH).days,

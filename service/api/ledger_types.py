@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-By = Literal["total", "step", "channel", "series", "day"]
+from foretell.service.ledger.scores import By
+
 MOST_ROWS, MOST_FORECASTS = 10_000, 1000
 
 
@@ -20,6 +21,9 @@ class WindowQuery(BaseModel):
     until: date | None = Field(None, description="The last one.")
     namespace: str | None = Field(
         None, description="A namespace of keys, for admin keys; all of them if absent."
+    )
+    frequency: str | None = Field(
+        None, description="A frequency of series, such as `h`; all if absent."
     )
 
 
@@ -42,7 +46,8 @@ class AccuracyQuery(ForecastQuery):
         1000,
         ge=1,
         le=MOST_ROWS,
-        description="Most rows; of more series, those with the largest `mase` are answered.",
+        description="Most rows; of more series, those with the largest `mase` are answered, and of "
+        "more days the newest.",
     )
 
 
@@ -91,6 +96,8 @@ class AccuracyRow(BaseModel):
     step: int | None = Field(None, description="Steps ahead, from 1.")
     channel: str | None = None
     series: str | None = None
+    namespace: str | None = Field(None, description="The namespace of the `series`.")
+    frequency: str | None = Field(None, description="The frequency of the `series`.")
     day: date | None = Field(None, description="The day of the actual values, in UTC.")
     count: int = Field(description="Forecast values whose actual value is known.")
     mae: float | None
@@ -137,6 +144,8 @@ class Trajectories(BaseModel):
 
     model: str
     series: str
+    namespace: str | None = Field(description="The series' namespace; null without forecasts.")
+    frequency: str | None = Field(description="The series' frequency; null without forecasts.")
     forecasts: list[Trajectory]
     actuals: ActualValues
 

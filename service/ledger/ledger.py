@@ -17,7 +17,7 @@ from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Model, Registry
-from foretell.service.errors import NotReadyError
+from foretell.service.errors import NotReadyError, UnknownModelError
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
@@ -28,12 +28,13 @@ from foretell.service.ledger.keeping import Record, keep
 from foretell.service.ledger.learner import Learner
 from foretell.service.ledger.observing import Observed, Written, observe
 from foretell.service.ledger.pairing import read_pairs
-from foretell.service.ledger.reading import Selection, accuracy, trajectories
+from foretell.service.ledger.reading import Selection, accuracy, is_known, newest_or_worst
 from foretell.service.ledger.recent_errors import Pair
 from foretell.service.ledger.scores import By
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.summing import add_up
 from foretell.service.ledger.totals import refresh
+from foretell.service.ledger.trajectories import trajectories
 from foretell.service.ledger.writer import Writer
 from foretell.service.metrics import LEDGER_ACTUALS, LEDGER_FORECASTS, Metrics
 from foretell.service.settings import Settings
@@ -204,22 +205,26 @@ class DatabaseLedger:
     def _accuracy(
         self, selection: dict[str, Any], by: By, limit: int, _: Arrays
     ) -> tuple[bytes, Arrays]:
-        """An `answers.Accuracy` in JSON."""
+        """An `api.ledger_types.Accuracy` in JSON."""
         chosen = Selection(**selection)
         with self._store.read() as connection:
+            self._check_model(connection, chosen.model)
             rows = accuracy(connection, chosen, by)
-        left_out = max(0, len(rows) - limit)
-        if by == "series" and left_out:
-            rows.sort(key=lambda row: (row["mase"] or 0.0, row["mae"] or 0.0), reverse=True)
-        document = {"model": chosen.model, "by": by, "rows": rows[:limit], "left_out": left_out}
+        document = {
+            "model": chosen.model,
+            "by": by,
+            "rows": newest_or_worst(rows, by, limit),
+            "left_out": max(0, len(rows) - limit),
+        }
         return orjson.dumps(document), NO_ARRAYS
 
     def _trajectories(
         self, selection: dict[str, Any], limit: int, _: Arrays
     ) -> tuple[bytes, Arrays]:
-        """An `answers.Trajectories` in JSON."""
+        """An `api.ledger_types.Trajectories` in JSON."""
         chosen = Selection(**selection)
         with self._store.read() as connection:
+            self._check_model(connection, chosen.model)
             found = trajectories(connection, chosen, limit)
         document = {"model": chosen.model, "series": chosen.series, **found}
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), NO_ARRAYS
@@ -230,6 +235,7 @@ class DatabaseLedger:
         """An `api.ledger_types.Compared` in JSON."""
         chosen = Selection(**selection)
         with self._store.read() as connection:
+            self._check_model(connection, chosen.model)
             pairs = read_pairs(connection, chosen, (versions[0], versions[1]))
         loss_a, loss_b = pairs.losses
         found = compare(
@@ -247,6 +253,12 @@ class DatabaseLedger:
         ):
             document[name] = getattr(found, name)
         return orjson.dumps(document), NO_ARRAYS
+
+    def _check_model(self, connection: Connection, name: str) -> None:
+        """UnknownModelError for a model that is neither served nor in the ledger."""
+        registry = self._registry()
+        if name not in registry.versions and not is_known(connection, name):
+            raise UnknownModelError.among(name, registry.names, "served (GET /models)")
 
     def _count(self, written: list[Written]) -> None:
         for outcome in asdict(Written()):

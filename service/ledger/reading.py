@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from foretell.service.ledger.days import DAY
+from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.scores import By, Scores, fields
-from foretell.service.ledger.summing import SELECT_FORECASTS, actuals, forecasts
 from foretell.service.ledger.tables import (
     CONFIGURATIONS,
-    FORECASTS,
     SERIES,
     SUMS,
     TOTALS,
     VERSIONS,
 )
 from foretell.service.ledger.totals import add_up
+
+# Ids in a statement, rows that are read together, and names in a message.
+_CHUNK, _ROWS, _SHOWN = 1000, 1000, 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class _Configuration:
+class Configuration:
+    """How a version forecast."""
+
     id: int
     version: str
     channels: list[str]
@@ -65,24 +68,48 @@ class _Configuration:
 
 
 def accuracy(connection: Connection, selection: Selection, by: By) -> list[dict[str, Any]]:
-    """Rows of `Scores.rows`."""
+    """Rows of `Scores.rows`; those by series also have its `namespace` and `frequency`.
+
+    Raises:
+        InvalidInputError: several series have the name.
+    """
     channels = None if selection.channel is None else [selection.channel]
     scores = Scores(by, channels)
-    configurations = {each.id: each for each in _configurations(connection, selection)}
-    if by == "series" or selection.series is not None:
+    configurations = {each.id: each for each in configurations_of(connection, selection)}
+    if by == "series":
+        return _by_series(connection, selection, configurations, scores)
+    if selection.series is not None or selection.frequency is not None:
         found = _of_series(connection, selection, configurations)
     else:
         found = _of_all(connection, selection, configurations)
-    for configuration, series, day, sums in found:
+    for configuration, day, sums in found:
         scores.add(
             sums,
             configuration.levels,
             configuration.channels,
             version=configuration.version,
-            series=series,
+            series="",
             day=iso_day(day),
         )
     return scores.rows()
+
+
+def newest_or_worst(rows: list[dict[str, Any]], by: By, most: int) -> list[dict[str, Any]]:
+    """At most so many rows: of days the newest, of series those with the largest errors."""
+    if len(rows) <= most:
+        return rows
+    if by == "day":
+        places = sorted(range(len(rows)), key=lambda place: str(rows[place]["day"]))
+        return [rows[place] for place in sorted(places[-most:])]
+    if by == "series":
+        rows = sorted(rows, key=lambda row: (row["mase"] or 0.0, row["mae"] or 0.0), reverse=True)
+    return rows[:most]
+
+
+def is_known(connection: Connection, model: str) -> bool:
+    """Whether the ledger has a version of a model."""
+    statement = select(VERSIONS.c.id).where(VERSIONS.c.model == model).limit(1)
+    return connection.execute(statement).first() is not None
 
 
 def latest(connection: Connection, selection: Selection) -> dict[str, int]:
@@ -101,101 +128,8 @@ def iso_day(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
-def trajectories(connection: Connection, selection: Selection, most: int) -> dict[str, Any]:
-    """The latest forecasts of a series, and its actual values over their times.
-
-    Returns:
-        `forecasts` and `actuals`, as of `answers.Trajectories`.
-    """
-    ids = [*connection.execute(select(SERIES.c.id).where(*_of_names(selection))).scalars()]
-    where: list[ColumnElement[bool]] = [
-        VERSIONS.c.model == selection.model,
-        FORECASTS.c.series.in_(ids),
-    ]
-    if selection.version is not None:
-        where.append(VERSIONS.c.version == selection.version)
-    if selection.calibration is not None:
-        where.append(CONFIGURATIONS.c.calibration == selection.calibration)
-    if selection.since is not None:
-        where.append(FORECASTS.c.ends >= selection.since * DAY)
-    if selection.until is not None:
-        where.append(FORECASTS.c.origin < (selection.until + 1) * DAY)
-    rows = connection.execute(
-        SELECT_FORECASTS.add_columns(
-            FORECASTS.c.origin,
-            FORECASTS.c.ends,
-            FORECASTS.c.series,
-            FORECASTS.c.answer,
-            CONFIGURATIONS.c.calibration,
-            VERSIONS.c.version.label("name"),
-        )
-        .where(FORECASTS.c.id.in_(_latest_ids(connection, where, most, selection.overlapping)))
-        .order_by(FORECASTS.c.origin.desc())
-    ).all()
-    found = []
-    for row in reversed(rows):
-        [stored] = forecasts([row])
-        bodies = stored.bodies
-        found.append(
-            {
-                "id": row.answer,
-                "version": row.name,
-                "calibration": row.calibration,
-                "origin": _labels(np.array([row.origin]))[0],
-                "timestamps": _labels(bodies.times[0]),
-                "channels": stored.channels,
-                "mean": bodies.mean[0],
-                "naive": bodies.naive[0],
-                "quantiles": {
-                    f"{level:g}": values
-                    for level, values in zip(stored.levels, bodies.quantiles[0], strict=True)
-                },
-            }
-        )
-    known = None
-    if found:
-        first, last = min(row.origin for row in rows), max(row.ends for row in rows)
-        known = actuals(connection, rows[0].series, first, last + 1)
-    values: dict[str, Any] = {"timestamps": [], "values": {}}
-    if known is not None:
-        values["timestamps"] = _labels(known.times)
-        for place, channel in enumerate(known.channels):
-            values["values"][channel] = np.ascontiguousarray(known.values[:, place])
-    return {"forecasts": found, "actuals": values}
-
-
-def _latest_ids(
-    connection: Connection, where: list[ColumnElement[bool]], most: int, overlapping: bool
-) -> list[int]:
-    """The ids of the latest forecasts, without their bodies, which are large."""
-    columns = (
-        FORECASTS.c.id,
-        FORECASTS.c.version,
-        FORECASTS.c.series,
-        FORECASTS.c.origin,
-        FORECASTS.c.ends,
-    )
-    rows = connection.execute(
-        select(*columns)
-        .join(CONFIGURATIONS, FORECASTS.c.configuration == CONFIGURATIONS.c.id)
-        .join(VERSIONS, FORECASTS.c.version == VERSIONS.c.id)
-        .where(*where)
-        .order_by(FORECASTS.c.origin.desc())
-    )
-    found: list[int] = []
-    # The origin of the oldest one so far, by version and series.
-    oldest: dict[tuple[int, int], int] = {}
-    for row in rows:
-        if len(found) == most:
-            break
-        key = row.version, row.series
-        if overlapping or row.ends <= oldest.get(key, row.ends):
-            found.append(row.id)
-            oldest[key] = row.origin
-    return found
-
-
-def _configurations(connection: Connection, selection: Selection) -> Iterator[_Configuration]:
+def configurations_of(connection: Connection, selection: Selection) -> Iterator[Configuration]:
+    """The chosen configurations."""
     where = [VERSIONS.c.model == selection.model]
     if selection.version is not None:
         where.append(VERSIONS.c.version == selection.version)
@@ -213,49 +147,115 @@ def _configurations(connection: Connection, selection: Selection) -> Iterator[_C
         .order_by(CONFIGURATIONS.c.id)
     )
     for number, version, channels, levels in rows:
-        yield _Configuration(number, version, json.loads(channels), json.loads(levels))
+        yield Configuration(number, version, json.loads(channels), json.loads(levels))
 
 
-_Found = Iterator[tuple[_Configuration, str, int, NDArray[np.float64]]]
+# Sums of a day `[steps, channels, fields]`.
+_Found = Iterator[tuple[Configuration, int, NDArray[np.float64]]]
 
 
 def _of_all(
-    connection: Connection, selection: Selection, configurations: dict[int, _Configuration]
+    connection: Connection, selection: Selection, configurations: dict[int, Configuration]
 ) -> _Found:
     """Totals over series."""
     where = [TOTALS.c.configuration.in_(configurations), *_within(selection, TOTALS.c.day)]
     if selection.namespace is not None:
         where.append(TOTALS.c.namespace == selection.namespace)
     columns = (TOTALS.c.configuration, TOTALS.c.namespace, TOTALS.c.day, TOTALS.c.sums)
-    for number, namespace, day, sums in connection.execute(select(*columns).where(*where)).all():
+    rows = connection.execute(
+        select(*columns).where(*where), execution_options={"yield_per": _ROWS}
+    )
+    for number, namespace, day, sums in rows:
         known = sums or add_up(connection, number, namespace, day)
         if known:
-            yield configurations[number], "", day, configurations[number].read(known)
+            yield configurations[number], day, configurations[number].read(known)
 
 
 def _of_series(
-    connection: Connection, selection: Selection, configurations: dict[int, _Configuration]
+    connection: Connection, selection: Selection, configurations: dict[int, Configuration]
 ) -> _Found:
-    """Sums of each series: by day of one, or over all days of all."""
+    """Sums of the chosen series."""
     where = [SUMS.c.configuration.in_(configurations), *_within(selection, SUMS.c.day)]
+    if selection.series is not None:
+        one_series(connection, selection, select(SUMS.c.series).where(*where))
     rows = connection.execute(
-        select(SUMS.c.configuration, SERIES.c.namespace, SERIES.c.name, SUMS.c.day, SUMS.c.sums)
+        select(SUMS.c.configuration, SUMS.c.day, SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
         .where(*where, *_of_names(selection)),
-        execution_options={"yield_per": 1000},
+        execution_options={"yield_per": _ROWS},
     )
-    if selection.series is not None:
-        for number, _, name, day, sums in rows:
-            yield configurations[number], name, day, configurations[number].read(sums)
-        return
-    totals: dict[tuple[int, str], NDArray[np.float64]] = {}
-    for number, namespace, name, _, sums in rows:
-        values = np.frombuffer(sums, np.float64)
-        is_shown = namespace and selection.namespace is None
-        key = number, f"{namespace}/{name}" if is_shown else name
-        totals[key] = totals[key] + values if key in totals else values
-    for (number, name), total in totals.items():
-        yield configurations[number], name, 0, configurations[number].read(total.tobytes())
+    for number, day, sums in rows:
+        yield configurations[number], day, configurations[number].read(sums)
+
+
+def _by_series(
+    connection: Connection,
+    selection: Selection,
+    configurations: dict[int, Configuration],
+    scores: Scores,
+) -> list[dict[str, Any]]:
+    """Rows by series; sums over steps and channels are all that is kept of each series."""
+    where = [SUMS.c.configuration.in_(configurations), *_within(selection, SUMS.c.day)]
+    rows = connection.execute(
+        select(SUMS.c.configuration, SUMS.c.series, SUMS.c.sums)
+        .join(SERIES, SUMS.c.series == SERIES.c.id)
+        .where(*where, *_of_names(selection)),
+        execution_options={"yield_per": _ROWS},
+    )
+    for number, series, sums in rows:
+        configuration = configurations[number]
+        scores.add(
+            configuration.read(sums),
+            configuration.levels,
+            configuration.channels,
+            version=configuration.version,
+            series=series,
+            day="",
+        )
+    found = scores.rows()
+    names = names_of(connection, {row["series"] for row in found})
+    for row in found:
+        row["series"], row["namespace"], row["frequency"] = names[row["series"]]
+    order = [*dict.fromkeys(row["version"] for row in found)]
+    found.sort(
+        key=lambda row: (
+            *(order.index(row["version"]), row["series"]),
+            *(row["namespace"], row["frequency"]),
+        )
+    )
+    return found
+
+
+def names_of(connection: Connection, ids: Iterable[int]) -> dict[int, tuple[str, str, str]]:
+    """Name, namespace and frequency of series."""
+    wanted, found = [*ids], {}
+    for start in range(0, len(wanted), _CHUNK):
+        part = wanted[start : start + _CHUNK]
+        for row in connection.execute(select(SERIES).where(SERIES.c.id.in_(part))):
+            found[row.id] = row.name, row.namespace, row.frequency
+    return found
+
+
+def one_series(connection: Connection, selection: Selection, ids: Select[int]) -> int | None:
+    """The only chosen series among those of a statement; None without one.
+
+    Raises:
+        InvalidInputError: there are several.
+    """
+    rows = connection.execute(
+        select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frequency).where(
+            *_of_names(selection), SERIES.c.id.in_(ids)
+        )
+    ).all()
+    for name in ("namespace", "frequency"):
+        every = sorted({getattr(row, name) for row in rows})
+        if len(every) > 1:
+            shown = ", ".join(map(repr, every[:_SHOWN])) + ", …" * (len(every) > _SHOWN)
+            raise InvalidInputError(
+                f"several series have the name {selection.series!r}; choose one by {name}: {shown}",
+                param=name,
+            )
+    return rows[0].id if rows else None
 
 
 def _of_names(selection: Selection) -> list[ColumnElement[bool]]:
@@ -264,6 +264,8 @@ def _of_names(selection: Selection) -> list[ColumnElement[bool]]:
         where.append(SERIES.c.namespace == selection.namespace)
     if selection.series is not None:
         where.append(SERIES.c.name == selection.series)
+    if selection.frequency is not None:
+        where.append(SERIES.c.frequency == selection.frequency)
     return where
 
 
@@ -274,8 +276,3 @@ def _within(selection: Selection, day: ColumnElement[int]) -> list[ColumnElement
     if selection.until is not None:
         where.append(day <= selection.until)
     return where
-
-
-def _labels(moments: NDArray[np.int64]) -> list[str]:
-    """Times in ISO 8601, without an offset: they are in UTC if the series has one."""
-    return [str(each).removesuffix(".000000") for each in moments.view("datetime64[us]")]

@@ -202,7 +202,7 @@ class Scores:
         channels: Sequence[str],
         *,
         version: str,
-        series: str,
+        series: str | int,
         day: str,
     ) -> None:
         """Add the sums of a configuration.
@@ -212,7 +212,7 @@ class Scores:
             levels: Levels of the quantiles, as in `fields`.
             channels: Names of the channels.
             version: The version of the model.
-            series: The name of the series; any text unless rows are by series.
+            series: Name or id of the series; any text unless rows are by series.
             day: The day as an ISO date; any text unless rows are by day.
 
         Raises:

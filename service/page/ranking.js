@@ -1,7 +1,7 @@
 /** Series by their errors, the worst first. */
 
 import { html } from "htm/preact";
-import { levelIn, worstFirst } from "./scores.js";
+import { keyOf, levelIn, seriesOf, worstFirst } from "./scores.js";
 import { digits, percent } from "./words.js";
 
 const SHOWN = 20;
@@ -10,13 +10,14 @@ const SHOWN = 20;
  * @param {object} props
  * @param {import("./scores.js").Row[]} props.rows by series
  * @param {number} props.more rows that the server left out
- * @param {string | null} props.chosen
- * @param {(name: string) => void} props.choose
+ * @param {string | undefined} props.chosen key of a series
+ * @param {(series: ReturnType<typeof seriesOf>[0]) => void} props.choose
  */
 export function Ranking({ rows, more, chosen, choose }) {
   const shown = worstFirst(rows).slice(0, SHOWN);
   const hidden = rows.length - shown.length + more;
   const level = levelIn(rows);
+  const known = new Map(seriesOf(rows).map((one) => [one.key, one]));
   const several = new Set(rows.map(({ version }) => version)).size > 1;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Series by error">
       <table class="ranking">
@@ -36,15 +37,15 @@ export function Ranking({ rows, more, chosen, choose }) {
         </thead>
         <tbody>
           ${shown.map(
-            ({ version, series, count, mae, mase, bias, intervals }) =>
-              html`<tr key=${`${series}@${version}`}>
+            ({ version, count, mae, mase, bias, intervals, ...row }) =>
+              html`<tr key=${`${keyOf(row)}@${version}`}>
                 <th scope="row">
                   <button
                     class="link"
-                    aria-pressed=${series === chosen}
-                    onClick=${() => choose(series)}
+                    aria-pressed=${keyOf(row) === chosen}
+                    onClick=${() => choose(known.get(keyOf(row)))}
                   >
-                    ${series}
+                    ${known.get(keyOf(row)).title}
                   </button>
                 </th>
                 ${several && html`<td>${version}</td>`}

@@ -10,6 +10,8 @@ const MOST = 5;
 /**
  * @typedef {object} Filter Forecasts and values that count; empty values are left out.
  * @property {string} [series]
+ * @property {string} [namespace] of the series; an empty one is the keys' without a namespace
+ * @property {string} [frequency] of the series
  * @property {string} [channel]
  * @property {string} [since] a day such as 2024-03-01, in UTC
  * @property {string} [until]
@@ -24,8 +26,34 @@ const MOST = 5;
  * @returns {string} path of the request
  */
 export function pathOf(model, what, parameters) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null);
+  const given = Object.entries(parameters).filter(
+    ([name, value]) => (value ?? null) !== null && (value !== "" || name === "namespace"),
+  );
   return `/models/${encodeURIComponent(model)}/${what}?${new URLSearchParams(given)}`;
+}
+
+/** What tells a series from all others. */
+export const keyOf = ({ series, namespace, frequency }) =>
+  JSON.stringify([series, namespace, frequency]);
+
+/**
+ * The series of rows, with titles that tell them apart, in the order of these.
+ * @param {Row[]} rows by series
+ * @returns {{key: string, title: string, series: string, namespace: string, frequency: string}[]}
+ */
+export function seriesOf(rows) {
+  const found = new Map(rows.map((row) => [keyOf(row), row]));
+  const nameOf = ({ series, namespace }) => (namespace ? `${namespace}/${series}` : series);
+  const counts = new Map();
+  for (const row of found.values()) counts.set(nameOf(row), (counts.get(nameOf(row)) ?? 0) + 1);
+  const titleOf = (row) =>
+    counts.get(nameOf(row)) > 1 ? `${nameOf(row)} (${row.frequency})` : nameOf(row);
+  return [...found]
+    .map(([key, row]) => {
+      const { series, namespace, frequency } = row;
+      return { key, title: titleOf(row), series, namespace, frequency };
+    })
+    .sort((one, other) => (one.title < other.title ? -1 : 1));
 }
 
 /**

@@ -92,7 +92,8 @@ def test_series_channel_and_days_are_chosen(page: Page, remembering: Server) -> 
     page.keyboard.press("Enter")
     heading = page.get_by_role("heading", name="Forecasts and actual values of wild")
     expect(heading).to_be_focused()
-    expect(page.get_by_role("combobox", name="Series")).to_have_value("wild")
+    chosen = page.get_by_role("combobox", name="Series").locator("option:checked")
+    expect(chosen).to_have_text("wild")
     expect(link).to_have_attribute("aria-pressed", "true")
     page.get_by_role("combobox", name="Channel").select_option("wind_speed")
     expect(page.get_by_role("heading", name="wind_speed of wild")).to_be_visible()
@@ -241,6 +242,14 @@ def test_scores_are_requested_and_put_into_words(module: Modules) -> None:
         == "/models/m/accuracy?channel=a+b&by=step"
     )
     assert scores.call("levelOf", ["0.5", "0.95", "0.9"]) == "0.9"
+    own = {"series": "a", "namespace": "", "frequency": "h"}
+    assert (
+        scores.call("pathOf", "m", "trajectories", own)
+        == "/models/m/trajectories?series=a&namespace=&frequency=h"
+    )
+    alike = [own, own | {"namespace": "shop"}, own | {"frequency": "D"}, own | {"series": "b"}]
+    titles = [one["title"] for one in scores.call("seriesOf", [*alike, *alike])]
+    assert titles == ["a (D)", "a (h)", "b", "shop/a"]
     assert scores.call("levelOf", []) is None
     many = [{"version": name} for name in ("10", "9", "2", "1", "11", "12", "9")]
     names = [one["name"] for one in scores.call("versionsOf", many)]

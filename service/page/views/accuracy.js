@@ -8,7 +8,7 @@ import { get } from "../api.js";
 import { ModelChoice } from "../card.js";
 import { Outcomes } from "../outcomes.js";
 import { Ranking } from "../ranking.js";
-import { levelIn, pathOf, versionsOf, wordsOf, worstFirst } from "../scores.js";
+import { keyOf, levelIn, pathOf, seriesOf, versionsOf, wordsOf, worstFirst } from "../scores.js";
 import { attempt, busy, key, model } from "../store.js";
 import { Weekly } from "../weekly.js";
 
@@ -29,22 +29,22 @@ export default function Accuracy() {
 }
 
 function Scored({ card }) {
-  const filter = useSignal({ series: "", channel: card.targets[0], since: "", until: "" });
+  const filter = useSignal({ chosen: null, channel: card.targets[0], since: "", until: "" });
   const set = (changes) => {
     filter.value = { ...filter.value, ...changes };
   };
   const found = useScores(card.name, filter.value);
   const heading = useRef(null);
   return html`<div class="stack" aria-busy=${busy.value}>
-    <${Choices} card=${card} names=${namesOf(found)} filter=${filter.value} set=${set} />
+    <${Choices} card=${card} known=${seriesOf(found?.series ?? [])} filter=${filter.value} set=${set} />
     ${!found && busy.value && html`<p class="muted" role="status">Loading …</p>`}
     ${
       found &&
       (found.total.length
         ? html`<${Results}
             ...${{ card, found, heading }}
-            choose=${(series) => {
-              set({ series });
+            choose=${(chosen) => {
+              set({ chosen });
               heading.current.focus();
             }}
           />`
@@ -53,7 +53,9 @@ function Scored({ card }) {
   </div>`;
 }
 
-const namesOf = (found) => [...new Set((found?.series ?? []).map(({ series }) => series))].sort();
+/** Parameters that mean a series, if there is one. */
+const meaning = (one) =>
+  one ? { series: one.series, namespace: one.namespace, frequency: one.frequency } : {};
 
 /** The answers for a filter; those before while new ones are loading, null before the first. */
 function useScores(name, filter) {
@@ -61,24 +63,26 @@ function useScores(name, filter) {
   useEffect(() => {
     let current = true;
     const read = async () => {
-      const { series, ...others } = filter;
-      const scores = (by, chosen) =>
-        get(pathOf(name, "accuracy", { ...chosen, by, limit: ROWS }));
+      const { chosen, ...others } = filter;
+      const own = { ...others, ...meaning(chosen) };
+      const scores = (by, parameters) =>
+        get(pathOf(name, "accuracy", { ...parameters, by, limit: ROWS }));
       const [all, total, step, day] = await Promise.all([
         scores("series", others),
-        scores("total", filter),
-        scores("step", filter),
-        scores("day", filter),
+        scores("total", own),
+        scores("step", own),
+        scores("day", own),
       ]);
-      const shown = series || worstFirst(all.rows)[0]?.series;
-      const { channel, ...range } = others;
-      const parameters = { ...range, series: shown, overlapping: false, limit: FORECASTS };
+      const [worst] = worstFirst(all.rows);
+      const shown =
+        chosen ?? (worst && seriesOf(all.rows).find(({ key }) => key === keyOf(worst)));
+      const parameters = { ...others, ...meaning(shown), overlapping: false, limit: FORECASTS };
       const stored = shown ? await get(pathOf(name, "trajectories", parameters)) : null;
       return {
         filter,
         shown,
         stored,
-        channel,
+        channel: others.channel,
         series: all.rows,
         more: all.left_out,
         total: total.rows,
@@ -96,17 +100,20 @@ function useScores(name, filter) {
   return found.value;
 }
 
-function Choices({ card, names, filter, set }) {
+function Choices({ card, known, filter, set }) {
   const changed = (field) => (event) => set({ [field]: event.currentTarget.value });
   // A chosen series without values in the range stays in the list.
-  const listed = !filter.series || names.includes(filter.series) ? names : [filter.series, ...names];
+  const { chosen } = filter;
+  const listed = !chosen || known.some(({ key }) => key === chosen.key) ? known : [chosen, ...known];
+  const choose = ({ currentTarget }) =>
+    set({ chosen: listed.find(({ key }) => key === currentTarget.value) ?? null });
   return html`<div class="panel row selection">
     <${ModelChoice} named />
     <label>
       Series
-      <select value=${filter.series} onChange=${changed("series")}>
-        <option value="">All series (${names.length})</option>
-        ${listed.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+      <select value=${chosen?.key ?? ""} onChange=${choose}>
+        <option value="">All series (${known.length})</option>
+        ${listed.map(({ key, title }) => html`<option key=${key} value=${key}>${title}</option>`)}
       </select>
     </label>
     <label>
@@ -128,7 +135,7 @@ function Choices({ card, names, filter, set }) {
 
 /** What to do while there is nothing to show. */
 function Nothing({ name, filter }) {
-  if (filter.since || filter.until || filter.series) {
+  if (filter.since || filter.until || filter.chosen) {
     return html`<p class="panel">
       No forecast of ${name} has been compared with actual values here. Choose other days or another
       series.
@@ -151,7 +158,8 @@ function Nothing({ name, filter }) {
 function Results({ card, found, heading, choose }) {
   const { filter, shown, stored, channel, total, step, day, series, more } = found;
   const versions = versionsOf(total);
-  const of = filter.series || `all series (${namesOf(found).length})`;
+  const count = seriesOf(series).length;
+  const of = filter.chosen?.title ?? `all series (${count})`;
   return html`
     <section class="panel" aria-labelledby="summary-title">
       <h2 id="summary-title">${channel} of ${of}</h2>
@@ -165,11 +173,11 @@ function Results({ card, found, heading, choose }) {
     </section>
     <section class="panel" aria-labelledby="outcomes-title">
       <h2 id="outcomes-title" tabindex="-1" ref=${heading}>
-        Forecasts and actual values of ${shown}
+        Forecasts and actual values of ${shown?.title}
       </h2>
       ${
-        !filter.series &&
-        namesOf(found).length > 1 &&
+        !filter.chosen &&
+        count > 1 &&
         html`<p class="hint">
           Of all series, it is the worst beside repeating the last season. Choose another one above
           or below.
@@ -189,7 +197,7 @@ function Results({ card, found, heading, choose }) {
     </div>
     <section class="panel" aria-labelledby="ranking-title">
       <h2 id="ranking-title">Series by error, the worst first</h2>
-      <${Ranking} rows=${series} more=${more} chosen=${filter.series} choose=${choose} />
+      <${Ranking} rows=${series} more=${more} chosen=${filter.chosen?.key} choose=${choose} />
     </section>
   `;
 }
