@@ -75,7 +75,7 @@ class _Heads(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What the arrays of a configuration's forecasts mean."""
+    """Shape and channels of a configuration's forecasts."""
 
     shape: Shape
     channels: list[str]

@@ -95,7 +95,7 @@ def accuracy(connection: Connection, selection: Selection, by: By) -> list[dict[
 
 
 def newest_or_worst(rows: list[dict[str, Any]], by: By, most: int) -> list[dict[str, Any]]:
-    """At most so many rows: of days the newest, of series those with the largest errors."""
+    """The newest days, the series with the largest errors, or the first rows, `most` of them."""
     if len(rows) <= most:
         return rows
     if by == "day":
