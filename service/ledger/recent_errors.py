@@ -49,7 +49,7 @@ class RecentErrors:
     def __init__(self, most_bytes: int, most_series: int) -> None:
         self._most_bytes, self._most_series = most_bytes, most_series
         self._errors: OrderedDict[Key, Errors] = OrderedDict()
-        # The same keys in the same order, by version and namespace.
+        # These keys by version and namespace, in their order.
         self._keys: defaultdict[Key, OrderedDict[Key, None]] = defaultdict(OrderedDict)
         self._bytes = 0
 
