@@ -28,7 +28,7 @@ class Versions(Protocol):
     def read(self, name: str) -> Serving:
         """Read the pin and the challenger of a model."""
 
-    def write(self, name: str, said: Serving) -> None:
+    def write(self, name: str, roles: Serving) -> None:
         """Write the pin and the challenger of a model."""
 
 
@@ -50,8 +50,8 @@ class _InFolder:
     def read(self, name: str) -> Serving:
         return serving.read(self._folder, name)
 
-    def write(self, name: str, said: Serving) -> None:
-        serving.write(self._folder, name, said)
+    def write(self, name: str, roles: Serving) -> None:
+        serving.write(self._folder, name, roles)
 
 
 class _InStorage:
@@ -83,10 +83,10 @@ class _InStorage:
         is_there = name in self._contents.serving
         return stored.read(self._location, name) if is_there else NOTHING
 
-    def write(self, name: str, said: Serving) -> None:
+    def write(self, name: str, roles: Serving) -> None:
         from foretell.storage import serving as stored
 
-        stored.write(self._location, name, said)
+        stored.write(self._location, name, roles)
 
 
 def open_versions(repository: str) -> Versions:

@@ -34,7 +34,7 @@ def read(location: Location, name: str) -> Serving:
     return NOTHING if content is None else serving.parse(content, location.of(_path(name)))
 
 
-def write(location: Location, name: str, said: Serving) -> None:
+def write(location: Location, name: str, roles: Serving) -> None:
     """Write the file of a model, or remove it if it would say nothing.
 
     Raises:
@@ -42,10 +42,10 @@ def write(location: Location, name: str, said: Serving) -> None:
     """
     path = _path(name)
     with location.naming(path):
-        if said == NOTHING:
+        if roles == NOTHING:
             obstore.delete(location.store, [path])
         else:
-            obstore.put(location.store, path, said.document())
+            obstore.put(location.store, path, roles.document())
 
 
 def _path(name: str) -> str:

@@ -103,15 +103,15 @@ def _tried(
         return error
 
 
-def print_bundles(bundles: list[Listed], said: Mapping[str, Serving | BundleError]) -> None:
+def print_bundles(bundles: list[Listed], serving: Mapping[str, Serving | BundleError]) -> None:
     """Print a table of bundles, and errors of those that cannot be read.
 
     Args:
         bundles: The bundles.
-        said: Pins and challengers by model, or the errors of reading them.
+        serving: Pins and challengers by model, or the errors of reading them.
     """
-    serving = {name: each for name, each in said.items() if isinstance(each, Serving)}
-    roles = {key: role for name, each in serving.items() for key, role in _roles(name, each)}
+    known = {name: each for name, each in serving.items() if isinstance(each, Serving)}
+    roles = {key: role for name, each in known.items() for key, role in _roles(name, each)}
     has_roles, rows = bool(roles), []
     for name, version, at, size, about in bundles:
         cells: tuple[str, ...] = ("unreadable", "", "", "", "")
@@ -125,19 +125,19 @@ def print_bundles(bundles: list[Listed], said: Mapping[str, Serving | BundleErro
     for bundle in bundles:
         if isinstance(bundle.about, BundleError):
             click.echo(str(bundle.about))
-    for each in said.values():
+    for each in serving.values():
         if isinstance(each, BundleError):
             click.echo(str(each))
     for (name, version), missing in roles.items():
         click.echo(f"{name}: version {version} is {missing}, and not there")
 
 
-def _roles(name: str, said: Serving) -> Iterator[tuple[tuple[str, str], str]]:
+def _roles(name: str, roles: Serving) -> Iterator[tuple[tuple[str, str], str]]:
     """Name and version of the versions that a repository names, and what they are."""
-    if said.pin is not None:
-        yield (name, said.pin), "pinned"
-    if said.challenger is not None:
-        yield (name, said.challenger.version), f"challenger for {said.challenger.share:.3g}"
+    if roles.pin is not None:
+        yield (name, roles.pin), "pinned"
+    if roles.challenger is not None:
+        yield (name, roles.challenger.version), f"challenger for {roles.challenger.share:.3g}"
 
 
 def _channels(about: Manifest) -> str:

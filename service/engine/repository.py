@@ -354,11 +354,11 @@ class Repository:
         removed = [version for version in seen if version not in present]
         chosen = self._policy.choose(name, present)
         changed = {version for version in chosen if present[version] != seen.get(version)}
-        said, before = self._policy.serving(name), self._acted.get(name, NOTHING)
-        wanted = changed | (said.versions - before.versions)
+        roles, before = self._policy.serving(name), self._acted.get(name, NOTHING)
+        wanted = changed | (roles.versions - before.versions)
         loads = [each for each in chosen if each in wanted or (name, each) in self.versions.short]
         loaded = self.registry.loaded(name)
-        if self._policy.only_latest and (said != before or set(removed) & set(loaded)):
+        if self._policy.only_latest and (roles != before or set(removed) & set(loaded)):
             loads = chosen
         self._point(name)
         try:
@@ -390,7 +390,7 @@ class Repository:
                 self.versions.unload(name, version)
 
     def _act(self, name: str) -> None:
-        """Note what the policy says of a model as acted on."""
+        """Note that the models follow the current policy for a name."""
         self._point(name)
         self._acted[name] = self._policy.serving(name)
 

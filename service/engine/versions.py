@@ -59,20 +59,20 @@ class Versions:
         with self._replacing:
             self.registry = self.registry.with_version(name, version, state)
 
-    def point(self, name: str, said: Serving, awaited: Container[tuple[str, str]]) -> None:
+    def point(self, name: str, roles: Serving, awaited: Container[tuple[str, str]]) -> None:
         """Say which version the name means, and which one is its challenger.
 
         A version that answers stays until the pinned one is loaded, unless the latter is neither
         there nor among the `awaited`.
         """
-        registry, pin = self.registry, said.pin
+        registry, pin = self.registry, roles.pin
         if pin is not None and registry.get(name, pin).model is None:
             may_come = (name, pin) in awaited or not self._store.is_removed(name, pin)
             if may_come and registry.default(name) is not None:
                 pin = registry.pins.get(name)
         challenger = None
-        if said.challenger is not None:
-            challenger = said.challenger.version, said.challenger.share
+        if roles.challenger is not None:
+            challenger = roles.challenger.version, roles.challenger.share
         before = registry.pins.get(name), registry.challengers.get(name)
         if (pin, challenger) == before:
             return

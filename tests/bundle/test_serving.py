@@ -10,7 +10,7 @@ from foretell.bundle import layout, serving
 from foretell.bundle.errors import BundleError
 from foretell.bundle.serving import NOTHING, Challenger, Serving
 
-SAID = Serving(pin="3", challenger=Challenger(version="4", share=0.1))
+ROLES = Serving(pin="3", challenger=Challenger(version="4", share=0.1))
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read(folder: Path) -> None:
     assert serving.read(folder, "energy") == NOTHING
-    serving.write(folder, "energy", SAID)
-    assert serving.read(folder, "energy") == SAID
-    assert SAID.versions == {"3", "4"}
+    serving.write(folder, "energy", ROLES)
+    assert serving.read(folder, "energy") == ROLES
+    assert ROLES.versions == {"3", "4"}
     assert [file.name for file in (folder / "energy").iterdir()] == [layout.SERVING]
     serving.write(folder, "energy", NOTHING)
     assert not [*(folder / "energy").iterdir()]
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
 
 
 def test_a_failed_write_keeps_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    serving.write(folder, "energy", SAID)
+    serving.write(folder, "energy", ROLES)
 
     def fail(path: Path) -> None:
         raise OSError("no space")
@@ -39,7 +39,7 @@ def test_a_failed_write_keeps_the_file(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(serving, "sync", fail)
     with pytest.raises(OSError, match="no space"):
         serving.write(folder, "energy", Serving(pin="5"))
-    assert serving.read(folder, "energy") == SAID
+    assert serving.read(folder, "energy") == ROLES
     assert [file.name for file in (folder / "energy").iterdir()] == [layout.SERVING]
 
 

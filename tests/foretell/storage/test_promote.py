@@ -147,14 +147,14 @@ def test_publish_and_gc_keep_the_pin_and_its_version(
 ) -> None:
     done("promote", "repeat@1", "--repository", models)
     done("challenge", "repeat@2", "--repository", models)
-    said = read(models)
+    before = read(models)
     done("publish", tmp_path / "staging", models)
-    assert read(models) == said
+    assert read(models) == before
     if "://" in models:
         monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-10))
         for _ in range(2):
             done("gc", models)
-        assert read(models) == said
+        assert read(models) == before
         location = open_location(models)
         blobs = repository.list_contents(location).blobs
         for version in ("1", "2"):

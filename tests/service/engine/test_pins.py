@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 def scene_of(
     folder: Path,
-    said: Serving = NOTHING,
+    roles: Serving = NOTHING,
     *,
     choice: VersionChoice = "all",
     versions: str = "123",
@@ -25,7 +25,7 @@ def scene_of(
     """A started repository with versions of the model `one`."""
     for version in versions:
         place(folder, "one", version)
-    serving.write(folder, "one", said)
+    serving.write(folder, "one", roles)
     scene = Scene(folder, choice, watch_seconds=3600, **pins)
     scene.repository.start()
     return scene

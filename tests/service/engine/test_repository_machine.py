@@ -37,7 +37,7 @@ from tests.support.waiting import until
 Key = tuple[str, str]
 NAMES, VERSIONS = ("one", "two"), ("1", "2", "10")
 CONTENTS = ("good", "better", "bad weights", "bad news")
-SAID = st.builds(
+ROLES = st.builds(
     Serving,
     pin=st.sampled_from([None, *VERSIONS[:2]]),
     challenger=st.sampled_from([None, Challenger(version="10", share=0.5)]),
@@ -67,7 +67,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.seen: dict[str, dict[str, int]] = {}
         self.known: dict[Key, ExpectedVersion] = {}
         # Pin and challenger of each model: on disk, as last read, and as last handled.
-        self.said: dict[str, Serving] = {}
+        self.roles: dict[str, Serving] = {}
         self.read: dict[str, Serving] = {}
         self.acted: dict[str, Serving] = {}
         # The version that each name means, and its challenger.
@@ -92,14 +92,14 @@ class RepositoryMachine(RuleBasedStateMachine):
         bundles=st.dictionaries(
             st.tuples(st.sampled_from(NAMES), st.sampled_from(VERSIONS)), st.sampled_from(CONTENTS)
         ),
-        said=st.dictionaries(st.sampled_from(NAMES), SAID),
+        roles=st.dictionaries(st.sampled_from(NAMES), ROLES),
     )
     def start(
         self,
         choice: VersionChoice,
         pins: dict[str, str],
         bundles: dict[Key, str],
-        said: dict[str, Serving],
+        roles: dict[str, Serving],
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._patch = pytest.MonkeyPatch()
@@ -109,11 +109,11 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.scene = Scene(Path(self._folder.name), choice, watch_seconds=3600, **pins)
         for key, content in bundles.items():
             self.place(key, content)
-        for name, each in said.items():
-            self.say(name, each)
+        for name, each in roles.items():
+            self.assign(name, each)
         self.seen = self._present()
         for name in sorted(self.seen):
-            self.read[name] = self.said.get(name, NOTHING)
+            self.read[name] = self.roles.get(name, NOTHING)
             self._act(name)
             chosen = self._chosen(name)
             older = [each for each in self._on_disk(name)[::-1] if each not in chosen]
@@ -134,11 +134,11 @@ class RepositoryMachine(RuleBasedStateMachine):
         os.utime(manifest, ns=(self.writes, self.writes))
         self.disk[key] = content, self.writes
 
-    @rule(name=st.sampled_from(NAMES), said=SAID)
-    def say(self, name: str, said: Serving) -> None:
+    @rule(name=st.sampled_from(NAMES), roles=ROLES)
+    def assign(self, name: str, roles: Serving) -> None:
         (self.scene.folder / name).mkdir(exist_ok=True)
-        serving.write(self.scene.folder, name, said)
-        self.said[name] = said
+        serving.write(self.scene.folder, name, roles)
+        self.roles[name] = roles
 
     @precondition(lambda self: self.disk)
     @rule(data=st.data(), whole=st.sampled_from([False, False, True]))
@@ -165,7 +165,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         elif version and (name, version) not in self.disk:
             error = UnknownVersionError
         else:
-            self.read[name] = self.said.get(name, NOTHING)
+            self.read[name] = self.roles.get(name, NOTHING)
             pin = self._serving(name).pin
             is_missing = pin is not None and (name, pin) not in self.disk
             chosen = [version] if version else self._chosen(name)
@@ -196,18 +196,18 @@ class RepositoryMachine(RuleBasedStateMachine):
             return
         for name in sorted({*self.seen, *found, *self.acted}):
             seen, present = self.seen.get(name, {}), found.get(name, {})
-            self.read[name] = self.said.get(name, NOTHING)
-            said, before = self._serving(name), self.acted.get(name, NOTHING)
-            if seen == present and said == before:
+            self.read[name] = self.roles.get(name, NOTHING)
+            roles, before = self._serving(name), self.acted.get(name, NOTHING)
+            if seen == present and roles == before:
                 continue
             removed = [version for version in seen if version not in present]
-            news = said.versions - before.versions
+            news = roles.versions - before.versions
             loads = [
                 each
                 for each in self._chosen(name)
                 if present[each] != seen.get(each) or each in news
             ]
-            if self.latest and (said != before or set(removed) & set(self._loaded(name))):
+            if self.latest and (roles != before or set(removed) & set(self._loaded(name))):
                 loads = self._chosen(name)
             self._point(name)
             if loads:
@@ -303,16 +303,16 @@ class RepositoryMachine(RuleBasedStateMachine):
         newest_first = self._on_disk(name)[::-1]
         if not self.latest:
             return newest_first
-        said = self._serving(name)
-        first = said.pin or newest_first[0] if newest_first else None
-        wanted = [first, *({*said.versions} - {first})]
+        roles = self._serving(name)
+        first = roles.pin or newest_first[0] if newest_first else None
+        wanted = [first, *({*roles.versions} - {first})]
         return [version for version in wanted if version in newest_first]
 
     def _serving(self, name: str) -> Serving:
-        said = self.read.get(name, NOTHING)
+        roles = self.read.get(name, NOTHING)
         if (pin := self.pins.get(name)) is None:
-            return said
-        challenger = said.challenger
+            return roles
+        challenger = roles.challenger
         is_pinned = challenger is not None and challenger.version == pin
         return Serving(pin=pin, challenger=None if is_pinned else challenger)
 

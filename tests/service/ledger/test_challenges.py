@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "models"
     for version in ("1", "2"):
         write_bundle(folder, Spec(name="energy", version=version, calibrated=1))
-    serving.write(folder, "energy", said("2"))
+    serving.write(folder, "energy", roles("2"))
     return folder
 
 
@@ -45,7 +45,7 @@ def client(folder: Path, sqlite: str) -> Iterator[Client]:
         yield client
 
 
-def said(version: str, share: float = 1.0) -> Serving:
+def roles(version: str, share: float = 1.0) -> Serving:
     return Serving(pin="1", challenger=Challenger(version=version, share=share))
 
 
@@ -102,7 +102,7 @@ def test_forecasts_that_the_ledger_does_not_keep_have_no_challenger(client: Clie
 def test_only_a_share_of_the_requests_is_drawn(
     folder: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serving.write(folder, "energy", said("2", 0.25))
+    serving.write(folder, "energy", roles("2", 0.25))
     draws = iter([0.5, 0.2, 0.25, 0.24])
     with Client(folder, ledger=sqlite) as client:
         monkeypatch.setattr(challenges, "_draw", lambda: next(draws))
@@ -136,7 +136,7 @@ def test_requests_that_have_ended_are_kept_no_longer(
 
 
 def test_a_challenger_that_is_not_loaded_is_counted(folder: Path, sqlite: str) -> None:
-    serving.write(folder, "energy", said("9"))
+    serving.write(folder, "energy", roles("9"))
     with Client(folder, ledger=sqlite) as client:
         assert ask(client) == "1"
         assert skipped(client) == {"not_loaded": 1}
@@ -153,7 +153,7 @@ def test_errors_of_a_challenger_are_counted_and_logged_once(
     folder: Path, sqlite: str, caplog: pytest.LogCaptureFixture, spec: Spec, reason: str
 ) -> None:
     write_bundle(folder, spec)
-    serving.write(folder, "energy", said("3"))
+    serving.write(folder, "energy", roles("3"))
     caplog.set_level(logging.DEBUG)
     with Client(folder, ledger=sqlite) as client:
         for count, name in enumerate("ab", 1):
