@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-import orjson
 from starlette.requests import Request
 
 from foretell.service.arrays import NO_ARRAYS, Arrays
@@ -21,23 +19,21 @@ from foretell.service.engine.registry import Model
 from foretell.service.errors import (
     DeadlineExceededError,
     InvalidInputError,
-    ServiceError,
-    error_object,
 )
 from foretell.service.forecast.actuals_inputs import Actual, Entries, read_actuals
 from foretell.service.forecast.actuals_types import ACTUALS, ActualsEnvelope, TableReference
+from foretell.service.forecast.encode import write_answer
 from foretell.service.forecast.parse import (
-    Compressed,
     JsonBody,
     inputs_work,
     parse,
     waiting_memory,
 )
-from foretell.service.forecast.routes import ARROW
+from foretell.service.forecast.routes import ArrowBody
 from foretell.service.forecast.warnings import AnswerWarning
-from foretell.service.http.body import ALWAYS, JSON
+from foretell.service.http.body import JSON
 from foretell.service.http.compression import Body
-from foretell.service.http.middleware import RequestContext, request_context
+from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import NotRemembered, Parsed, Wait
 from foretell.service.settings import Settings
 from foretell.service.validation import QUERY, UnknownFields
@@ -110,34 +106,13 @@ class Actuals(NotRemembered):
 
     def encode(self) -> bytes:
         """Write the answer: an output for every series."""
-        identifier, written = f"actuals-{random.getrandbits(128):032x}", iter(self._written)
-        outputs: list[dict[str, Any]] = []
-        for index, entry in enumerate(self.entries):
-            output: dict[str, Any] = {
-                "type": "time_series_actuals",
-                "id": f"{identifier}-{index}",
-                "status": "completed",
-                "content": [],
-                "error": None,
-            }
-            if isinstance(entry, ServiceError):
-                output |= {"status": "error", "error": error_object(entry)}
-            else:
-                output["content"] = [{"name": entry.name, **next(written)}]
-            outputs.append(output)
-        is_whole = len(self._written) == len(outputs)
-        answer: dict[str, Any] = {
-            "id": identifier,
-            "created_at": int(time.time()),
-            "status": "completed" if is_whole else "partial",
-            "error": None,
-            "model": self._model.manifest.name,
-            "model_version": self._model.manifest.version,
-            "outputs": outputs,
-        }
-        if self._warnings:
-            answer["warnings"] = self._warnings
-        return orjson.dumps(answer)
+        written = iter(self._written)
+
+        def content(_: int, entry: Actual) -> dict[str, Any]:
+            return {"name": entry.name, **next(written)}
+
+        fields = {"warnings": self._warnings} if self._warnings else {}
+        return write_answer("actuals", self._model, self.entries, content, fields)[1]
 
 
 class _Answers:
@@ -181,22 +156,12 @@ class ActualsCodec(_Answers, JsonBody):
         return Actuals(model, self._engine, namespace, *read)
 
 
-class ActualsTableCodec(_Answers, Compressed):
+class ActualsTableCodec(_Answers, ArrowBody):
     """Actual values of a table in Arrow's format; the model is a parameter of the URL."""
-
-    media_type = ARROW
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
         self._settings = settings
-
-    def parsing_work(self, body: Body, request: Request) -> int:  # noqa: ARG002
-        """The work is unknown before the table is read."""
-        return ALWAYS
-
-    def parsing_memory(self, body: Body, request: Request) -> int:  # noqa: ARG002
-        """A table is read in place."""
-        return 0
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
         """Read all that does not need the model."""
@@ -217,5 +182,4 @@ class ActualsTableCodec(_Answers, Compressed):
 
 
 def _namespace(request: Request) -> str:
-    context: RequestContext = request_context(request.scope)
-    return context.namespace
+    return request_context(request.scope).namespace

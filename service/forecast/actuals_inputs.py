@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.nearness import listed
-from foretell.service.errors import InvalidInputError, ServiceError, kept
+from foretell.service.errors import InvalidInputError, ServiceError
 from foretell.service.forecast.actuals_types import ACTUALS, ActualInput
 from foretell.service.forecast.inputs import check_channels, check_step, check_type, claim_name
 from foretell.service.forecast.moments import Moments, read_moments
+from foretell.service.forecast.series import read_each
 from foretell.service.forecast.times import find_zone
 from foretell.service.forecast.values import is_multivariate, read_values, width_of
 from foretell.service.forecast.warnings import AnswerWarning, unknown_fields, warning
@@ -43,13 +44,8 @@ Entries = list[Actual | ServiceError]
 
 
 def read_all(read_one: Callable[[int], Actual], count: int) -> Entries:
-    """Read some series; the error of one is its entry. If all have one, raise the first."""
-    entries: Entries = []
-    for index in range(count):
-        try:
-            entries.append(read_one(index))
-        except ServiceError as error:
-            entries.append(kept(error))
+    """As `read_each`; if all series have an error, raise the first."""
+    entries = read_each(read_one, count)
     failures = [entry for entry in entries if isinstance(entry, ServiceError)]
     if len(failures) == count:
         raise failures[0]

@@ -17,6 +17,7 @@ from foretell.service.forecast.columns import (
     TIME,
     Groups,
     Times,
+    check_known,
     read_groups,
     read_numbers,
     read_times,
@@ -109,9 +110,7 @@ class _Rows:
             def path(row: int) -> str:
                 return f"{TIME}[{self._groups.row(start + row)}]"
 
-            if np.isnat(steps).any():
-                row = int(np.isnat(steps).argmax())
-                raise InvalidInputError("expected a timestamp, got null", param=path(row))
+            check_known(steps, path)
             try:
                 self._known[key] = moments_of(steps, self._clock, self._manifest.step, path)
             except TimestampError as error:

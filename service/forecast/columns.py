@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -263,3 +263,10 @@ def _clock(zone: str | None, frequency: Frequency) -> FixedClock | ZoneClock:
             offset = timedelta(hours=int(hours), minutes=int(minutes))
             return FixedClock(-offset if zone[0] == "-" else offset)
     return ZoneClock(find_zone(zone, TIME), in_utc=frequency.sub_daily)
+
+
+def check_known(steps: Timestamps, path: Callable[[int], str]) -> None:
+    """Refuse a missing time among the steps of a series, at the path of its row."""
+    if np.isnat(steps).any():
+        row = int(np.isnat(steps).argmax())
+        raise InvalidInputError("expected a timestamp, got null", param=path(row))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from foretell.service.arrays import DISTRIBUTION, FORECAST, MARGIN, Arrays
 from foretell.service.engine.learned import Key, Offsets
 from foretell.service.engine.recalibration import stride_of
+from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError, ServiceError, error_object, kept
 from foretell.service.forecast.attention import describe
 from foretell.service.forecast.importance import CHANGES, importance, replacements
@@ -27,6 +28,7 @@ from foretell.service.http.body import ALWAYS, JSON
 from foretell.timeaxis.frequency import Frequency
 
 Floats = NDArray[np.float32]
+_Entry = TypeVar("_Entry")
 
 _QUANTILES = "quantiles"
 # Work, as bytes of numbers that are written in the same time: the rest of a window, a time with a
@@ -133,11 +135,37 @@ def respond(
 
     `content` takes the index of an input and the input, and returns the content of its output.
     """
+    fields: dict[str, Any] = {"warnings": warnings} if warnings else {}
+    if job.metadata is not None:
+        fields["metadata"] = orjson.Fragment(job.metadata)
+    job.identifier, written = write_answer(kind, job.model, job.entries, content, fields)
+    return written
+
+
+def write_answer(
+    kind: str,
+    model: Model,
+    entries: Sequence[_Entry | ServiceError],
+    content: Callable[[int, _Entry], dict[str, Any]],
+    fields: Mapping[str, Any],
+) -> tuple[str, bytes]:
+    """Write an answer with an output for every entry; if all failed, raise the first one's error.
+
+    Args:
+        kind: The kind of its outputs, such as `forecast`.
+        model: The model of the request.
+        entries: Every input, or its error.
+        content: Makes the content of an output, from the index of an input and the input.
+        fields: Further fields.
+
+    Returns:
+        Its id, and the answer.
+    """
     # The system's random bits would release the interpreter to other threads.
-    job.identifier = identifier = f"{kind}-{random.getrandbits(128):032x}"
+    identifier = f"{kind}-{random.getrandbits(128):032x}"
     answers: list[dict[str, Any]] = []
     failures: list[ServiceError] = []
-    for index, entry in enumerate(job.entries):
+    for index, entry in enumerate(entries):
         answer: dict[str, Any] = {
             "type": f"time_series_{kind}",
             "id": f"{identifier}-{index}",
@@ -155,7 +183,7 @@ def respond(
             answer |= {"status": "error", "error": error_object(error)}
     if len(failures) == len(answers):
         raise failures[0]
-    manifest = job.model.manifest
+    manifest = model.manifest
     response: dict[str, Any] = {
         "id": identifier,
         "created_at": int(time.time()),
@@ -164,12 +192,9 @@ def respond(
         "model": manifest.name,
         "model_version": manifest.version,
         "outputs": answers,
+        **fields,
     }
-    if warnings:
-        response["warnings"] = warnings
-    if job.metadata is not None:
-        response["metadata"] = orjson.Fragment(job.metadata)
-    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+    return identifier, orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _forecast(

@@ -64,19 +64,10 @@ def timeseries_router(shared: Shared) -> APIRouter:
     return router
 
 
-class ArrowCodec(Compressed):
-    """Forecasts of a table in Arrow's format, with options in the URL.
-
-    Arrow takes time and memory to load, and many servers never see a table: the first table loads
-    the three functions.
-    """
+class ArrowBody(Compressed):
+    """The half of a codec whose requests are tables in Arrow's format."""
 
     media_type = ARROW
-    encoding_work = staticmethod(encoding_work)
-
-    def __init__(self, operation: Operation, settings: Settings) -> None:
-        self._operation = operation
-        self._settings = settings
 
     def parsing_work(self, body: Body, request: Request) -> int:  # noqa: ARG002
         """The work is unknown before the table is read."""
@@ -85,6 +76,20 @@ class ArrowCodec(Compressed):
     def parsing_memory(self, body: Body, request: Request) -> int:  # noqa: ARG002
         """A table is read in place."""
         return 0
+
+
+class ArrowCodec(ArrowBody):
+    """Forecasts of a table in Arrow's format, with options in the URL.
+
+    Arrow takes time and memory to load, and many servers never see a table: the first table loads
+    the three functions.
+    """
+
+    encoding_work = staticmethod(encoding_work)
+
+    def __init__(self, operation: Operation, settings: Settings) -> None:
+        self._operation = operation
+        self._settings = settings
 
     def parse(self, body: Body, request: Request) -> Parsed[Any]:
         parsed: Parsed[Any] = _arrow().parse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ Values = NDArray[np.float64]
 # Values for which numpy keeps the lock: `NPY_BEGIN_THREADS_THRESHOLDED` in its ndarraytypes.h.
 _KEPT = 500
 Filled = dict[str, int]
+_Read = TypeVar("_Read")
 
 
 class Path(Protocol):
@@ -111,6 +112,17 @@ class SeriesRows(NamedTuple):
     static: NDArray[np.float32] | None
 
 
+def read_each(read_one: Callable[[int], _Read], count: int) -> list[_Read | ServiceError]:
+    """Read some series; the error of one is its entry."""
+    entries: list[_Read | ServiceError] = []
+    for index in range(count):
+        try:
+            entries.append(read_one(index))
+        except ServiceError as error:
+            entries.append(kept(error))
+    return entries
+
+
 class SeriesReader:
     """Reads the `count` series of a request into batch arrays."""
 
@@ -138,12 +150,7 @@ class SeriesReader:
 
     def read(self, read_one: Callable[[int], Series]) -> SeriesRows:
         """Read all series by `read_one`, which calls `add`; the error of one is its entry."""
-        entries: list[Series | ServiceError] = []
-        for index in range(self._count):
-            try:
-                entries.append(read_one(index))
-            except ServiceError as error:
-                entries.append(kept(error))
+        entries = read_each(read_one, self._count)
         windows = self._windows
         calendar = None if self._calendar is None else self._calendar[:windows]
         past = self._cutter.windows() if self._cutter is not None and windows else None

@@ -19,6 +19,7 @@ from foretell.service.forecast.columns import (
     TARGET,
     TIME,
     Times,
+    check_known,
     read_groups,
     read_times,
     read_values,
@@ -179,9 +180,7 @@ class _Rows:
             def path(row: int) -> str:
                 return f"{TIME}[{self._groups.row(start + row)}]"
 
-            if np.isnat(steps).any():
-                row = int(np.isnat(steps).argmax())
-                raise InvalidInputError("expected a timestamp, got null", param=path(row))
+            check_known(steps, path)
             timeline = timeline_of(steps, self._clock, self._manifest.step, path)
             check_years(steps)
             self._timelines[key] = replace(timeline, rows=rows)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tests.service.client import Client
 from tests.service.ledger.conftest import HOUR, START
+from tests.support.bundles import Spec, write_bundle
+
+
+@pytest.fixture(scope="module", name="repository")
+def models_of_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of hours, days and months, and one that does not forecast all of its channels."""
+    folder = tmp_path_factory.mktemp("actuals")
+    write_bundle(folder, Spec(name="calibrated", calibrated=3))
+    write_bundle(folder, Spec(name="pair", channels=("load", "wind"), calibrated=3))
+    write_bundle(folder, Spec(name="partial", channels=("load", "wind"), targets=("load",)))
+    write_bundle(folder, Spec(name="daily", frequency="D"))
+    write_bundle(folder, Spec(name="monthly", frequency="MS"))
+    return folder
 
 
 def post(client: Client, *inputs: Any, model: str = "calibrated", **fields: Any) -> httpx.Response:

@@ -24,20 +24,16 @@ from tests.service.ledger.conftest import (
     series_of,
     settle,
 )
-from tests.service.ledger.sending import hours_from_start, post, refused, values_of, written
-from tests.support.bundles import Spec, write_bundle
+from tests.service.ledger.sending import (
+    hours_from_start,
+    models_of_steps,
+    post,
+    refused,
+    values_of,
+    written,
+)
 
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models of hours, days and months, and one that does not forecast all of its channels."""
-    folder = tmp_path_factory.mktemp("actuals")
-    write_bundle(folder, Spec(name="calibrated", calibrated=3))
-    write_bundle(folder, Spec(name="pair", channels=("load", "wind"), calibrated=3))
-    write_bundle(folder, Spec(name="partial", channels=("load", "wind"), targets=("load",)))
-    write_bundle(folder, Spec(name="daily", frequency="D"))
-    write_bundle(folder, Spec(name="monthly", frequency="MS"))
-    return folder
+__all__ = ["models_of_steps"]
 
 
 def test_values_are_counted_and_scored(database: str, opened: Open) -> None:
