@@ -117,6 +117,20 @@ class Notes(Part):
     ill_conditioned: list[str] = []
 
 
+def by_name(
+    answer: JsonAnswer[Content], names: Iterable[str | int]
+) -> tuple[dict[str | int, Content], Notes]:
+    """The contents of an answer by the names of its series, and notes with the errors of others."""
+    notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
+    found: dict[str | int, Content] = {}
+    for name, output in zip(names, answer.outputs, strict=True):
+        if output.error is not None:
+            notes.errors.append(SeriesError.model_validate({"series": name, **dict(output.error)}))
+        if output.content:
+            found[name] = output.content[0]
+    return found, notes
+
+
 def warn(notices: Iterable[Notice], stacklevel: int) -> None:
     """Issue Python warnings for notices of a server.
 

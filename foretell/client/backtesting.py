@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, TypeAdapter
 
-from foretell.client.answers import Floats, JsonAnswer, Notes, Part, SeriesError, together
+from foretell.client.answers import Floats, JsonAnswer, Notes, Part, by_name, together
 from foretell.client.cards import chosen
 from foretell.client.exchange import Steps, read_json
 from foretell.client.forecasting import ForecastOptions
@@ -173,14 +173,7 @@ def backtest(
 
 
 def _read(response: httpx.Response, piece: Piece) -> tuple[dict[str | int, SeriesBacktest], Notes]:
-    answer = read_json(response, _ANSWER)
-    outputs = dict(zip(piece.ids.to_pylist(), answer.outputs, strict=True))
-    notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
-    for name, output in outputs.items():
-        if output.error is not None:
-            notes.errors.append(SeriesError.model_validate({"series": name, **dict(output.error)}))
-    found = {name: output.content[0] for name, output in outputs.items() if output.content}
-    return found, notes
+    return by_name(read_json(response, _ANSWER), piece.ids.to_pylist())
 
 
 def _table(series: Mapping[str | int, SeriesBacktest]) -> pa.Table:

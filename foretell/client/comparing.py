@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from foretell.client.answers import Part
-from foretell.client.exchange import Ask, Steps, call, read_json
+from foretell.client.exchange import Ask, Steps, call, parameters_of, read_json
 
 
 class Compared(Part):
@@ -57,6 +57,6 @@ def compare(
     model: str, a: str, b: str, retry_for: float, **options: Unpack[CompareOptions]
 ) -> Steps[Compared]:
     """Request a comparison; see `Client.compare`."""
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    ask = Ask("GET", f"models/{quote(model, safe='')}/compare", {"a": a, "b": b, **given})
+    parameters = {"a": a, "b": b, **parameters_of(options)}
+    ask = Ask("GET", f"models/{quote(model, safe='')}/compare", parameters)
     return read_json((yield from call(ask, retry_for)), _COMPARED)

@@ -72,6 +72,11 @@ Outcome: TypeAlias = httpx.Response | httpx.TransportError | None
 Steps: TypeAlias = Generator[Ask | Pause, Outcome, Result]
 
 
+def parameters_of(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as query parameters; those that are None are left out."""
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
 def call(ask: Ask, retry_for: float) -> Steps[httpx.Response]:
     """Send a request until it is answered; sent twice, it changes nothing the second time.
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
-from foretell.client.answers import JsonAnswer, Notes, Part, SeriesError, together
-from foretell.client.exchange import Ask, Steps, call, read_json
+from foretell.client.answers import JsonAnswer, Notes, Part, by_name, together
+from foretell.client.exchange import Ask, Steps, call, parameters_of, read_json
 from foretell.client.frames import read
 from foretell.client.pieces import Limits, Piece, by_series, parts
 from foretell.client.sending import send
@@ -155,7 +155,7 @@ def accuracy(
     model: str, retry_for: float, **options: Unpack[AccuracyOptions]
 ) -> Steps[pd.DataFrame]:
     """Request scores; see `Client.accuracy`."""
-    ask = Ask("GET", f"models/{quote(model, safe='')}/accuracy", _parameters(options))
+    ask = Ask("GET", f"models/{quote(model, safe='')}/accuracy", parameters_of(options))
     response = yield from call(ask, retry_for)
     rows = read_json(response, _ROWS).rows
     import pandas as pd
@@ -181,7 +181,7 @@ def trajectories(
     model: str, series: str, retry_for: float, **options: Unpack[TrajectoryOptions]
 ) -> Steps[Trajectories]:
     """Request stored forecasts; see `Client.trajectories`."""
-    parameters = {**_parameters(options), "series": series}
+    parameters = {**parameters_of(options), "series": series}
     ask = Ask("GET", f"models/{quote(model, safe='')}/trajectories", parameters)
     response = yield from call(ask, retry_for)
     stored = read_json(response, _STORED)
@@ -199,20 +199,13 @@ def trajectories(
 
 def delete_series(name: str, namespace: str | None, retry_for: float) -> Steps[int]:
     """Delete a series; see `Client.delete_series`."""
-    parameters = _parameters({"name": name, "namespace": namespace})
+    parameters = parameters_of({"name": name, "namespace": namespace})
     response = yield from call(Ask("DELETE", "ledger/series", parameters), retry_for)
     return read_json(response, _DELETED).series
 
 
 def _read(response: httpx.Response, piece: Piece) -> tuple[dict[str | int, Counts], Notes]:
-    answer = read_json(response, _WRITTEN)
-    outputs = dict(zip(piece.ids.to_pylist(), answer.outputs, strict=True))
-    notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
-    for name, output in outputs.items():
-        if output.error is not None:
-            notes.errors.append(SeriesError.model_validate({"series": name, **dict(output.error)}))
-    found = {name: output.content[0] for name, output in outputs.items() if output.content}
-    return found, notes
+    return by_name(read_json(response, _WRITTEN), piece.ids.to_pylist())
 
 
 def _rows_of(forecast: _Forecast) -> list[dict[str, Any]]:
@@ -231,7 +224,3 @@ def _rows_of(forecast: _Forecast) -> list[dict[str, Any]]:
         for step, time in enumerate(forecast.timestamps)
         for place, channel in enumerate(forecast.channels)
     ]
-
-
-def _parameters(options: Any) -> dict[str, str]:  # noqa: ANN401 - a typed dictionary
-    return {name: str(value) for name, value in options.items() if value is not None}
