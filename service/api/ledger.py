@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import date
 from typing import Any
 
@@ -46,7 +47,12 @@ _MODEL = {
 def scores_router(shared: Shared) -> APIRouter:
     """The routes that read; without a ledger they answer that the server has none."""
     router = APIRouter(tags=["ledger"])
-    engine = shared.engine
+
+    async def answer(request: Request, method: str, *arguments: object) -> Response:
+        written, _ = await shared.engine.ledger(method, *arguments)
+        accepted = request.headers.get("accept-encoding", "")
+        # An answer may have megabytes.
+        return await asyncio.to_thread(respond, written, accepted, JSON)
 
     @router.get(
         "/models/{model}/accuracy",
@@ -58,8 +64,7 @@ def scores_router(shared: Shared) -> APIRouter:
         """How good the forecasts of a model were, where the actual values are known by now."""
         query = validate(AccuracyQuery, dict(request.query_params))
         selection = _selection(request, query)
-        written, _ = await engine.ledger("accuracy", selection, query.by, query.limit)
-        return respond(written, request.headers.get("accept-encoding", ""), JSON)
+        return await answer(request, "accuracy", selection, query.by, query.limit)
 
     @router.get(
         "/models/{model}/trajectories",
@@ -71,8 +76,7 @@ def scores_router(shared: Shared) -> APIRouter:
         """Stored forecasts of a series, and the actual values of their times."""
         query = validate(TrajectoryQuery, dict(request.query_params))
         selection = _selection(request, query) | {"overlapping": query.overlapping}
-        written, _ = await engine.ledger("trajectories", selection, query.limit)
-        return respond(written, request.headers.get("accept-encoding", ""), JSON)
+        return await answer(request, "trajectories", selection, query.limit)
 
     @router.get(
         "/models/{model}/compare",
@@ -90,8 +94,7 @@ def scores_router(shared: Shared) -> APIRouter:
         if query.a == query.b:
             raise InvalidInputError("expected another version than a", param="b")
         selection = _selection(request, query)
-        written, _ = await engine.ledger("compare", selection, (query.a, query.b))
-        return respond(written, request.headers.get("accept-encoding", ""), JSON)
+        return await answer(request, "compare", selection, (query.a, query.b))
 
     return router
 
