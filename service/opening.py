@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 
 from foretell.service.engine.engine import Ledger
-from foretell.service.engine.limits import freeze_garbage_collection
 from foretell.service.engine.repository import Repository
 from foretell.service.errors import StartError
 from foretell.service.metrics import Metrics
@@ -27,6 +26,4 @@ def open_ledger(settings: Settings, repository: Repository, metrics: Metrics) ->
     ledger: Ledger = module.DatabaseLedger.open(
         settings, lambda: repository.versions.registry, metrics
     )
-    # Its libraries stay, too.
-    freeze_garbage_collection()
     return ledger

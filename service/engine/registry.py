@@ -130,6 +130,9 @@ class VersionState:
         return IndexEntry(name, version, State.UNAVAILABLE, self.refused or _NOT_LOADED)
 
 
+_UNKNOWN = VersionState()
+
+
 @dataclass(frozen=True, eq=False)
 class Registry:
     """An immutable snapshot of all versions, by name.
@@ -156,7 +159,7 @@ class Registry:
 
     def get(self, name: str, version: str) -> VersionState:
         """The state of a version; an empty one if it is unknown."""
-        return self.versions.get(name, {}).get(version, VersionState())
+        return self.versions.get(name, {}).get(version, _UNKNOWN)
 
     @property
     def models(self) -> list[Model]:

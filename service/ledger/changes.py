@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, func, select, tuple_
 
 from foretell.service.ledger.recent_errors import Pair
+from foretell.service.ledger.store import MOST_KEYS
 from foretell.service.ledger.tables import CONFIGURATIONS, SERIES, SUMS
 
 # Most pairs at a time, those that were written last.
 _MOST = 2000
-# Names in a statement: databases bound the number of its parameters.
-_CHUNK = 500
 
 
 def changed_since(connection: Connection, written: int) -> tuple[list[Pair], int]:
@@ -39,10 +38,10 @@ def missing(connection: Connection, series: Iterable[tuple[str, str]]) -> set[tu
     """Select the namespaces and names of series that the ledger does not know."""
     names = [*series]
     found: set[tuple[str, str]] = set()
-    for start in range(0, len(names), _CHUNK):
+    for start in range(0, len(names), MOST_KEYS):
         columns = SERIES.c.namespace, SERIES.c.name
         rows = connection.execute(
-            select(*columns).where(tuple_(*columns).in_(names[start : start + _CHUNK]))
+            select(*columns).where(tuple_(*columns).in_(names[start : start + MOST_KEYS]))
         )
         found.update((row.namespace, row.name) for row in rows)
     return {*names} - found

@@ -7,13 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select, tuple_
 
-from foretell.service.ledger.store import Store
+from foretell.service.ledger.store import MOST_KEYS, Store
 from foretell.service.ledger.tables import CHANNELS, CONFIGURATIONS, SERIES, VERSIONS
 
 # Most remembered ids of a table.
 _MOST = 100_000
-# Keys in a statement: databases bound the number of its parameters.
-_CHUNK = 1000
 
 Key = tuple[Any, ...]
 
@@ -55,8 +53,8 @@ class Ids:
             known.clear()
         missing = [key for key in wanted if key not in known]
         columns = [table.c[name] for name in names]
-        for start in range(0, len(missing), _CHUNK):
-            part = missing[start : start + _CHUNK]
+        for start in range(0, len(missing), MOST_KEYS):
+            part = missing[start : start + MOST_KEYS]
             rows = [dict(zip(names, key, strict=True)) for key in part]
             connection.execute(self._store.insert_new(table), rows)
             found = connection.execute(

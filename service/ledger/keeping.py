@@ -116,8 +116,6 @@ def _keep_group(
             keys, origins, bodies.times, answers, bodies.write(), strict=True
         )
     }
-    insert = store.insert(FORECASTS)
-    names = ("configuration", "ends", "answer", "made", "body")
     known = exists(
         select(ACTUALS.c.time)
         .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
@@ -128,14 +126,13 @@ def _keep_group(
         )
         .correlate(FORECASTS)
     )
-    connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=["series", "version", "origin"],
-            set_={name: insert.excluded[name] for name in names},
-            where=~known,
-        ),
-        list(rows.values()),
+    statement = store.upsert(
+        FORECASTS,
+        ("series", "version", "origin"),
+        ("configuration", "ends", "answer", "made", "body"),
+        where=~known,
     )
+    connection.execute(statement, list(rows.values()))
     days.add_times(np.array([series[key] for key in keys]), bodies.times)
 
 

@@ -20,7 +20,8 @@ from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
-from foretell.service.ledger.news import changed_since, missing
+from foretell.service.ledger.changes import changed_since, missing
+from foretell.service.ledger.faults import log_error
 from foretell.service.ledger.positions import positions
 from foretell.service.ledger.recent_errors import Errors, Pair, RecentErrors
 from foretell.service.ledger.store import Store
@@ -49,7 +50,7 @@ class Learner:
     Attributes:
         duty: Share of one core that learning may take.
         pool_seconds: Least time between two times of learning the offsets of a namespace.
-        news_seconds: Time between looks for what other servers of the database have changed.
+        poll_seconds: Time between looks for what other servers of the database have changed.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Learner:
     ) -> None:
         self.duty = 0.1
         self.pool_seconds = 30.0
-        self.news_seconds = 30.0
+        self.poll_seconds = 30.0
         self._store = store
         self._registry = registry
         self._learned = learned
@@ -74,8 +75,8 @@ class Learner:
         # The last registry it has seen, and its versions with the digests of their intervals.
         self._seen: Registry | None = None
         self._loaded: dict[tuple[str, str], str] = {}
-        self._news_at = time.monotonic()
-        self._heard = int(time.time()) - _LATE
+        self._polled_at = time.monotonic()
+        self._polled_until = int(time.time()) - _LATE
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._thread.start()
 
@@ -122,12 +123,12 @@ class Learner:
             began, pair = time.monotonic(), None
             try:
                 self._look()
-                self._hear()
+                self._poll()
                 if (pair := self._next()) is not None:
                     began = time.monotonic()
                     self._learn(*pair)
             except SQLAlchemyError as error:
-                _logger.error("the ledger could not be read to learn intervals: %s", error)
+                log_error(_logger, "the ledger could not be read to learn intervals", error)
                 if pair is not None:
                     self.changed([pair])
                 self._stopping.wait(_FAILURE_SECONDS)
@@ -159,17 +160,17 @@ class Learner:
                     del self._pooled_at[key]
         self._loaded, self._seen = loaded, registry
 
-    def _hear(self) -> None:
+    def _poll(self) -> None:
         """Learn what other servers have written, and forget series that are no more."""
-        if time.monotonic() < self._news_at + self.news_seconds:
+        if time.monotonic() < self._polled_at + self.poll_seconds:
             return
-        self._news_at = time.monotonic()
+        self._polled_at = time.monotonic()
         learned = {(key.namespace, key.name) for key, _ in self._learned.items() if key.name}
         with self._store.read() as connection:
             gone = missing(connection, learned)
             if not self._store.is_sqlite:
-                pairs, last = changed_since(connection, self._heard)
-                self._heard = last - _LATE
+                pairs, last = changed_since(connection, self._polled_until)
+                self._polled_until = last - _LATE
                 self.changed(pairs)
         for namespace, name in gone:
             self.forget(namespace, name)
@@ -198,6 +199,7 @@ class Learner:
                     SERIES.c.namespace,
                     SERIES.c.name,
                     VERSIONS.c.channels,
+                    SERIES.c.frequency,
                 )
                 .join(SERIES, SERIES.c.id == series)
                 .where(VERSIONS.c.id == version)
@@ -214,7 +216,8 @@ class Learner:
                 # The version was exported anew, with other channels.
                 return
             most = model.intervals.calibration.offsets.shape[1]
-            found = read_errors(connection, version, series, channels, most)
+            frequency = Frequency.parse(named.frequency)
+            found = read_errors(connection, (version, series), channels, frequency, most)
         if found is None:
             return
         before, known = self._errors.get(key), self._learned.find(key, intervals.digest)
@@ -275,12 +278,17 @@ class Learner:
 
 
 def read_errors(
-    connection: Connection, version: int, series: int, channels: Sequence[str], most_steps: int
+    connection: Connection,
+    pair: Pair,
+    channels: Sequence[str],
+    frequency: Frequency,
+    most_steps: int,
 ) -> Errors | None:
     """Errors of the latest forecasts of a series by a version; None without any.
 
     Forecasts from the last actual value or later have none yet.
     """
+    version, series = pair
     last = (
         select(func.max(ACTUALS.c.time))
         .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
@@ -311,11 +319,7 @@ def read_errors(
         moments.append(bodies.times[:, 0])
     errors, times = np.concatenate(parts), np.concatenate(moments)
     order = np.argsort(times, kind="stable")
-    frequency = connection.execute(
-        select(SERIES.c.frequency).where(SERIES.c.id == series)
-    ).scalar_one()
-    places = positions(times[order], Frequency.parse(frequency))
-    return Errors(errors[order], places, (version, series))
+    return Errors(errors[order], positions(times[order], frequency), pair)
 
 
 def _padded(errors: NDArray[np.float64], steps: int) -> NDArray[np.float64]:

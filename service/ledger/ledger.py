@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
-from foretell.service.engine.registry import Model, Registry
+from foretell.service.engine.registry import Registry
 from foretell.service.errors import NotReadyError, UnknownModelError
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.days import DAY_SECONDS
@@ -65,9 +65,6 @@ class DatabaseLedger:
         self._metrics = metrics
         self._ids = Ids(store)
         self._recent = Recent({}, {})
-        # Models by name and version in a snapshot of the registry.
-        self._known_in: Registry | None = None
-        self._known: dict[tuple[str, str], Model | None] = {}
         self._values_at = time.monotonic()
         for outcome in ("kept", "dropped", "failed"):
             metrics.counts.add(LEDGER_FORECASTS, outcome, amount=0)
@@ -110,13 +107,7 @@ class DatabaseLedger:
         return not self._writer.full
 
     def remember(self, message: Remember, arrays: Arrays) -> None:
-        registry, key = self._registry(), (message.model, message.version)
-        if registry is not self._known_in:
-            # Most requests are of a few models.
-            self._known_in, self._known = registry, {}
-        if key not in self._known:
-            self._known[key] = registry.get(*key).model
-        model = self._known[key]
+        model = self._registry().get(message.model, message.version).model
         if model is None:
             # It was unloaded after the forecast.
             self._metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=len(message.names))

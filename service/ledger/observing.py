@@ -93,11 +93,7 @@ def _write(
     is_written: NDArray[np.bool_],
 ) -> None:
     now = int(time.time())
-    insert = store.insert(ACTUALS)
-    statement = insert.on_conflict_do_update(
-        index_elements=["channel", "time"],
-        set_={name: insert.excluded[name] for name in ("value", "written")},
-    )
+    statement = store.upsert(ACTUALS, ("channel", "time"), ("value", "written"))
     places = np.argwhere(is_written)
     for start in range(0, len(places), _PIECE):
         rows, columns = places[start : start + _PIECE].T

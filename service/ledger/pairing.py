@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import Connection, func, select
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.bodies import Bodies, Shape
-from foretell.service.ledger.days import DAY
 from foretell.service.ledger.positions import positions
-from foretell.service.ledger.reading import Selection
+from foretell.service.ledger.reading import Selection, of_names, of_times
 from foretell.service.ledger.summing import Known, actuals
 from foretell.service.ledger.tables import (
     ACTUALS,
@@ -130,21 +129,11 @@ def _heads(connection: Connection, selection: Selection, versions: tuple[str, st
     source = one.join(
         other, (one.c.series == other.c.series) & (one.c.origin == other.c.origin)
     ).join(SERIES, SERIES.c.id == one.c.series)
-    where: list[ColumnElement[bool]] = []
+    where = [*of_names(selection), *of_times(selection, one)]
     for place, (forecast, version) in enumerate(zip((one, other), versions, strict=True)):
         own = VERSIONS.alias(f"version{place}")
         source = source.join(own, own.c.id == forecast.c.version)
         where += [own.c.model == selection.model, own.c.version == version]
-    if selection.namespace is not None:
-        where.append(SERIES.c.namespace == selection.namespace)
-    if selection.series is not None:
-        where.append(SERIES.c.name == selection.series)
-    if selection.frequency is not None:
-        where.append(SERIES.c.frequency == selection.frequency)
-    if selection.since is not None:
-        where.append(one.c.ends >= selection.since * DAY)
-    if selection.until is not None:
-        where.append(one.c.origin < (selection.until + 1) * DAY)
     columns = [
         *(one.c.series, one.c.origin, one.c.ends, other.c.ends),
         *(one.c.configuration, other.c.configuration, one.c.id, other.c.id),

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
 
 from foretell.service.errors import InvalidInputError
+from foretell.service.ledger.days import DAY
 from foretell.service.ledger.scores import By, Scores, fields
+from foretell.service.ledger.store import MOST_KEYS
 from foretell.service.ledger.tables import (
     CONFIGURATIONS,
+    FORECASTS,
     SERIES,
     SUMS,
     TOTALS,
@@ -22,8 +25,8 @@ from foretell.service.ledger.tables import (
 )
 from foretell.service.ledger.totals import add_up
 
-# Ids in a statement, rows that are read together, and names in a message.
-_CHUNK, _ROWS, _SHOWN = 1000, 1000, 8
+# Rows that are read together, and names in a message.
+_ROWS, _SHOWN = 1000, 8
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def _of_series(
     rows = connection.execute(
         select(SUMS.c.configuration, SUMS.c.day, SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(*where, *_of_names(selection)),
+        .where(*where, *of_names(selection)),
         execution_options={"yield_per": _ROWS},
     )
     for number, day, sums in rows:
@@ -199,7 +202,7 @@ def _by_series(
     rows = connection.execute(
         select(SUMS.c.configuration, SUMS.c.series, SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(*where, *_of_names(selection)),
+        .where(*where, *of_names(selection)),
         execution_options={"yield_per": _ROWS},
     )
     for number, series, sums in rows:
@@ -229,8 +232,8 @@ def _by_series(
 def names_of(connection: Connection, ids: Iterable[int]) -> dict[int, tuple[str, str, str]]:
     """Name, namespace and frequency of series."""
     wanted, found = [*ids], {}
-    for start in range(0, len(wanted), _CHUNK):
-        part = wanted[start : start + _CHUNK]
+    for start in range(0, len(wanted), MOST_KEYS):
+        part = wanted[start : start + MOST_KEYS]
         for row in connection.execute(select(SERIES).where(SERIES.c.id.in_(part))):
             found[row.id] = row.name, row.namespace, row.frequency
     return found
@@ -244,7 +247,7 @@ def one_series(connection: Connection, selection: Selection, ids: Select[int]) -
     """
     rows = connection.execute(
         select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frequency).where(
-            *_of_names(selection), SERIES.c.id.in_(ids)
+            *of_names(selection), SERIES.c.id.in_(ids)
         )
     ).all()
     for name in ("namespace", "frequency"):
@@ -258,7 +261,8 @@ def one_series(connection: Connection, selection: Selection, ids: Select[int]) -
     return rows[0].id if rows else None
 
 
-def _of_names(selection: Selection) -> list[ColumnElement[bool]]:
+def of_names(selection: Selection) -> list[ColumnElement[bool]]:
+    """Conditions of the chosen series."""
     where: list[ColumnElement[bool]] = []
     if selection.namespace is not None:
         where.append(SERIES.c.namespace == selection.namespace)
@@ -266,6 +270,16 @@ def _of_names(selection: Selection) -> list[ColumnElement[bool]]:
         where.append(SERIES.c.name == selection.series)
     if selection.frequency is not None:
         where.append(SERIES.c.frequency == selection.frequency)
+    return where
+
+
+def of_times(selection: Selection, forecasts: FromClause = FORECASTS) -> list[ColumnElement[bool]]:
+    """Conditions of forecasts with a step in the chosen days."""
+    where: list[ColumnElement[bool]] = []
+    if selection.since is not None:
+        where.append(forecasts.c.ends >= selection.since * DAY)
+    if selection.until is not None:
+        where.append(forecasts.c.origin < (selection.until + 1) * DAY)
     return where
 
 

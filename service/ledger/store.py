@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Insert, Table, create_engine, event, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Insert,
+    Table,
+    create_engine,
+    event,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -28,6 +37,8 @@ _LOST_MILLISECONDS = 30_000
 # Time that a reader waits for one of the connections.
 _TURN_SECONDS = 10
 _READERS = 4
+# Most keys of a statement: databases bound the number of its parameters.
+MOST_KEYS = 1000
 # A checkpoint waits for the disk, so it comes after many transactions: 32 MB.
 _PRAGMAS = (
     *("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"),
@@ -122,13 +133,27 @@ class Store:
             with connection.begin():
                 yield connection
 
-    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An `INSERT` of this database, which may have an `ON CONFLICT`."""
-        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
-
     def insert_new(self, table: Table) -> Insert:
         """An `INSERT` that leaves rows alone that are there."""
-        return self.insert(table).on_conflict_do_nothing()
+        return self._insert(table).on_conflict_do_nothing()
+
+    def upsert(
+        self,
+        table: Table,
+        keys: Collection[str],
+        values: Iterable[str],
+        where: ColumnElement[bool] | None = None,
+    ) -> Insert:
+        """An `INSERT` that replaces the values of rows with the same keys, if they are `where`."""
+        insert = self._insert(table)
+        return insert.on_conflict_do_update(
+            index_elements=keys,
+            set_={name: insert.excluded[name] for name in values},
+            where=where,
+        )
+
+    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     def bytes(self, connection: Connection) -> int:
         """Size of the stored data in bytes."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 from foretell.service.ledger.bodies import Bodies, Shape
 from foretell.service.ledger.days import DAY, NO_DAY, Days
 from foretell.service.ledger.scores import sums_by_day
-from foretell.service.ledger.store import Store
+from foretell.service.ledger.store import MOST_KEYS, Store
 from foretell.service.ledger.tables import (
     ACTUALS,
     CHANNELS,
@@ -33,8 +33,6 @@ _SPAN = 32
 _ROWS = 1000
 # Bytes of sums that are in memory before they are written.
 _BYTES = 1 << 24
-# Ids in a statement: databases bound the number of its parameters.
-_CHUNK = 1000
 
 
 class Known(NamedTuple):
@@ -99,12 +97,8 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
 
 
 def _write(connection: Connection, store: Store, rows: list[dict[str, Any]]) -> None:
-    insert = store.insert(SUMS)
-    statement = insert.on_conflict_do_update(
-        index_elements=["series", "day", "configuration"],
-        set_={name: insert.excluded[name] for name in ("written", "sums")},
-    )
-    connection.execute(statement, rows)
+    keys = ("series", "day", "configuration")
+    connection.execute(store.upsert(SUMS, keys, ("written", "sums")), rows)
 
 
 def actuals(connection: Connection, series: int, first: int, end: int) -> Known | None:
@@ -172,11 +166,11 @@ def _days_to_sum(connection: Connection, days: Days) -> Iterator[tuple[int, str,
         .correlate(CHANNELS)
         .scalar_subquery()
     )
-    for start in range(0, len(names), _CHUNK):
+    for start in range(0, len(names), MOST_KEYS):
         found = connection.execute(
             select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen, func.max(latest))
             .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
-            .where(SERIES.c.id.in_(names[start : start + _CHUNK]))
+            .where(SERIES.c.id.in_(names[start : start + MOST_KEYS]))
             .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen)
         )
         for series, namespace, frozen, last in found.all():

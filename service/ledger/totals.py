@@ -81,9 +81,8 @@ def add_up(connection: Connection, configuration: int, namespace: str, day: int)
 def _write(connection: Connection, store: Store, totals: list[tuple[Key, bytes]]) -> None:
     if not totals:
         return
-    insert = store.insert(TOTALS)
-    names = ("configuration", "namespace", "day", "sums")
+    keys = ("configuration", "namespace", "day")
     connection.execute(
-        insert.on_conflict_do_update(index_elements=names[:3], set_={"sums": insert.excluded.sums}),
-        [dict(zip(names, (*key, sums), strict=True)) for key, sums in totals],
+        store.upsert(TOTALS, keys, ["sums"]),
+        [dict(zip((*keys, "sums"), (*key, sums), strict=True)) for key, sums in totals],
     )

@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from foretell.service.errors import InvalidInputError
-from foretell.service.ledger.days import DAY
-from foretell.service.ledger.reading import Selection, configurations_of, names_of, one_series
+from foretell.service.ledger.reading import (
+    Selection,
+    configurations_of,
+    names_of,
+    of_times,
+    one_series,
+)
 from foretell.service.ledger.summing import SELECT_FORECASTS, actuals, forecasts
 from foretell.service.ledger.tables import (
     ACTUALS,
@@ -53,11 +58,7 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
     series = one_series(connection, selection, select(FORECASTS.c.series).where(*where))
     if series is None:
         return answer
-    where.append(FORECASTS.c.series == series)
-    if selection.since is not None:
-        where.append(FORECASTS.c.ends >= selection.since * DAY)
-    if selection.until is not None:
-        where.append(FORECASTS.c.origin < (selection.until + 1) * DAY)
+    where += [FORECASTS.c.series == series, *of_times(selection)]
     [(_, answer["namespace"], answer["frequency"])] = names_of(connection, [series]).values()
     heads = _latest(connection, where, most, selection.overlapping)
     if not heads:

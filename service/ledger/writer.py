@@ -91,7 +91,7 @@ class Writer:
         self._batch = _BATCH
         self._failures = 0
         # Whether it was logged that records are dropped, or could not be written.
-        self._said_full = self._said_faulty = False
+        self._logged_full = self._logged_faulty = False
         self._chore: Iterator[None] | None = None
         self._chores_at = time.monotonic() + _CHORES_SECONDS
         self.bytes = 0
@@ -117,9 +117,9 @@ class Writer:
                 self._waiting.append(record)
                 self.bytes += size
                 self.forecasts += count
-            says_full = self.full and not self._said_full
-            self._said_full |= says_full
-        if says_full:
+            logs_full = self.full and not self._logged_full
+            self._logged_full |= logs_full
+        if logs_full:
             _logger.warning(
                 "the queue of the ledger is full; forecasts are not kept until the database has "
                 "written some of it"
@@ -223,13 +223,13 @@ class Writer:
                 # One of them is at fault.
                 self._batch = 1
             else:
-                if not self._said_faulty:
+                if not self._logged_faulty:
                     log_error(_logger, "forecasts could not be written to the ledger", error)
-                self._said_faulty = True
+                self._logged_faulty = True
                 self._remove(records, "failed")
             return False
         if self._batch == _BATCH:
-            self._said_faulty = False
+            self._logged_faulty = False
         self._batch = min(_BATCH, 2 * self._batch)
         self._remove(records, "kept")
         self._note_success()
@@ -307,7 +307,7 @@ class Writer:
             self.bytes -= size
             self.forecasts -= count
             if 2 * self.bytes < self._most_bytes:
-                self._said_full = False
+                self._logged_full = False
         self._metrics.counts.add(LEDGER_FORECASTS, outcome, amount=count)
 
     def _rest(self) -> None:

@@ -17,6 +17,7 @@ from foretell.service.ledger.adaptive import learn
 from foretell.service.ledger.learner import Errors, read_errors
 from foretell.service.ledger.ledger import DatabaseLedger
 from foretell.service.ledger.tables import SERIES
+from foretell.timeaxis.frequency import Frequency
 from tests.service.client import Client
 from tests.service.ledger.conftest import CONTEXT, HORIZON, Open, forecast, observe, series_of
 
@@ -123,7 +124,7 @@ def read(client: Client, name: str) -> Errors:
     assert isinstance(client.ledger, DatabaseLedger)
     with client.ledger._store.read() as connection:
         row = connection.execute(select(SERIES.c.id).where(SERIES.c.name == name)).one()
-        found = read_errors(connection, 1, row.id, ["load"], HORIZON)
+        found = read_errors(connection, (1, row.id), ["load"], Frequency.parse("h"), HORIZON)
     assert found is not None
     return found
 

@@ -98,7 +98,7 @@ def test_intervals_learn_what_the_other_server_writes(shared: str, opened: Open)
     with opened(shared) as first, opened(shared) as second:
         assert isinstance(second.ledger, DatabaseLedger)
         learner, learned = second.ledger.learner, second.ledger.learned
-        learner.duty, learner.news_seconds = 1.0, 0.0
+        learner.duty, learner.poll_seconds = 1.0, 0.0
         for origin in range(5):
             forecast(first, series_of("a", TRUTH[origin : origin + CONTEXT], origin))
         observe(first, "a", TRUTH[:, None])
