@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import psutil
 import pytest
@@ -46,6 +47,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_models(tmp_path_factory.mktemp("models"))
 
 
+def settings_for(models: Path) -> dict[str, Any]:
+    """Settings of a server with all routes."""
+    return {
+        "admin_keys": ADMIN_KEY,
+        "ledger": f"sqlite:///{models.parent / 'ledger.db'}",
+        "max_body_bytes": MOST_BYTES,
+    }
+
+
 class InThread(_Server):
     """Signals are for the main thread."""
 
@@ -58,7 +68,7 @@ class LocalServer:
     """A server in this process: the application behind the real protocol."""
 
     def __init__(self, models: Path) -> None:
-        self.client = Client(models, admin_keys=ADMIN_KEY, max_body_bytes=MOST_BYTES)
+        self.client = Client(models, **settings_for(models))
         (self._socket,) = listen("127.0.0.1", 0)
         sockets = [self._socket]
         self._server = InThread(self.client.settings, self.client.engine, sockets, heartbeat=int)
@@ -170,8 +180,8 @@ def test_refusals_do_not_grow_resident_memory(models: Path, tmp_path: Path, work
     else:
         # All kinds run the same code, so one kind of each route is enough.
         large = [next(refusals_of(route, LARGE)) for route in ROUTES]
-    settings = {"admin_keys": ADMIN_KEY, "max_body_bytes": MOST_BYTES, "workers": workers}
-    with Server(models, tmp_path / "log", **settings) as server:
+    settings = settings_for(models)
+    with Server(models, tmp_path / "log", workers=workers, **settings) as server:
         port = int(server.url.rpartition(":")[2])
 
         def repeat(each: Refusal, times: int) -> None:

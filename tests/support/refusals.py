@@ -22,7 +22,8 @@ _INFERENCES = ("/v2/models/{model}/infer", "/v2/models/{model}/versions/{version
 _NIXTLA = ("/nixtla/v2/forecast", "/nixtla/v2/cross_validation")
 _CHANGES = ("/v2/repository/models/{model}/load", "/v2/repository/models/{model}/unload")
 _INDEX = "/v2/repository/index"
-ROUTES = (*_FORECASTS, *_INFERENCES, *_NIXTLA, *_CHANGES, _INDEX)
+_ACTUALS = "/actuals"
+ROUTES = (*_FORECASTS, *_INFERENCES, *_NIXTLA, *_CHANGES, _INDEX, _ACTUALS)
 
 
 class Refusal(NamedTuple):
@@ -67,11 +68,13 @@ def refusals_of(route: str, count: int) -> Iterator[Refusal]:
     for name, status, body, headers in _of_bodies(numbers):
         yield Refusal(route, name, status, body, headers | key)
     further: Iterable[tuple[str, int, dict[str, Any]]] = ()
-    if route in _FORECASTS:
-        further = _of_forecasts(numbers)
-        yield Refusal(route, "no table", 400, _json(numbers), {"Content-Type": _ARROW})
-        yield Refusal(route, "another type", 415, _json(numbers), {"Content-Type": "text/plain"})
-        yield Refusal(route, "no timeout", 422, _json(numbers), {"X-Timeout-Ms": "soon"})
+    if route in (*_FORECASTS, _ACTUALS):
+        further = _of_forecasts(numbers) if route in _FORECASTS else _of_actuals(numbers)
+        yield Refusal(route, "no table", 400, _json(numbers), {"Content-Type": _ARROW} | key)
+        yield Refusal(
+            route, "another type", 415, _json(numbers), {"Content-Type": "text/plain"} | key
+        )
+        yield Refusal(route, "no timeout", 422, _json(numbers), {"X-Timeout-Ms": "soon"} | key)
     elif route in _INFERENCES:
         further = _of_inferences(numbers)
         length = "Inference-Header-Content-Length"
@@ -172,6 +175,14 @@ def _of_nixtla(numbers: list[float]) -> Iterator[tuple[str, int, dict[str, Any]]
     yield "other columns", 422, {**request, "series": {**series, "X": [numbers]}}
     yield "horizon", 422, {**request, "h": 10**6}
     yield "levels", 422, {**request, "level": [50] * (count + 50)}
+
+
+def _of_actuals(numbers: list[float]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    start = {"name": "a", "freq": "h", "start_timestamp": "2024-01-01"}
+    yield "misspelt", 422, {"inptus": []}
+    yield "no name", 422, {"inputs": [{"series": numbers}]}
+    yield "text in a series", 422, {"inputs": [{**start, "series": [*numbers, "x"]}]}
+    yield "no timestamp", 422, {"inputs": [{**start, "series": numbers, "start_timestamp": "x"}]}
 
 
 def _of_changes(numbers: list[float]) -> Iterator[tuple[str, int, dict[str, Any]]]:

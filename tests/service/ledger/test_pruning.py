@@ -20,7 +20,9 @@ from tests.service.ledger.conftest import CONTEXT, START, Open, forecast, observ
 from tests.support.waiting import until
 
 TRUTH = np.arange(60.0)
-FUTURE = int(time.time()) + 1000
+# Later than the longest run of the tests ends.
+FUTURE = int(time.time()) + 1_000_000
+OLD = FUTURE - 2_000_000
 
 
 class Clock:
@@ -165,7 +167,7 @@ def test_server_makes_room(sqlite: str, opened: Open, monkeypatch: pytest.Monkey
     with writing(sqlite) as (connection, _):
         ids = [*connection.execute(select(FORECASTS.c.id).order_by(FORECASTS.c.id)).scalars()]
         for number, one in zip(numbers, ids, strict=True):
-            made = update(FORECASTS).values(made=FUTURE - 2000 + number)
+            made = update(FORECASTS).values(made=OLD + number)
             connection.execute(made.where(FORECASTS.c.id == one))
     monkeypatch.setattr(writer, "_CHORES_SECONDS", 0.05)
     with opened(sqlite, ledger_bytes=1):
