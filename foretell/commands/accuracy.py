@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.commands.command import Command
-from foretell.commands.options import server_options
+from foretell.commands.options import ledger_options, server_options
 from foretell.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 10_000),
     help="Most rows [1000]; of more series, those with the largest MASE are shown.",
 )
+@ledger_options
 @server_options
 def command(
     model: str,
@@ -41,6 +42,8 @@ def command(
     series: str | None,
     version: str | None,
     limit: int | None,
+    frequency: str | None,
+    namespace: str | None,
     url: str,
     key: str | None,
 ) -> None:
@@ -54,7 +57,15 @@ def command(
 
     with Client(url, key=key) as client:
         scores = client.accuracy(
-            model, by=by, since=since, until=until, series=series, version=version, limit=limit
+            model,
+            by=by,
+            since=since,
+            until=until,
+            series=series,
+            version=version,
+            limit=limit,
+            frequency=frequency,
+            namespace=namespace,
         )
     if scores.empty:
         raise RefusedError(

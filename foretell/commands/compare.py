@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from foretell.commands.command import Command
-from foretell.commands.options import server_options
+from foretell.commands.options import ledger_options, server_options
 
 
 @click.command("compare", cls=Command, short_help="Test which of two versions forecasts better.")
@@ -15,6 +15,7 @@ from foretell.commands.options import server_options
 @click.option("--series", help="Name of the only series that counts.")
 @click.option("--since", help="First day that counts, such as 2026-06-01.")
 @click.option("--until", help="Last day that counts.")
+@ledger_options
 @server_options
 def command(
     model: str,
@@ -23,6 +24,8 @@ def command(
     series: str | None,
     since: str | None,
     until: str | None,
+    frequency: str | None,
+    namespace: str | None,
     url: str,
     key: str | None,
 ) -> None:
@@ -35,7 +38,16 @@ def command(
     from foretell.client import Client
 
     with Client(url, key=key) as client:
-        found = client.compare(model, a, b, series=series, since=since, until=until)
+        found = client.compare(
+            model,
+            a,
+            b,
+            series=series,
+            since=since,
+            until=until,
+            frequency=frequency,
+            namespace=namespace,
+        )
     if found.loss_a is not None and found.loss_b is not None:
         click.echo(f"{model}@{a}: error {found.loss_a:.4f} of the naive forecast's")
         click.echo(f"{model}@{b}: error {found.loss_b:.4f}")

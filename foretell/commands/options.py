@@ -243,6 +243,15 @@ def server_options(function: Function) -> Function:
     return address(key(function))
 
 
+def ledger_options(function: Function) -> Function:
+    """Add the options that choose series of a ledger."""
+    frequency = click.option("--frequency", help="Only series of this frequency, such as h.")
+    namespace = click.option(
+        "--namespace", help="Only series of this namespace of keys, for admin keys."
+    )
+    return frequency(namespace(function))
+
+
 def plot_option(what: str) -> Callable[[Function], Function]:
     """An option for a file to draw to; see `check_picture`.
 

@@ -208,7 +208,8 @@ class WindowCutter:
         if rolling.least > 1:
             least += f", for each of {rolling.least} origins {rolling.stride} apart"
         hollow = every - origins
-        gaps = f"; {hollow} origins have nothing but gaps in a channel" if hollow else ""
+        where = "a channel" if self.manifest.covariates is None else "a channel or a covariate"
+        gaps = f"; {hollow} origins have nothing but gaps in {where}" if hollow else ""
         shortest = context + (rolling.least - 1) * rolling.stride + follow
         return InvalidInputError(
             f"expected at least {shortest} rows ({least}), got {rows}{gaps}", param=path

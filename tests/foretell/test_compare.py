@@ -45,6 +45,16 @@ def test_compare_prints_the_verdict(served: tuple[Path, Server]) -> None:
     assert "calibrated@2" in text.splitlines()[-1]
 
 
+def test_series_are_chosen_by_frequency_and_namespace(served: tuple[Path, Server]) -> None:
+    _, server = served
+    words = ("compare", "calibrated", "1", "2", f"--url={server.url}", "--frequency")
+    assert "890 windows" in command.done(*words, "h").output
+    assert "0 windows" in command.done(*words, "d").output
+    words = ("accuracy", "calibrated", f"--url={server.url}")
+    assert "no scores" in command.refused(*words, "--frequency=d")
+    assert "only admin keys" in command.refused(*words, "--namespace=other")
+
+
 def test_better_version_is_promoted(served: tuple[Path, Server]) -> None:
     models, server = served
     options = (f"--repository={models}", "--if-better", f"--url={server.url}")

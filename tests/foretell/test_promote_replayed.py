@@ -1,4 +1,4 @@
-"""A challenger forecasts what is asked of the champion, and is promoted if it was better."""
+"""A challenger forecasts the requests of the champion once more, and is promoted if it is better."""
 
 from __future__ import annotations
 
