@@ -17,6 +17,8 @@ PROBES = "probes.npz"
 CALIBRATION = "calibration.npz"
 EXAMPLE = "example.npz"
 EVALUATION = "evaluation.npz"
+# The model card.
+CARD = "README.md"
 # Files of every bundle, besides the manifest.
 FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 

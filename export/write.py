@@ -22,6 +22,7 @@ from foretell.bundle.scaler import Scaler
 from foretell.bundle.verdict import is_worth_nothing, verdict
 from foretell.data.panel import Panel, check_bounds
 from foretell.data.scaler import fit
+from foretell.export import card
 from foretell.export.adversarial import adversarial
 from foretell.export.conformal import ROLL, calibrate
 from foretell.export.data_windows import (
@@ -36,6 +37,7 @@ from foretell.export.errors import ExportError, UncalibratedError
 from foretell.export.external_data import share_weights
 from foretell.export.graphs import OPSET, trace_all
 from foretell.export.operators import devices_of
+from foretell.export.origin import Origin
 from foretell.export.precision import reduce_precision
 from foretell.export.rewrites import composition, inference_form
 from foretell.export.rules import RULES, Rules
@@ -117,8 +119,9 @@ def export_checkpoint(
         refits = Refits.of(*refits[1:], limits(bounds, loaded.info.targets))
     if not anyway:
         _check_worth(loaded.info)
+    origin = Origin.of(checkpoint, loaded.info, panel)
     with appearing(target) as folder:
-        _write(loaded, panel, refits, folder, name, version, roll, precision, seed)
+        _write(loaded, panel, refits, folder, name, version, roll, precision, seed, origin)
     return target
 
 
@@ -187,6 +190,7 @@ def _write(
     roll: int,
     precision: Precision,
     seed: int,
+    origin: Origin,
 ) -> None:
     info, model = checkpoint
     scaler, within = info.scaler, limits(info.bounds, info.targets)
@@ -261,11 +265,17 @@ def _write(
         opset=OPSET,
         libraries={library: library_version(library) for library in _LIBRARIES}
         | {"onnxruntime": Graph.library},
-        files={path.name: sha256(path) for path in sorted(folder.iterdir())},
+        files=_sums(folder),
     )
+    card.write(folder, manifest, origin)
+    manifest = manifest.model_copy(update={"files": _sums(folder)})
     (folder / layout.MANIFEST).write_text(
         manifest.model_dump_json(indent=2) + "\n", encoding="utf-8"
     )
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return {path.name: sha256(path) for path in sorted(folder.iterdir())}
 
 
 def _scaler(info: CheckpointInfo, panel: Panel | None) -> Scaler:
