@@ -19,6 +19,11 @@ EXAMPLE = "example.npz"
 EVALUATION = "evaluation.npz"
 # The model card.
 CARD = "README.md"
+# The signature of the manifest, if there is one.
+SIGNATURE = "model.sig"
+# Small files that a bundle may have and that its manifest does not name; the manifest is written
+# after them.
+BESIDE = (SIGNATURE,)
 # Files of every bundle, besides the manifest.
 FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 

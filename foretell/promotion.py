@@ -9,11 +9,11 @@ from foretell.bundle import layout, manifest, serving
 from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import listed, suggestion
 from foretell.bundle.serving import NOTHING, Challenger, Serving
+from foretell.storage import serving as stored
+from foretell.storage.remote import Remote, open_remote, read_manifest
 
 if TYPE_CHECKING:
-    # Only object storage needs the extra.
     from foretell.client import Client
-    from foretell.storage.location import Location
 
 
 class Versions(Protocol):
@@ -54,52 +54,41 @@ class _InFolder:
         serving.write(self._folder, name, roles)
 
 
-class _InStorage:
-    def __init__(self, location: Location) -> None:
-        from foretell.storage.repository import list_contents
-
-        self._location = location
-        self._contents = list_contents(location)
+class _InRemote:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._listing = remote.listing()
 
     def __str__(self) -> str:
-        return str(self._location)
+        return str(self._remote)
 
     def present(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for name, version in sorted(self._contents.versions, key=lambda key: int(key[1])):
+        for name, version in sorted(self._listing.versions, key=lambda key: int(key[1])):
             found.setdefault(name, []).append(version)
         return found
 
     def missing(self, name: str, version: str) -> list[str]:
-        from foretell.storage.repository import read_manifest
-
-        files = read_manifest(self._location, name, version).files
-        there = self._contents.blobs.keys() | self._contents.trash.keys()
-        return [file for file, own in files.items() if own not in there]
+        found = self._listing.open((name, version))
+        return found.missing(read_manifest(found).files)
 
     def read(self, name: str) -> Serving:
-        from foretell.storage import serving as stored
-
-        is_there = name in self._contents.serving
-        return stored.read(self._location, name) if is_there else NOTHING
+        is_there = name in self._listing.serving
+        return stored.read(self._remote, name) if is_there else NOTHING
 
     def write(self, name: str, roles: Serving) -> None:
-        from foretell.storage import serving as stored
-
-        stored.write(self._location, name, roles)
+        stored.write(self._remote, name, roles)
 
 
 def open_versions(repository: str) -> Versions:
-    """The versions of a folder or of a place in object storage.
+    """The versions of a folder, or of the repository at a URL.
 
     Raises:
         StorageError: the URL is invalid, or the repository cannot be listed.
     """
     if "://" not in repository:
         return _InFolder(Path(repository))
-    from foretell.storage.location import open_location
-
-    return _InStorage(open_location(repository))
+    return _InRemote(open_remote(repository))
 
 
 def split(reference: str) -> tuple[str, str | None]:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from foretell.service import logs
 from foretell.service.engine.limits import use_all_files, use_one_heap
+from foretell.service.errors import StartError
 from foretell.service.http.auth import Keys
 from foretell.service.settings import Settings
+from foretell.storage.errors import StorageError
+from foretell.storage.remote import open_remote
 
 _logger = logging.getLogger(__name__)
 
@@ -28,8 +31,11 @@ def serve(settings: Settings) -> None:
     # Checked once for all processes, before anything is loaded.
     Keys.read(settings)
     if not isinstance(settings.models, Path):
-        # This import raises if a library is missing.
-        import_module("foretell.storage.location")
+        # The URL may be invalid, or a library missing.
+        try:
+            open_remote(settings.models)
+        except StorageError as error:
+            raise StartError(str(error)) from None
     # The parent of several processes does not need the server's libraries.
     several = settings.workers > 1
     import_module(f"foretell.service.{'workers' if several else 'server'}").run(settings)

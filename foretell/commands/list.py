@@ -18,8 +18,8 @@ def command(repository: str) -> None:
     Checksums and graphs are not checked; `foretell verify` checks them.
     """
     from foretell.promotion import open_versions
-    from foretell.terminal.bundles import in_folder, in_storage, print_bundles, said_in
+    from foretell.terminal.bundles import in_folder, in_remote, print_bundles, said_in
 
-    bundles = in_storage(repository) if "://" in repository else in_folder(Path(repository))
+    bundles = in_remote(repository) if "://" in repository else in_folder(Path(repository))
     names = sorted({bundle.name for bundle in bundles})
     print_bundles(bundles, said_in(open_versions(repository), names))

@@ -36,11 +36,9 @@ def command(
 
     bundle = find_bundle(source, cache)
     if "://" in destination:
-        from foretell.storage import repository
-        from foretell.storage.location import open_location
+        from foretell.storage.remote import open_remote
 
-        location = open_location(destination)
-        written = repository.publish(bundle, location, name=name, version=version)
+        written = open_remote(destination).publish(bundle, name=name, version=version)
     else:
         written = str(publish(bundle, Path(destination), name=name, version=version))
     click.echo(f"written to {written}")

@@ -1,4 +1,4 @@
-"""A local mirror of a repository in object storage, for a server."""
+"""A local mirror of a repository, for a server."""
 
 from __future__ import annotations
 
@@ -18,24 +18,16 @@ from uuid import uuid4
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.storage.errors import StorageError
-from foretell.storage.location import Location
-from foretell.storage.repository import (
-    Entry,
-    Version,
-    list_contents,
-    manifest_path,
-    read_blob,
-)
-from foretell.storage.serving import read_content
+from foretell.storage.remote import Listing, Remote, StoredVersion, Version
 
-# File in a bundle's folder with the tag of its manifest in storage.
+# File in a bundle's folder with the tag of its version in the repository.
 _TAG = ".tag"
 # In the mirror's folder: files by sha256; unfinished and removed folders; the lock.
 _BLOBS, _WORK, _LOCK = ".blobs", ".work", ".lock"
 # Wait for a lock whose holder makes no progress; longer than a request with its retries.
 _LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.05
-# Parallel fetches of versions: small files mostly wait for the storage.
+# Parallel fetches of versions: small files mostly wait for the answer.
 _AT_A_TIME = 4
 # Pauses between tries of a version that keeps failing; each try may fetch gigabytes.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
@@ -56,12 +48,12 @@ class Mirror:
     Servers may share a folder: they take turns, and fetch each file once.
 
     Args:
-        location: The repository.
-        cache: Folder for mirrors of all locations; created if missing.
+        remote: The repository.
+        cache: Folder for mirrors of all repositories; created if missing.
         choose: Function that chooses the versions of a model to fetch; others in the mirror stay.
 
     Attributes:
-        location: The repository.
+        remote: The repository.
         folder: Folder of the bundles, `<folder>/<name>/<version>/`.
         failures: Reasons why versions could not be fetched at the last refresh.
         read_at: Time of the last read of the repository in seconds since 1970; 0 before.
@@ -69,13 +61,13 @@ class Mirror:
 
     def __init__(
         self,
-        location: Location,
+        remote: Remote,
         cache: Path,
         choose: Callable[[str, Iterable[str]], Iterable[str]] = lambda _, versions: versions,
     ) -> None:
-        self.location = location
-        place = location.url.replace("://", "-").replace("/", "-")[:80]
-        self.folder = cache / f"{place}-{sha256(location.url.encode()).hexdigest()[:12]}"
+        self.remote = remote
+        place = remote.url.replace("://", "-").replace("/", "-")[:80]
+        self.folder = cache / f"{place}-{sha256(remote.url.encode()).hexdigest()[:12]}"
         self.failures: Mapping[Version, str] = {}
         self.read_at = 0.0
         self._failed: dict[Version, _Failed] = {}
@@ -86,7 +78,7 @@ class Mirror:
         self._stopped = threading.Event()
 
     def __str__(self) -> str:
-        return str(self.location)
+        return str(self.remote)
 
     def refresh(self, name: str | None = None, version: str | None = None) -> None:
         """Fetch new and changed versions, and remove versions that are gone.
@@ -107,22 +99,23 @@ class Mirror:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            there = list_contents(self.location)
-            found = there.versions
+            there = self.remote.listing()
+            found = set(there.versions)
             here = set(self._here())
             if here and not found:
-                raise StorageError(f"{self.location}: is empty; fetched bundles are kept")
+                raise StorageError(f"{self.remote}: is empty; fetched bundles are kept")
             self.read_at = time.time()
-            gone = here - found.keys()
+            gone = here - found
             for key in gone:
                 self._remove(key)
             self._fetch_serving({name: there.serving.get(name) for name, _ in found})
             wanted = self._chosen(found) | {key for key in found if key == (name, version)}
-            missing = [key for key in sorted(wanted) if not self._has(key, found[key].tag)]
+            tags = there.tags(sorted(wanted))
+            missing = [key for key, tag in tags.items() if not self._has(key, tag)]
             locks: dict[str, threading.Lock] = {}
 
             def fetch(key: Version) -> _Failed | None:
-                tag, old = found[key].tag, self._failed.get(key)
+                tag, old = tags[key], self._failed.get(key)
                 if self._stopped.is_set():
                     return None
                 if old is not None and old.tag != tag:
@@ -130,9 +123,9 @@ class Mirror:
                 if old is not None and key != (name, version) and time.monotonic() < old.again:
                     return old
                 try:
-                    self._fetch(key, tag, locks)
+                    self._fetch(there, key, tag, locks)
                 except (StorageError, BundleError, OSError) as error:
-                    reason = str(error).replace(f"{self.location}/", "")
+                    reason = str(error).replace(f"{self.remote}/", "")
                     # The first retry has no pause: most failures are temporary.
                     pause = 0.0 if old is None else max(2 * old.pause, _FIRST_PAUSE)
                     pause = min(pause, _LONGEST_PAUSE)
@@ -185,16 +178,16 @@ class Mirror:
             for version in layout.versions(self.folder, name):
                 yield name, version
 
-    def _fetch_serving(self, wanted: Mapping[str, Entry | None]) -> None:
+    def _fetch_serving(self, wanted: Mapping[str, str | None]) -> None:
         """Fetch the changed files that say which version serves, and remove those that are gone."""
         for file in self.folder.glob(f"[!.]*/{layout.SERVING}"):
             if wanted.get(file.parent.name) is None:
                 self._unlink(file)
-        for name, entry in wanted.items():
+        for name, tag in wanted.items():
             file = self.folder / name / layout.SERVING
-            if entry is None or (self._serving.get(name) == entry.tag and file.exists()):
+            if tag is None or (self._serving.get(name) == tag and file.exists()):
                 continue
-            content, new = read_content(self.location, name), self._unused()
+            content, new = self.remote.read_serving(name), self._unused()
             if content is None:
                 # It was removed after the listing.
                 self._unlink(file)
@@ -202,7 +195,7 @@ class Mirror:
             new.write_bytes(content)
             file.parent.mkdir(exist_ok=True)
             new.rename(file)
-            self._serving[name] = entry.tag
+            self._serving[name] = tag
 
     def _unlink(self, file: Path) -> None:
         file.unlink(missing_ok=True)
@@ -228,21 +221,26 @@ class Mirror:
             return False
         return True
 
-    def _fetch(self, key: Version, tag: str, locks: dict[str, threading.Lock]) -> None:
+    def _fetch(
+        self, there: Listing, key: Version, tag: str, locks: dict[str, threading.Lock]
+    ) -> None:
         """Fetch a version; locks by checksum keep parallel fetches from fetching a file twice."""
         target, folder = self.folder.joinpath(*key), self._unused()
         folder.mkdir()
-        path = manifest_path(*key)
-        self._download(self.location.read(path), folder / layout.MANIFEST)
+        version = there.open(key, tag)
+        for file in layout.BESIDE:
+            if (content := version.beside(file)) is not None:
+                (folder / file).write_bytes(content)
+        (folder / layout.MANIFEST).write_bytes(version.manifest())
+        self._go_on()
         try:
             files = manifest.read(folder).files
             checksums.check_names(folder, files)
         except BundleError as error:
-            place = self.location.of("/".join(key))
-            raise BundleError(str(error).replace(str(folder), place)) from None
+            raise BundleError(str(error).replace(str(folder), version.place)) from None
         for file, wanted in files.items():
             with locks.setdefault(wanted, threading.Lock()):
-                blob = self._blob(wanted, f"{'/'.join(key)}/{file}")
+                blob = self._blob(version, wanted, file, f"{'/'.join(key)}/{file}")
             try:
                 (folder / file).hardlink_to(blob)
             except OSError:
@@ -255,11 +253,11 @@ class Mirror:
         folder.rename(target)
         self._checked.add(key)
 
-    def _blob(self, wanted: str, called: str) -> Path:
-        """The file with a checksum, fetched if missing."""
+    def _blob(self, version: StoredVersion, wanted: str, file: str, called: str) -> Path:
+        """The file with a checksum, fetched if missing; `called` is its name in messages."""
         blob, new = self.folder / _BLOBS / wanted, self._unused()
         if not blob.exists() or checksums.sha256(blob) != wanted:
-            found = self._download(read_blob(self.location, wanted, called), new)
+            found = self._download(version.pieces(file, wanted), new)
             checksums.compare(Path(called), found, wanted)
             new.rename(blob)
         return blob
@@ -269,13 +267,21 @@ class Mirror:
         found = sha256()
         with target.open("xb") as file:
             for piece in pieces:
-                if self._stopped.is_set():
-                    raise StorageError(f"{self.location}: the server is stopping")
+                self._go_on()
                 file.write(piece)
                 found.update(piece)
-                self.read_at = time.time()
-                os.utime(self.folder / _LOCK)
         return found.hexdigest()
+
+    def _go_on(self) -> None:
+        """Note that the repository has answered; servers that wait for the lock wait longer.
+
+        Raises:
+            StorageError: the server is stopping.
+        """
+        if self._stopped.is_set():
+            raise StorageError(f"{self.remote}: the server is stopping")
+        self.read_at = time.time()
+        os.utime(self.folder / _LOCK)
 
     def _unused(self) -> Path:
         """An unused path, which the next holder of the lock removes."""

@@ -1,8 +1,9 @@
 """A repository of bundles in object storage.
 
 `<name>/<version>/manifest.json` is a version, `<name>/serving.json` says which version serves, and
-`blobs/<sha256>` are the files of all versions. A manifest is written after the files that it names,
-and is never replaced. Only `collect` removes files: it moves a file that no manifest names to
+`blobs/<sha256>` are the files that manifests name. `<name>/<version>/` also has the few small files
+that a manifest does not name (`layout.BESIDE`). A manifest is written after all its files, and is
+never replaced. Only `collect` removes files: it moves a file that no manifest names to
 `trash/<sha256>`, and removes it from there after `GRACE`. If a version with this file is published
 in between, readers find the file in the trash, and the next `collect` copies it back.
 """
@@ -27,14 +28,18 @@ from foretell.bundle.manifest import Manifest
 from foretell.bundle.placement import manifest_as
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
+from foretell.storage.remote import Version
 
-Version = tuple[str, str]
 GRACE = timedelta(hours=24)
 # Largest age of a listing when a manifest is written; far below `GRACE`.
 _FRESH_SECONDS = 3600.0
 BLOBS, TRASH = "blobs", "trash"
 _MANIFEST = re.compile(
     rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
+)
+_BESIDE = re.compile(
+    rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/"
+    rf"({'|'.join(map(re.escape, layout.BESIDE))})"
 )
 _SERVING = re.compile(rf"({layout.NAME.pattern})/{re.escape(layout.SERVING)}")
 _BLOB = re.compile(rf"({BLOBS}|{TRASH})/([0-9a-f]{{64}})")
@@ -54,13 +59,15 @@ class Entry(NamedTuple):
 class Contents(NamedTuple):
     """The manifests of a repository by name and version, and its files by their sha256.
 
-    `serving` has the files that say which version of a model serves, by name.
+    `serving` has the files that say which version of a model serves, by name, and `beside` the
+    files in the folder of a version besides its manifest.
     """
 
     versions: dict[Version, Entry]
     blobs: dict[str, Entry]
     trash: dict[str, Entry]
     serving: dict[str, Entry]
+    beside: dict[Version, dict[str, Entry]]
 
 
 class Collected(NamedTuple):
@@ -78,7 +85,7 @@ def list_contents(location: Location) -> Contents:
     Raises:
         StorageError: the repository cannot be listed completely.
     """
-    contents = Contents({}, {}, {}, {})
+    contents = Contents({}, {}, {}, {}, {})
     places = {BLOBS: contents.blobs, TRASH: contents.trash}
     with location.naming():
         for some in obstore.list(location.store):
@@ -89,6 +96,8 @@ def list_contents(location: Location) -> Contents:
                     contents.versions[match[1], match[2]] = entry
                 elif match := _SERVING.fullmatch(found["path"]):
                     contents.serving[match[1]] = entry
+                elif match := _BESIDE.fullmatch(found["path"]):
+                    contents.beside.setdefault((match[1], match[2]), {})[match[3]] = entry
                 elif match := _BLOB.fullmatch(found["path"]):
                     places[match[1]][match[2]] = entry
     return contents

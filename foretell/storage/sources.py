@@ -6,6 +6,8 @@ from pathlib import Path
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.storage.mirror import Mirror, default_cache
+from foretell.storage.remote import open_remote
 
 
 def find_bundle(text: str, cache: Path | None = None) -> Path:
@@ -54,21 +56,16 @@ def _split(url: str) -> tuple[str, str, str]:
 
 
 def _fetched(repository: str, name: str, version: str, cache: Path | None) -> Path:
-    # Imported here, since only object storage needs the extra.
-    from foretell.storage.location import open_location
-    from foretell.storage.mirror import Mirror, default_cache
-    from foretell.storage.repository import list_contents
-
-    location = open_location(repository)
-    known = [own for found, own in list_contents(location).versions if found == name]
+    remote = open_remote(repository)
+    known = [own for found, own in remote.listing().versions if found == name]
     if not known or version not in ("", *known):
-        raise _missing(location.of("/".join(filter(None, (name, version)))))
+        raise _missing(remote.of(name, version))
     version = version or max(known, key=int)
     # Fetch this version only.
-    mirror = Mirror(location, cache or default_cache(), lambda *_: ())
+    mirror = Mirror(remote, cache or default_cache(), lambda *_: ())
     mirror.refresh(name, version)
     if (reason := mirror.failures.get((name, version))) is not None:
-        raise BundleError(f"{location}: {reason}")
+        raise BundleError(f"{remote}: {reason}")
     return mirror.folder / name / version
 
 

@@ -1,4 +1,4 @@
-"""The bundles of a repository, in a folder or in object storage."""
+"""The bundles of a repository, a folder or a URL."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.serving import Serving
 from foretell.promotion import Versions
+from foretell.storage.remote import Version, open_remote, read_manifest
 from foretell.terminal.tables import Facts, show
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
-# Parallel requests: storage answers each one slowly.
+# Parallel requests: each answer may be slow.
 _THREADS = 8
 _COLUMNS = (
     *("model", "version", "architecture", "channels", "context", "horizon", "step"),
@@ -63,23 +64,19 @@ def in_folder(repository: Path) -> list[Listed]:
     return found
 
 
-def in_storage(url: str) -> list[Listed]:
+def in_remote(url: str) -> list[Listed]:
     """The bundles under a URL, by name, oldest first.
 
     Raises:
         StorageError: the URL is invalid, or the repository cannot be listed or read.
     """
-    from foretell.storage.location import open_location
-    from foretell.storage.repository import Version, list_contents, read_manifest
-
-    location = open_location(url)
-    found = list_contents(location)
+    found = open_remote(url).listing()
 
     def one(key: Version) -> Listed:
-        about, written = _tried(read_manifest, location, *key), found.versions[key]
-        files = about.files.values() if isinstance(about, Manifest) else ()
-        size = sum(found.blobs[own].size for own in files if own in found.blobs)
-        return Listed(*key, written.at, written.size + size, about)
+        version = found.open(key)
+        about = _tried(read_manifest, version)
+        files = about.files if isinstance(about, Manifest) else {}
+        return Listed(*key, version.at, version.size(files), about)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(one, sorted(found.versions, key=lambda key: (key[0], int(key[1])))))

@@ -146,7 +146,7 @@ class Repository:
 
     @property
     def read_at(self) -> float | None:
-        """When object storage was last read, in seconds since 1970; None unless it is watched."""
+        """When a URL was last read, in seconds since 1970; None unless it is watched."""
         if self._mirror is None or self._watch_seconds is None:
             return None
         return self._mirror.read_at
@@ -306,7 +306,7 @@ class Repository:
                 logged = str(error)
 
     def _fetch(self, name: str, version: str | None) -> None:
-        """Mirror the versions to load; if object storage fails, the folder may still have them."""
+        """Mirror the versions to load; if the repository fails, the folder may still have them."""
         if self._mirror is None:
             return
         try:

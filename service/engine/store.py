@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
@@ -17,10 +16,8 @@ from foretell.service.engine.registry import Registry
 from foretell.service.errors import StartError, UnknownModelError, UnknownVersionError
 from foretell.service.settings import Settings
 from foretell.storage.errors import StorageError
-
-if TYPE_CHECKING:
-    # It needs a library that servers of local folders do not need.
-    from foretell.storage.mirror import Mirror
+from foretell.storage.mirror import Mirror, default_cache
+from foretell.storage.remote import open_remote
 
 _logger = logging.getLogger(__name__)
 
@@ -118,27 +115,20 @@ def _stamp(file: Path) -> str:
 
 
 def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None]:
-    """The folder of the bundles, and its mirror if they are in object storage."""
+    """The folder of the bundles, and its mirror if the repository is a URL."""
     if isinstance(settings.models, Path):
         return settings.models, None
-    from foretell.storage.location import open_location
-    from foretell.storage.mirror import Mirror, default_cache
-
-    try:
-        location = open_location(settings.models)
-    except StorageError as error:
-        raise StartError(str(error)) from None
 
     def choose(name: str, present: Iterable[str]) -> list[str]:
         policy.read(mirror.folder, name)
         return policy.choose(name, present)
 
-    mirror = Mirror(location, settings.cache or default_cache(), choose)
+    mirror = Mirror(open_remote(settings.models), settings.cache or default_cache(), choose)
     return mirror.folder, mirror
 
 
 def fill(store: ModelStore, mirror: Mirror | None) -> None:
-    """Fill the folder at the start; its bundles are enough if object storage cannot be read."""
+    """Fill the folder at the start; its bundles are enough if the repository cannot be read."""
     if mirror is None:
         return
     try:

@@ -20,9 +20,11 @@ from foretell.bundle import checksums, layout, manifest
 from foretell.storage import location as places
 from foretell.storage import mirror as module
 from foretell.storage import repository
+from foretell.storage.bucket import Bucket, BucketVersion
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror, default_cache
+from foretell.storage.remote import open_remote
 from foretell.storage.repository import collect, publish
 from tests.foretell.storage.conftest import Kind, Proxy
 from tests.support.bundles import Spec, write_bundle
@@ -48,7 +50,7 @@ def location(bucket: str, proxy: Proxy) -> Location:
 def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mirror:
     """A mirror with version 1 of the model."""
     publish(bundle, location)
-    mirror = Mirror(location, tmp_path / "cache")
+    mirror = Mirror(Bucket(location), tmp_path / "cache")
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
     proxy.requests.clear()
@@ -66,6 +68,11 @@ def here(mirror: Mirror) -> list[str]:
     assert {path.name for path in (mirror.folder / module._BLOBS).iterdir()} <= files
     assert not list((mirror.folder / module._WORK).glob("*"))
     return sorted(found)
+
+
+def located(mirror: Mirror) -> Location:
+    assert isinstance(mirror.remote, Bucket)
+    return mirror.remote.location
 
 
 def stored(bundle: Path, file: str = layout.WEIGHTS) -> str:
@@ -88,7 +95,7 @@ def test_bundle_is_fetched_once_and_later_refreshes_only_list(
 ) -> None:
     for file in manifest.read(bundle).files:
         assert (mirror.folder / "repeat" / "1" / file).read_bytes() == (bundle / file).read_bytes()
-    assert str(mirror) == str(mirror.location)
+    assert str(mirror) == str(mirror.remote)
     assert mirror.folder.parent.name == "cache"
     assert not mirror.failures
     mirror.refresh()
@@ -99,7 +106,7 @@ def test_bundle_is_fetched_once_and_later_refreshes_only_list(
 def test_read_at_is_the_time_of_the_last_answer(
     mirror: Mirror, other: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Mirror(mirror.location, mirror.folder.parent).read_at == 0
+    assert Mirror(mirror.remote, mirror.folder.parent).read_at == 0
     now = [100.0]
     clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
     monkeypatch.setattr(module, "time", clock)
@@ -112,7 +119,7 @@ def test_read_at_is_the_time_of_the_last_answer(
     assert mirror.read_at == 100
     proxy.faults.clear()
     # Fetching a large bundle takes longer than a listing.
-    publish(other, mirror.location, name="sea")
+    publish(other, located(mirror), name="sea")
 
     def later(request: str) -> None:
         now[0] += 1000
@@ -124,17 +131,17 @@ def test_read_at_is_the_time_of_the_last_answer(
 
 
 def test_versions_are_added_and_removed(mirror: Mirror, bundle: Path) -> None:
-    publish(bundle, mirror.location)
-    publish(bundle, mirror.location, name="sea")
+    publish(bundle, located(mirror))
+    publish(bundle, located(mirror), name="sea")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
-    remove(mirror.location, "repeat/1")
-    remove(mirror.location, "sea/1")
+    remove(located(mirror), "repeat/1")
+    remove(located(mirror), "sea/1")
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
     assert not (mirror.folder / "sea").exists()
     # A version that was written again.
-    rewrite(mirror.location, "repeat/2", parameters=77)
+    rewrite(located(mirror), "repeat/2", parameters=77)
     mirror.refresh()
     assert here(mirror) == ["repeat/2"]
     assert manifest.read(mirror.folder / "repeat" / "2").parameters == 77
@@ -142,9 +149,9 @@ def test_versions_are_added_and_removed(mirror: Mirror, bundle: Path) -> None:
 
 def test_objects_outside_versions_are_skipped(mirror: Mirror, bundle: Path) -> None:
     for file in manifest.read(bundle).files:
-        obstore.put(mirror.location.store, f"repeat/2/{file}", bundle / file)
+        obstore.put(located(mirror).store, f"repeat/2/{file}", bundle / file)
     for path in ("loose.txt", ".hidden/1/manifest.json", "repeat/x/manifest.json"):
-        obstore.put(mirror.location.store, path, b"{}")
+        obstore.put(located(mirror).store, path, b"{}")
     mirror.refresh()
     assert here(mirror) == ["repeat/1"]
     assert not mirror.failures
@@ -164,7 +171,7 @@ def test_files_in_common_are_fetched_and_kept_once(
 
     if not links:
         monkeypatch.setattr("os.link", fail)
-    publish(bundle, mirror.location)
+    publish(bundle, located(mirror))
     proxy.requests.clear()
     mirror.refresh()
     assert proxy.gets() == ["2/manifest.json"]
@@ -172,9 +179,9 @@ def test_files_in_common_are_fetched_and_kept_once(
     one, two = (mirror.folder / "repeat" / own / layout.WEIGHTS for own in "12")
     assert one.samefile(two) == links
     # Also by a server that has only just started.
-    publish(bundle, mirror.location)
+    publish(bundle, located(mirror))
     proxy.requests.clear()
-    Mirror(mirror.location, mirror.folder.parent).refresh()
+    Mirror(mirror.remote, mirror.folder.parent).refresh()
     assert "3/manifest.json" in proxy.gets()
     assert not links or proxy.gets() == ["3/manifest.json"]
 
@@ -192,7 +199,7 @@ def test_four_versions_are_fetched_at_a_time(
     proxy.requests.clear()
     barrier = Barrier(4, timeout=30)
     proxy.before = lambda request: barrier.wait() and None if "manifest" in request else None
-    mirror = Mirror(location, tmp_path / "cache")
+    mirror = Mirror(Bucket(location), tmp_path / "cache")
     mirror.refresh()
     assert here(mirror) == [f"repeat/{at + 1}" for at in range(8)]
     assert not mirror.failures
@@ -204,9 +211,9 @@ def test_four_versions_are_fetched_at_a_time(
 def test_version_that_replaces_another_shares_its_files(
     mirror: Mirror, bundle: Path, other: Path
 ) -> None:
-    publish(bundle, mirror.location, name="sea")
-    publish(other, mirror.location, name="sky")
-    rewrite(mirror.location, "repeat/1", files=manifest.read(other).files)
+    publish(bundle, located(mirror), name="sea")
+    publish(other, located(mirror), name="sky")
+    rewrite(located(mirror), "repeat/1", files=manifest.read(other).files)
     mirror.refresh()
     assert not mirror.failures
     assert here(mirror) == ["repeat/1", "sea/1", "sky/1"]
@@ -217,18 +224,18 @@ def test_version_that_replaces_another_shares_its_files(
 def test_file_in_the_trash_is_fetched_from_there(
     mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(other, mirror.location, name="sea")
+    publish(other, located(mirror), name="sea")
     monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
-    remove(mirror.location, "sea/1")
-    assert collect(mirror.location).moved > 0
+    remove(located(mirror), "sea/1")
+    assert collect(located(mirror)).moved > 0
     obstore.put(
-        mirror.location.store, "repeat/2/manifest.json", (other / "manifest.json").read_bytes()
+        located(mirror).store, "repeat/2/manifest.json", (other / "manifest.json").read_bytes()
     )
-    rewrite(mirror.location, "repeat/2", version="2")
+    rewrite(located(mirror), "repeat/2", version="2")
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
-    assert collect(mirror.location).restored > 0
-    Mirror(mirror.location, mirror.folder.parent.parent / "another").refresh()
+    assert collect(located(mirror)).restored > 0
+    Mirror(mirror.remote, mirror.folder.parent.parent / "another").refresh()
 
 
 # Request, fault and message: about the repository or a version.
@@ -249,8 +256,8 @@ FAULTS: dict[str, tuple[str, Kind, str]] = {
 def test_error_of_the_storage_changes_nothing(
     mirror: Mirror, bundle: Path, other: Path, proxy: Proxy, pattern: str, kind: Kind, message: str
 ) -> None:
-    publish(other, mirror.location, version="2")
-    publish(bundle, mirror.location, name="sea")
+    publish(other, located(mirror), version="2")
+    publish(bundle, located(mirror), name="sea")
     proxy.faults[f"GET .*{pattern.replace('weights', stored(other))}"] = kind
     if pattern == "list-type":
         with pytest.raises(StorageError, match=message):
@@ -269,11 +276,11 @@ def test_error_of_the_storage_changes_nothing(
 def test_version_without_a_file_or_its_sum_changes_nothing(
     mirror: Mirror, bundle: Path, other: Path
 ) -> None:
-    publish(other, mirror.location)
-    obstore.delete(mirror.location.store, stored(other))
+    publish(other, located(mirror))
+    obstore.delete(located(mirror).store, stored(other))
     files = dict(manifest.read(bundle).files)
     del files[layout.WEIGHTS]
-    rewrite(mirror.location, "repeat/1", files=files)
+    rewrite(located(mirror), "repeat/1", files=files)
     mirror.refresh()
     assert mirror.failures["repeat", "1"].endswith("the manifest has no checksum of weights.bin")
     message = mirror.failures["repeat", "2"]
@@ -289,7 +296,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    publish(other, mirror.location)
+    publish(other, located(mirror))
     proxy.faults[f"GET .*{stored(other)}"] = "wrong"
 
     def tried() -> bool:
@@ -309,7 +316,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
     proxy.requests.clear()
     mirror.refresh("repeat", "2")
     assert proxy.gets().count(stored(other)) == 1
-    rewrite(mirror.location, "repeat/2", parameters=77)
+    rewrite(located(mirror), "repeat/2", parameters=77)
     assert tried()
     proxy.faults.clear()
     mirror.refresh()
@@ -317,7 +324,7 @@ def test_version_that_fails_again_and_again_is_fetched_less_often(
 
 
 def test_incomplete_listing_removes_nothing(mirror: Mirror, bundle: Path, proxy: Proxy) -> None:
-    publish(bundle, mirror.location)
+    publish(bundle, located(mirror))
     proxy.faults |= {"list-type": "pages"}
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
@@ -327,7 +334,7 @@ def test_incomplete_listing_removes_nothing(mirror: Mirror, bundle: Path, proxy:
     # A bucket that is suddenly empty does not remove versions either.
     proxy.faults.clear()
     for version in ("1", "2"):
-        remove(mirror.location, f"repeat/{version}")
+        remove(located(mirror), f"repeat/{version}")
     with pytest.raises(StorageError, match="is empty; fetched bundles are kept"):
         mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2"]
@@ -339,7 +346,7 @@ def test_refresh_times_out_without_an_answer(
     environment.setitem(places._CLIENT, "read_timeout", timedelta(milliseconds=50))
     proxy.faults["list-type"] = "silent"
     with pytest.raises(StorageError, match=r"no answer in time"):
-        Mirror(open_location(mirror.location.url), mirror.folder.parent).refresh()
+        Mirror(open_remote(mirror.remote.url), mirror.folder.parent).refresh()
     assert here(mirror) == ["repeat/1"]
     # The request was repeated, as after an error.
     assert len(proxy.requests) == 2
@@ -355,7 +362,7 @@ def test_damaged_local_file_is_fetched_again(
         file.write_bytes(b"damaged")
     else:
         file.unlink()
-    other = Mirror(mirror.location, mirror.folder.parent)
+    other = Mirror(mirror.remote, mirror.folder.parent)
     other.refresh()
     assert here(mirror) == ["repeat/1"]
     assert (stored(bundle, layout.PROBES) in proxy.gets()) == (damage == "changed")
@@ -370,7 +377,7 @@ def test_partial_files_of_a_killed_server_are_used_or_removed(
     (work / "half" / layout.WEIGHTS).write_bytes(b"half")
     (blobs / ("0" * 64)).write_bytes(b"of no version")
     other = write_bundle(bundle.parent.parent, Spec(version="2", channels=("load", "wind")))
-    publish(other, mirror.location)
+    publish(other, located(mirror))
     (mirror.folder / stored(other).replace("blobs", module._BLOBS)).write_bytes(
         (other / layout.WEIGHTS).read_bytes()
     )
@@ -384,7 +391,7 @@ def test_servers_that_share_a_folder_take_turns(
 ) -> None:
     publish(bundle, location)
     proxy.requests.clear()
-    mirrors = [Mirror(location, tmp_path / "cache") for _ in range(3)]
+    mirrors = [Mirror(Bucket(location), tmp_path / "cache") for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(Mirror.refresh, mirrors))
     assert here(mirrors[0]) == ["repeat/1"]
@@ -394,7 +401,7 @@ def test_servers_that_share_a_folder_take_turns(
 def test_server_waits_while_another_makes_progress(
     mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(other, mirror.location, name="sea")
+    publish(other, located(mirror), name="sea")
     clock, pause = [0.0], mirror._stopped.wait
     path = mirror.folder / module._LOCK
     with monkeypatch.context() as patch, path.open("a") as lock:
@@ -425,7 +432,7 @@ def test_server_waits_while_another_makes_progress(
 
 
 def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, proxy: Proxy) -> None:
-    publish(other, mirror.location)
+    publish(other, located(mirror))
     proxy.requests.clear()
     proxy.before = lambda request: mirror.stop() if "manifest" in request else None
     mirror.refresh()
@@ -436,23 +443,27 @@ def test_server_that_stops_fetches_nothing_more(mirror: Mirror, other: Path, pro
 
 
 def test_interrupt_cancels_fetches(
-    bundle: Path, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path,
+    other: Path,
+    location: Location,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("sea", "sky"):
-        publish(bundle, location, name=name)
-    mirror, begun, ended = Mirror(location, tmp_path / "cache"), Event(), []
+    publish(bundle, location, name="sea")
+    publish(other, location, name="sky")
+    mirror, begun, ended = Mirror(Bucket(location), tmp_path / "cache"), Event(), []
 
-    def read(_: Location, path: str) -> Iterator[bytes]:
-        if path.startswith("sea"):
+    def pieces(version: BucketVersion, file: str, wanted: str) -> Iterator[bytes]:
+        if version.key[0] == "sea":
             assert begun.wait(30)
             raise KeyboardInterrupt
         begun.set()
         yield b"one piece"
         mirror._stopped.wait(5)
         yield b"and another"
-        ended.append(path)
+        ended.append(file)
 
-    monkeypatch.setattr(Location, "read", read)
+    monkeypatch.setattr(BucketVersion, "pieces", pieces)
     with pytest.raises(KeyboardInterrupt):
         mirror.refresh()
     assert not ended
@@ -463,14 +474,14 @@ def test_versions_that_were_chosen_are_fetched(
     mirror: Mirror, bundle: Path, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        publish(bundle, mirror.location)
-    newest = Mirror(mirror.location, tmp_path / "other", lambda _, found: [max(found)])
+        publish(bundle, located(mirror))
+    newest = Mirror(mirror.remote, tmp_path / "other", lambda _, found: [max(found)])
     newest.refresh()
     assert here(newest) == ["repeat/3"]
     for version in ("1", "9", None):
         newest.refresh("repeat", version)
     # Versions still in the storage stay, because they may be served.
-    publish(bundle, mirror.location)
+    publish(bundle, located(mirror))
     newest.refresh()
     assert here(newest) == ["repeat/1", "repeat/3", "repeat/4"]
 
@@ -485,7 +496,17 @@ def test_cache_has_a_folder_for_each_location(
     assert default_cache() == Path("/home/someone/.cache/foretell")
     # URLs that differ only in characters that names of folders cannot have.
     folders = {
-        Mirror(Location(url, location.store), tmp_path).folder
+        Mirror(Bucket(Location(url, location.store)), tmp_path).folder
         for url in ("s3://bucket/a-b", "s3://bucket/a/b", "gs://bucket/a/b")
     }
     assert len(folders) == 3
+
+
+def test_file_beside_the_manifest_is_fetched(mirror: Mirror) -> None:
+    """It may be written later, and is not among the manifest's files."""
+    obstore.put(located(mirror).store, f"repeat/1/{layout.SIGNATURE}", b"one")
+    mirror.refresh()
+    assert (mirror.folder / "repeat" / "1" / layout.SIGNATURE).read_bytes() == b"one"
+    obstore.put(located(mirror).store, f"repeat/1/{layout.SIGNATURE}", b"another")
+    mirror.refresh()
+    assert (mirror.folder / "repeat" / "1" / layout.SIGNATURE).read_bytes() == b"another"

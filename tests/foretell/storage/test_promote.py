@@ -12,6 +12,7 @@ import pytest
 
 from foretell.bundle import layout
 from foretell.storage import repository
+from foretell.storage.bucket import Bucket
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror
 from tests.foretell.storage.conftest import Proxy
@@ -170,7 +171,7 @@ def test_mirror_holds_the_file_before_versions_are_chosen(
     for _ in range(2):
         repository.publish(bundle, location)
     done("promote", "repeat@1", "--repository", location.url)
-    mirror = Mirror(location, tmp_path / "cache", lambda name, _: chosen(name))
+    mirror = Mirror(Bucket(location), tmp_path / "cache", lambda name, _: chosen(name))
     file = mirror.folder / "repeat" / layout.SERVING
 
     def chosen(name: str) -> list[str]:
