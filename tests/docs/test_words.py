@@ -27,7 +27,7 @@ REFUSED = {
     r"^(Those|Theirs|That of|Likewise|The same)\b": (IN_CODE, "name the thing"),
     r"^(What|Which|Who)\b(?!.*\?)": (IN_CODE, "name the thing"),
 }
-AREAS = ("docs", *PRODUCT, "tests", "bench", "deploy")
+AREAS = ("docs", *PRODUCT, "tests", "bench", "deploy", "locks")
 
 
 def found(area: str) -> Iterator[tuple[Sentence, str]]:
