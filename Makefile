@@ -11,7 +11,11 @@ export PYTHONDONTWRITEBYTECODE =
 # Scripts that import onnxruntime before foretell.
 export ORT_DISABLE_TELEMETRY = 1
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
-INSTALL = $(PIP) install --no-compile --constraint constraints.txt
+# Packages of locks/ are checked by their sums and are complete. torch comes in the build that pip's
+# configuration offers; TORCH='--require-hashes --requirement locks/torch.txt' takes the one of PyPI.
+LOCKED = $(PIP) install --no-compile --no-deps --require-hashes $(addprefix --requirement locks/,$(addsuffix .txt,$(1)))
+TORCH ?= --constraint constraints.txt torch
+LOCKS := $(wildcard locks/*.txt)
 # The GPU build of onnxruntime where an NVIDIA driver is loaded.
 RUNTIME ?= $(if $(wildcard /proc/driver/nvidia/version),gpu,cpu)
 # The two builds overwrite each other's files: uninstall one before installing the other.
@@ -20,12 +24,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-lo
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 PUBLISHING := $(VENV)/publishing
-PUBLISHED := linear-attention-transformer linformer local-attention performer-pytorch \
-	reformer-pytorch rotary-embedding-torch routing-transformer sinkhorn-transformer \
-	axial_positional_embedding CoLT5-attention einops einx frozendict hyper-connections loguru \
-	mixture-of-experts product_key_memory
 
-.PHONY: serve replay test test-all lint types audit demo help bench gpu-check mutants notebook reference docs package changes lowest \
+.PHONY: serve replay test test-all lint types audit demo help bench gpu-check mutants notebook reference docs lock package changes lowest \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -59,9 +59,8 @@ types: $(TEST)
 	$(BIN)/mypy
 
 ## look up known vulnerabilities of all pinned versions on PyPI; fails without access to its JSON API
-audit: $(TEST)
-	$(INSTALL) pip-audit
-	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+audit: $(PUBLISHING)/.done
+	$(PUBLISHING)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 ## this list
 help:
@@ -107,27 +106,28 @@ $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(SERVE): pyproject.toml constraints.txt $(VENV)/.venv
+$(SERVE): pyproject.toml constraints.txt $(LOCKS) $(VENV)/.venv
 	rm -f $(VENV)/.serve-* $(VENV)/.test-*
 	$(PIP) --quiet uninstall --yes $(OTHER)
-	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,ledger]'
+	$(call LOCKED,serve-$(RUNTIME) train build)
+	$(PIP) install --no-compile $(TORCH)
+	$(PIP) install --no-compile --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(TEST): $(SERVE)
-	$(INSTALL) --editable '.[$(RUNTIME),fast,demo,ledger,dev]'
-# Tests check answers by KServe's classes, and use Nixtla's client; their requirements conflict with
-# those of foretell.
-	$(INSTALL) --no-deps kserve nixtla
-# Published implementations of attention, with which foretell's are compared.
-	$(INSTALL) --no-deps $(PUBLISHED)
+	$(call LOCKED,dev)
 	touch $@
 
 # Tools for publishing, in an environment of their own.
-$(PUBLISHING)/.done: constraints.txt $(TEST)
+$(PUBLISHING)/.done: locks/publish.txt $(VENV)/.venv
 	$(PYTHON) -m venv $(PUBLISHING)
-	$(PUBLISHING)/bin/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt \
-		check-wheel-contents hatchling reuse towncrier twine zensical
+	$(PUBLISHING)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes \
+		--requirement locks/publish.txt
 	touch $@
+
+## write locks/ from constraints.txt and pyproject.toml, with the sums of wheels on PyPI
+lock: $(PUBLISHING)/.done
+	$(PUBLISHING)/bin/python -m locks
 
 ## build the packages, and check their contents, metadata and licences
 package: $(PUBLISHING)/.done
