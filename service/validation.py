@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, LiteralString, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
-from pydantic_core import ErrorDetails, PydanticKnownError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError, PydanticKnownError
 
 from foretell.bundle.nearness import nearest, plain
 from foretell.service.errors import InvalidInputError
@@ -16,6 +16,9 @@ from foretell.service.errors import InvalidInputError
 _Model = TypeVar("_Model", bound=BaseModel)
 # Most characters of a text in a message.
 _LONGEST = 60
+# Most characters of a name in the ledger: databases bound the keys of their indexes.
+_LONGEST_STORED = 500
+_STORABLE: LiteralString = "expected at most 500 characters and no null character"
 # Items of a list that one call checks while it holds the interpreter's lock.
 _PIECE = 64 * 1024
 # Expected values, by pydantic's type of error.
@@ -73,6 +76,27 @@ def at_most(count: int) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def is_storable(text: str) -> bool:
+    """Whether the database of the ledger can store a text."""
+    return len(text) <= _LONGEST_STORED and "\0" not in text
+
+
+def check_storable(text: str, path: str) -> None:
+    """Check that the database of the ledger can store a text at a path in the request."""
+    if not is_storable(text):
+        raise InvalidInputError(f"{_STORABLE}, got {shown(text)}", param=path)
+
+
+def _check_storable(text: str) -> str:
+    if not is_storable(text):
+        raise PydanticCustomError("not_storable", _STORABLE)
+    return text
+
+
+# A text that the database of the ledger stores, or searches for.
+Storable = Annotated[str, AfterValidator(_check_storable)]
 
 
 def check_list(value: object) -> object:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from foretell.service.ledger.scores import By
+from foretell.service.validation import Storable
 
 MOST_ROWS, MOST_FORECASTS = 10_000, 1000
 
@@ -19,10 +20,10 @@ class WindowQuery(BaseModel):
 
     since: date | None = Field(None, description="The first day of the actual values, in UTC.")
     until: date | None = Field(None, description="The last one.")
-    namespace: str | None = Field(
+    namespace: Storable | None = Field(
         None, description="A namespace of keys, for admin keys; all of them if absent."
     )
-    frequency: str | None = Field(
+    frequency: Storable | None = Field(
         None, description="A frequency of series, such as `h`; all if absent."
     )
 
@@ -30,17 +31,17 @@ class WindowQuery(BaseModel):
 class ForecastQuery(WindowQuery):
     """Parameters of the URL that choose forecasts."""
 
-    version: str | None = Field(None, description="A version; all if absent.")
-    calibration: str | None = Field(
+    version: Storable | None = Field(None, description="A version; all if absent.")
+    calibration: Storable | None = Field(
         None, description="Forecasts with this `options.calibration`; all if absent."
     )
-    channel: str | None = Field(None, description="A forecast channel; all if absent.")
+    channel: Storable | None = Field(None, description="A forecast channel; all if absent.")
 
 
 class AccuracyQuery(ForecastQuery):
     """Parameters of the URL of scores."""
 
-    series: str | None = Field(None, description="The name of a series; all if absent.")
+    series: Storable | None = Field(None, description="The name of a series; all if absent.")
     by: By = Field("total", description="The groups of the rows.")
     limit: int = Field(
         1000,
@@ -54,7 +55,7 @@ class AccuracyQuery(ForecastQuery):
 class TrajectoryQuery(ForecastQuery):
     """Parameters of the URL of stored forecasts."""
 
-    series: str = Field(description="The name of a series.")
+    series: Storable = Field(description="The name of a series.")
     limit: int = Field(24, ge=1, le=MOST_FORECASTS, description="Most forecasts, the latest ones.")
     overlapping: bool = Field(
         True,
@@ -68,8 +69,8 @@ class SeriesQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(description="The name of a series.")
-    namespace: str | None = Field(
+    name: Storable = Field(description="The name of a series.")
+    namespace: Storable | None = Field(
         None, description="A namespace of keys, for admin keys; that of the key if absent."
     )
 
@@ -153,9 +154,9 @@ class Trajectories(BaseModel):
 class CompareQuery(WindowQuery):
     """Parameters of the URL of a comparison."""
 
-    a: str = Field(description="A version, such as the one that serves.")
-    b: str = Field(description="Another version of the model.")
-    series: str | None = Field(None, description="The name of a series; all if absent.")
+    a: Storable = Field(description="A version, such as the one that serves.")
+    b: Storable = Field(description="Another version of the model.")
+    series: Storable | None = Field(None, description="The name of a series; all if absent.")
 
 
 class Compared(BaseModel):

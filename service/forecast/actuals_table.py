@@ -26,6 +26,7 @@ from foretell.service.forecast.moments import Moments, moments_of
 from foretell.service.forecast.table import check_unread
 from foretell.service.forecast.warnings import AnswerWarning
 from foretell.service.settings import Settings
+from foretell.service.validation import check_storable
 from foretell.timeaxis.errors import TimestampError
 
 
@@ -99,8 +100,9 @@ class _Rows:
     def read(self, index: int) -> Actual:
         """Read a series; raises a `ServiceError` if it is invalid."""
         start, end = self._starts[index : index + 2]
-        values = self._values[start:end]
-        return Actual(self._names[index], self._channels, self._times(start, end), values)
+        name, values = self._names[index], self._values[start:end]
+        check_storable(name, f"{ID}[{self._groups.row(start)}]")
+        return Actual(name, self._channels, self._times(start, end), values)
 
     def _times(self, start: int, end: int) -> Moments:
         steps = self._steps[start:end]

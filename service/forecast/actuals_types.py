@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 from foretell.service.forecast.answers import Error, Status, Warned
 from foretell.service.forecast.form import RequestType
 from foretell.service.forecast.requests import Reference, Rows, SeriesType, Strings, Texts
-from foretell.service.validation import QUERY, KnownFields, optional
+from foretell.service.validation import QUERY, KnownFields, Storable, optional
 
 
 class ActualInput(BaseModel):
     """Actual values of one series."""
 
-    name: str = Field(description="As in forecasts; unique in the request.")
+    name: Storable = Field(description="As in forecasts; unique in the request.")
     type: SeriesType | None = optional("Given by the shape of `series` if absent.")
     series: Rows = Field(
         description="`[time]` of one channel, or `[time][channel]`; null where a value is unknown."

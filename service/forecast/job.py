@@ -37,12 +37,10 @@ from foretell.service.forecast.scenarios import count_forecasts, count_windows, 
 from foretell.service.forecast.series import Series
 from foretell.service.forecast.warnings import AnswerWarning, unknown_fields
 from foretell.service.settings import Settings
-from foretell.service.validation import UnknownFields
+from foretell.service.validation import UnknownFields, is_storable
 
 # The forecasts of backtest windows, among the outputs of graphs.
 PAST = "past"
-# Characters of a name in the ledger: databases bound the keys of their indexes.
-_LONGEST_NAME = 500
 Wait = Callable[[Run], Awaitable[Arrays]]
 
 
@@ -113,9 +111,8 @@ class Job:
 
     def _may_keep(self, series: Series) -> bool:
         """Whether a series has what the ledger needs: a given name that it can store, and times."""
-        is_storable = series.is_named and series.timeline is not None
-        is_storable = is_storable and len(series.name) <= _LONGEST_NAME and "\0" not in series.name
-        return is_storable and self.options.ledger
+        is_known = series.is_named and series.timeline is not None
+        return is_known and self.options.ledger and is_storable(series.name)
 
     @property
     def recording_work(self) -> int:

@@ -13,15 +13,16 @@ import orjson
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from foretell.bundle.layout import NAME
 from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
-from foretell.service.errors import NotReadyError, UnknownModelError
+from foretell.service.errors import NotReadyError, ServiceError, UnknownModelError
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
-from foretell.service.ledger.faults import log_error
+from foretell.service.ledger.faults import cause_of, log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
 from foretell.service.ledger.keeping import Record, keep
@@ -118,7 +119,9 @@ class DatabaseLedger:
         try:
             return self._methods[method](*arguments, arrays)
         except SQLAlchemyError as error:
-            log_error(_logger, "the ledger could not be read", error)
+            log_error(_logger, "the ledger failed", error)
+            if cause_of(error) == "data":
+                raise ServiceError("the server failed; its log says why") from None
             raise NotReadyError(
                 "the database of the ledger does not answer", retry_after=5
             ) from None
@@ -248,7 +251,9 @@ class DatabaseLedger:
     def _check_model(self, connection: Connection, name: str) -> None:
         """UnknownModelError for a model that is neither served nor in the ledger."""
         registry = self._registry()
-        if name not in registry.versions and not is_known(connection, name):
+        if name in registry.versions:
+            return
+        if not NAME.fullmatch(name) or not is_known(connection, name):
             raise UnknownModelError.among(name, registry.names, "served (GET /models)")
 
     def _count(self, written: list[Written]) -> None:
