@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -255,13 +256,30 @@ def read(folder: Path) -> Manifest:
     Raises:
         BundleError: it is missing or breaks the contract; the message names the field.
     """
+    return parse(read_bytes(folder), str(folder / MANIFEST))
+
+
+def read_bytes(folder: Path) -> bytes:
+    """The content of a bundle's manifest.
+
+    Raises:
+        BundleError: it is missing or cannot be read.
+    """
     path = folder / MANIFEST
     try:
-        return parse(path.read_bytes(), str(path))
+        return path.read_bytes()
     except FileNotFoundError:
         raise BundleError(f"{path}: missing") from None
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}") from None
+
+
+def digest_of(content: bytes) -> str:
+    """The digest of a manifest, `sha256:` and 64 hexadecimal digits.
+
+    It stands for the whole bundle, because the manifest has the sha256 of every other file.
+    """
+    return f"sha256:{sha256(content).hexdigest()}"
 
 
 def parse(text: bytes, place: str) -> Manifest:

@@ -61,6 +61,15 @@ def refusal(error: ValidationError, path: str = "") -> InvalidInputError:
     return InvalidInputError(_message(first), param=path or None)
 
 
+Digest = Annotated[
+    str,
+    Field(
+        description="`sha256:` and the digest of the manifest, which has the sha256 of every other "
+        "file of the bundle."
+    ),
+]
+
+
 def optional(description: str) -> Any:  # noqa: ANN401 - the default of a field of any type
     """A field of a wire type that may be absent, or null."""
     return Field(default=None, description=description)

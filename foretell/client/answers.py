@@ -73,12 +73,14 @@ class JsonAnswer(Part, Generic[Content]):
     Attributes:
         model: Name of the model.
         model_version: Version of the model.
+        model_digest: Digest of its manifest, `sha256:…`; empty from an earlier server.
         outputs: Outputs in the order of the series.
         warnings: Warnings of the server.
     """
 
     model: str
     model_version: str
+    model_digest: str = ""
     outputs: tuple[Output[Content], ...]
     warnings: list[Notice] = []
 
@@ -99,6 +101,7 @@ class Notes(Part):
     Attributes:
         model: Name of the model.
         model_version: Version of the model.
+        model_digest: Digest of its manifest, `sha256:…`; empty from an earlier server.
         errors: Errors of series without a forecast.
         warnings: Warnings of the server.
         rolled_from: First step, from 0, that was forecast from forecasts, if any.
@@ -109,6 +112,7 @@ class Notes(Part):
 
     model: str
     model_version: str
+    model_digest: str = ""
     errors: list[SeriesError] = []
     warnings: list[Notice] = []
     rolled_from: int | None = None
@@ -121,7 +125,12 @@ def by_name(
     answer: JsonAnswer[Content], names: Iterable[str | int]
 ) -> tuple[dict[str | int, Content], Notes]:
     """The contents of an answer by the names of its series, and notes with the errors of others."""
-    notes = Notes(model=answer.model, model_version=answer.model_version, warnings=answer.warnings)
+    notes = Notes(
+        model=answer.model,
+        model_version=answer.model_version,
+        model_digest=answer.model_digest,
+        warnings=answer.warnings,
+    )
     found: dict[str | int, Content] = {}
     for name, output in zip(names, answer.outputs, strict=True):
         if output.error is not None:

@@ -69,6 +69,7 @@ class ModelCard(_Tolerant):
         name: Name of the model in requests.
         version: Version that answers requests without a version.
         versions: All versions that are served.
+        digest: Digest of the manifest, `sha256:…`.
         architecture: Architecture of the model.
         channels: Columns that the model reads.
         targets: Channels that the model forecasts.
@@ -92,6 +93,7 @@ class ModelCard(_Tolerant):
     name: str
     version: str
     versions: tuple[str, ...]
+    digest: str = ""
     architecture: str = ""
     channels: tuple[str, ...]
     targets: tuple[str, ...] = ()

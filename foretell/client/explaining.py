@@ -82,6 +82,7 @@ class Explanation(Part):
     Attributes:
         model: Name of the model.
         model_version: Version of the model.
+        model_digest: Digest of its manifest, `sha256:…`; empty from an earlier server.
         targets: Columns of `values`.
         timestamps: Times of the steps in ISO 8601; empty if the frame has no times.
         values: Forecast `[step, target]`.
@@ -91,6 +92,7 @@ class Explanation(Part):
 
     model: str
     model_version: str
+    model_digest: str = ""
     targets: tuple[str, ...]
     timestamps: tuple[str, ...]
     values: Floats
@@ -160,6 +162,7 @@ def explain(
     return Explanation(
         model=answer.model,
         model_version=answer.model_version,
+        model_digest=answer.model_digest,
         targets=card.targets,
         timestamps=found.timestamps,
         values=found.mean_forecast.reshape(len(found.mean_forecast), -1),

@@ -90,6 +90,7 @@ def _card(model: Model, registry: Registry, settings: Settings) -> ModelReport:
     return ModelReport(
         name=model.name,
         version=model.version,
+        digest=model.digest,
         versions=registry.loaded(model.name),
         refused=registry.get(model.name, model.version).refused or None,
         architecture=manifest.architecture,

@@ -280,7 +280,7 @@ class ModelCache:
             waited = model.open()
             seconds = time.monotonic() - self._began
             self._metrics.loaded(model.name, model.version, seconds)
-            _logger.info("loaded %s in %.2f s, on demand", entry, seconds)
+            _logger.info("loaded %s (%s) in %.2f s, on demand", entry, model.digest, seconds)
             for run in waited:
                 self._metrics.waited("loaded", run.loading)
             with self._changed:

@@ -67,6 +67,7 @@ class RemoteModel(Named):
     connection: _EngineConnection
     number: int
     manifest: Manifest
+    digest: str
     intervals: Intervals
     provider: str
     max_batch: int
@@ -415,6 +416,7 @@ class _EngineConnection(ipc.Connection):
                 self,
                 number,
                 read,
+                about.digest,
                 Intervals(read, calibration),
                 about.provider,
                 about.max_batch,

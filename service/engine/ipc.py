@@ -110,6 +110,7 @@ class Load(Message, tag=10):
     """A loaded model; the arrays are its `Calibration`, if it has one."""
 
     manifest: bytes
+    digest: str
     provider: str
     max_batch: int
     on_demand: bool

@@ -83,7 +83,9 @@ class Model(Named):
         anywhere: bool = False,
     ) -> None:
         self.folder = folder
-        self.manifest = about = read_manifest(folder, runtime)
+        content = manifest.read_bytes(folder)
+        self.manifest = about = _parse(content, folder, runtime)
+        self.digest = manifest.digest_of(content)
         self.provider = runtime.provider
         # When a run last wanted it, on the clock of `time.monotonic`.
         self.used = 0.0
@@ -144,7 +146,7 @@ class Model(Named):
     def is_of_folder(self) -> bool:
         """Whether its folder still has the content that was opened; OSError if unreadable."""
         try:
-            if manifest.read(self.folder) != self.manifest:
+            if not self._has_manifest():
                 return False
             checksums.check(self.folder, self.manifest.files)
         except BundleError:
@@ -220,7 +222,7 @@ class Model(Named):
 
     def open(self) -> list[Run]:
         """Load it for the cache and release held runs; returns those held for the first time."""
-        if manifest.read(self.folder) != self.manifest:
+        if not self._has_manifest():
             raise BundleError(f"{self.folder}: was changed since it was read; load it again")
         return self._load(PrivateCopy(self.folder, self.manifest.files))
 
@@ -249,6 +251,10 @@ class Model(Named):
             self._closed = True
             copy, self._copy = self._copy, None
         self._close_sessions(copy, end)
+
+    def _has_manifest(self) -> bool:
+        """Whether its folder still has the manifest that was opened."""
+        return manifest.digest_of(manifest.read_bytes(self.folder)) == self.digest
 
     def _hold(self, graph: str) -> None:
         """Hold runs of a graph until the next load."""
@@ -455,9 +461,9 @@ def _not_opened() -> ModelFailedError:
     return ModelFailedError("the model's attention graph could not be opened again")
 
 
-def read_manifest(folder: Path, runtime: Runtime) -> Manifest:
+def _parse(content: bytes, folder: Path, runtime: Runtime) -> Manifest:
     """The manifest of a bundle; BundleError unless this device can run it."""
-    found = manifest.read(folder)
+    found = manifest.parse(content, str(folder / layout.MANIFEST))
     device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
     if device not in found.devices:
         raise BundleError(

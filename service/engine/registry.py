@@ -30,9 +30,11 @@ _PUBLIC = {"", "ready", "draining", "loading", "unloading", _NOT_LOADED, _NOT_PI
 
 
 class Named(Protocol):
-    """Name and version from a manifest."""
+    """Name and version from a manifest, and the digest of the manifest."""
 
     manifest: Manifest
+    # As `foretell.bundle.manifest.digest_of` writes it.
+    digest: str
 
     @property
     def name(self) -> str:

@@ -370,7 +370,7 @@ def _load(model: Model) -> tuple[ipc.Load, Arrays]:
     """The message that describes a model to a worker."""
     # JSON, as integers of a manifest may have more than 64 bits.
     manifest = json.dumps(model.manifest.model_dump(mode="json")).encode()
-    load = ipc.Load(manifest, model.provider, model.max_batch, model.on_demand)
+    load = ipc.Load(manifest, model.digest, model.provider, model.max_batch, model.on_demand)
     calibration = model.intervals.calibration
     if calibration is None:
         return load, {}

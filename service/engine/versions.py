@@ -129,7 +129,7 @@ class Versions:
             if not model.on_demand:
                 self._metrics.loaded(name, version, seconds)
         done = "read" if model.on_demand else "loaded"
-        _logger.info("%s %s@%s in %.2f s", done, name, version, seconds)
+        _logger.info("%s %s@%s (%s) in %.2f s", done, name, version, model.digest, seconds)
 
     def _refuse(
         self, name: str, version: str, state: VersionState, error: Exception, model: Model | None

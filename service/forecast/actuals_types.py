@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from foretell.service.forecast.answers import Error, Status, Warned
 from foretell.service.forecast.form import RequestType
 from foretell.service.forecast.requests import Reference, Rows, SeriesType, Strings, Texts
-from foretell.service.validation import QUERY, KnownFields, Storable, optional
+from foretell.service.validation import QUERY, Digest, KnownFields, Storable, optional
 
 
 class ActualInput(BaseModel):
@@ -94,5 +94,6 @@ class ActualsResponse(BaseModel):
     error: Error | None
     model: str
     model_version: str
+    model_digest: Digest
     outputs: list[ActualsOutput]
     warnings: list[Warned] | None = optional("Present if there are warnings.")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from foretell.bundle.attention import Form
 from foretell.service.forecast.requests import ForecastRequest, SeriesType
-from foretell.service.validation import optional
+from foretell.service.validation import Digest, optional
 
 Status = Literal["completed", "partial", "error"]
 AxisName = Literal["channel", "head", "query", "key", "kept"]
@@ -208,6 +208,7 @@ class _Response(BaseModel):
     error: Error | None
     model: str
     model_version: str
+    model_digest: Digest
     outputs: list[Any]
     warnings: list[Warned] | None = optional("Present if there are warnings.")
     metadata: dict[str, Any] | None = None

@@ -160,6 +160,7 @@ def _notes(
     notes: dict[str, object] = {
         "model": job.model.name,
         "model_version": job.model.version,
+        "model_digest": job.model.digest,
         "status": "partial" if failures else "completed",
         "errors": [
             {"unique_id": ids[index].as_py(), **error_object(error)}

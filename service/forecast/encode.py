@@ -191,6 +191,7 @@ def write_answer(
         "error": None,
         "model": manifest.name,
         "model_version": manifest.version,
+        "model_digest": model.digest,
         "outputs": answers,
         **fields,
     }

@@ -22,7 +22,7 @@ from pydantic_core.core_schema import is_instance_schema
 from foretell.bundle.bounds import Bounds
 from foretell.bundle.covariates import CovariateType
 from foretell.bundle.results import CalibrationReport, TestResult, Verification
-from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
+from foretell.service.validation import QUERY, Digest, KnownFields, at_most, check_list, optional
 from foretell.timeaxis.gaps import Missing
 
 SeriesType = Literal["univariate_time_series", "multivariate_time_series"]
@@ -362,6 +362,7 @@ class ModelCard(BaseModel):
 
     name: str
     version: str
+    digest: Digest
     versions: list[str]
     refused: str | None = Field(
         description="Why the changed bundle of this version was refused; "

@@ -64,6 +64,10 @@ class _InBackground(Named):
         return self.model.manifest
 
     @property
+    def digest(self) -> str:  # type: ignore[override]
+        return self.model.digest
+
+    @property
     def intervals(self) -> Intervals:
         return self.model.intervals
 

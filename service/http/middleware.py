@@ -59,6 +59,8 @@ class RequestContext:
         namespace: Namespace of that key; the empty one is shared, also by clients without a key.
         admin: Whether that key is an admin key, which may read and write all namespaces.
         model: Name of the model, once known; always a served one, as metrics have it.
+        version: Version of the model.
+        digest: Digest of its manifest.
         windows: Number of histories to forecast, once known.
         loading: Seconds that the request waited for its model to be loaded.
         stages: Stages so far, with the seconds of each.
@@ -73,6 +75,7 @@ class RequestContext:
     admin: bool = False
     model: str = ""
     version: str = ""
+    digest: str = ""
     windows: int = 0
     loading: float = 0.0
     stages: list[tuple[Stage, float]] = field(default_factory=list)
@@ -289,6 +292,8 @@ class RequestMiddleware:
             "milliseconds": round(seconds * 1000, 3),
             "model": context.model,
         }
+        if context.digest:
+            fields["digest"] = context.digest
         if context.trace_id is not None:
             fields["trace_id"] = context.trace_id
         # `_logger.log` would look for the caller's file and line, which takes longer than the rest.

@@ -301,7 +301,7 @@ class _Pipeline:
         if path := request.scope.get("path_params"):
             # Bodies for unknown models are not read, and refusals are counted for the model.
             model = await find_model(self._engine, path, deadline)
-            context.model, context.version = model.manifest.name, model.manifest.version
+            _note_model(context, model)
         body = await read_body(request, context.headers, limit, deadline, reserve)
         began = time.time_ns()
         work = codec.parsing_work(body, request)
@@ -321,7 +321,7 @@ class _Pipeline:
                     with suppress(DeadlineExceededError):
                         await offload.run(deadline, parsed.drop)
                 raise
-            context.model, context.version = model.manifest.name, model.manifest.version
+            _note_model(context, model)
         if self._engine.keeps:
             find = parsed.find or methodcaller("find", _reference(path or {}))
             challenge = self._challenges.draw(model, find, codec, body, request, context.namespace)
@@ -341,6 +341,11 @@ async def find_model(engine: Engine, path: Mapping[str, str], deadline: float = 
 
 def _reference(path: Mapping[str, str]) -> str:
     return f"{path['model']}@{path['version']}" if "version" in path else path["model"]
+
+
+def _note_model(context: RequestContext, model: Model) -> None:
+    context.model, context.version = model.manifest.name, model.manifest.version
+    context.digest = model.digest
 
 
 def _note_stage(context: RequestContext, stage: Stage, began: int) -> None:

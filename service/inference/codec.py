@@ -169,9 +169,10 @@ class InferenceCodec:
         head: dict[str, Any] = {} if decoded.id is None else {"id": decoded.id}
         head |= {"model_name": model.name, "model_version": model.version}
         far = outside(model.manifest, history, outputs[FORECAST], lambda row: f"{HISTORY}[{row}]")
+        # Parameters are strings, numbers or booleans.
+        head["parameters"] = {"model_digest": model.digest}
         if warnings := decoded.warnings + (far or []):
-            # Parameters are strings, numbers or booleans.
-            head["parameters"] = {"warnings": orjson.dumps(warnings).decode()}
+            head["parameters"]["warnings"] = orjson.dumps(warnings).decode()
         head["outputs"] = described
         text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
         if not parts:

@@ -21,7 +21,7 @@ from foretell.service.arrays import input_shapes, output_shapes
 from foretell.service.engine.registry import Model
 from foretell.service.forecast.form import Form
 from foretell.service.settings import Settings
-from foretell.service.validation import QUERY, KnownFields, at_most, check_list, optional
+from foretell.service.validation import QUERY, Digest, KnownFields, at_most, check_list, optional
 
 # Most outputs of a request.
 MOST_OUTPUTS = 1024
@@ -138,8 +138,9 @@ class InferResponse(BaseModel):
     id: str | None = None
     model_name: str
     model_version: str
-    parameters: dict[str, str] | None = optional(
-        "`warnings`, if there are any: a JSON list in a string."
+    parameters: dict[str, str] = Field(
+        description="`model_digest`, as `digest` of the model's metadata; `warnings`, if there are "
+        "any: a JSON list in a string."
     )
     outputs: list[OutputTensor]
 
@@ -157,6 +158,7 @@ class ModelMetadata(BaseModel):
 
     name: str
     versions: list[str]
+    digest: Digest
     platform: str
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
@@ -240,6 +242,7 @@ def describe(model: Model, versions: list[str]) -> ModelMetadata:
     return ModelMetadata(
         name=model.name,
         versions=versions,
+        digest=model.digest,
         platform=PLATFORM,
         inputs=[_tensor(*each) for each in input_shapes(manifest).items()],
         outputs=[*(_tensor(*each) for each in output_shapes(manifest).items()), *attention],
@@ -272,5 +275,8 @@ def configuration(model: Model, settings: Settings) -> dict[str, Any]:
             "preferred_batch_size": [model.max_batch],
             "max_queue_delay_microseconds": 0,
         },
-        "parameters": {"provider": {"string_value": model.provider}},
+        "parameters": {
+            "provider": {"string_value": model.provider},
+            "digest": {"string_value": model.digest},
+        },
     }

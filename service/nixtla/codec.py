@@ -309,6 +309,7 @@ def _written(
     decoded: _Decoded[Job] | _Decoded[Backtest],
     warnings: list[AnswerWarning],
 ) -> tuple[bytes, dict[str, str]]:
+    answer["model_digest"] = decoded.model.digest
     if warnings := unknown_fields(decoded.unknown) + warnings:
         answer["warnings"] = [
             {name: text and with_own_places(text) for name, text in each.items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import digest_of
 from foretell.service.engine.limits import Memory
 from foretell.service.engine.policy import Policy
 from foretell.service.engine.repository import Repository
@@ -36,6 +37,7 @@ class Served:
 
     Attributes:
         content: Content of the bundle.
+        digest: Digest of that content.
         on_demand: Whether the model is on demand.
         failure: Set by the test.
         closed: Set once the model is closed.
@@ -48,6 +50,7 @@ class Served:
         self.name, self.version = folder.parent.name, folder.name
         self._folder = folder
         self.content = content
+        self.digest = digest_of(content.encode())
         self.failure: str | None = None
         self.closed = threading.Event()
 

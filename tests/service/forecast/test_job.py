@@ -158,6 +158,7 @@ def test_the_answer(client: Client) -> None:
         "error": None,
         "model": "repeat",
         "model_version": "10",
+        "model_digest": request.model.digest,
         "metadata": {"k": [2**70]},
         "outputs": [
             {

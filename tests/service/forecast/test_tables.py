@@ -90,6 +90,7 @@ def test_table_forecasts_equal_those_of_json(client: Client) -> None:
     assert notes == {
         "model": "multi",
         "model_version": "1",
+        "model_digest": client.repository.registry.find("multi").digest,
         "status": "completed",
         "errors": [],
         "rolled_from": 4,

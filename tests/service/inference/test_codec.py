@@ -178,6 +178,7 @@ def test_an_answer_in_json(client: Client) -> None:
         "id": "7",
         "model_name": "multi",
         "model_version": "1",
+        "parameters": {"model_digest": job.model.digest},
         "outputs": [
             {"name": "lags", "datatype": "INT64", "shape": [2, 2], "data": [3, 1, 2, 0]},
             {
