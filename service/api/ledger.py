@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import date
 from typing import Any
 
@@ -21,11 +22,11 @@ from foretell.service.api.ledger_types import (
     TrajectoryQuery,
     WindowQuery,
 )
-from foretell.service.errors import InvalidInputError, refusals
+from foretell.service.errors import DeadlineExceededError, InvalidInputError, refusals
 from foretell.service.forecast.actuals import ActualsCodec, ActualsTableCodec
 from foretell.service.forecast.actuals_types import ActualsResponse
 from foretell.service.forecast.answers import ErrorResponse
-from foretell.service.http.body import JSON
+from foretell.service.http.body import JSON, deadline_of
 from foretell.service.http.compression import respond
 from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import Shared, serve
@@ -33,7 +34,7 @@ from foretell.service.validation import validate
 
 _EPOCH = date(1970, 1, 1)
 _ERRORS = refusals(ErrorResponse, 403, 422, 503)
-_READ_ERRORS = refusals(ErrorResponse, 403, 404, 422, 503)
+_READ_ERRORS = refusals(ErrorResponse, 403, 404, 422, 503, 504)
 _WRITE_ERRORS = refusals(ErrorResponse, 400, 403, 404, 408, 413, 415, 422, 503, 504)
 _MODEL = {
     "name": "model",
@@ -49,7 +50,13 @@ def scores_router(shared: Shared) -> APIRouter:
     router = APIRouter(tags=["ledger"])
 
     async def answer(request: Request, method: str, *arguments: object) -> Response:
-        written, _ = await shared.engine.ledger(method, *arguments)
+        headers, started = request_context(request.scope).headers, time.monotonic()
+        deadline = deadline_of(headers, started, shared.settings.timeout_seconds)
+        try:
+            async with asyncio.timeout(deadline - started):
+                written, _ = await shared.engine.ledger(method, *arguments, deadline)
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the ledger was read") from None
         accepted = request.headers.get("accept-encoding", "")
         # An answer may have megabytes.
         return await asyncio.to_thread(respond, written, accepted, JSON)

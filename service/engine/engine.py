@@ -22,7 +22,8 @@ from foretell.service.metrics import Metrics
 
 # Models are loaded one at a time; another call may only look.
 _THREADS = 2
-_LEDGER_THREADS = 16
+# Calls of the ledger that write, and that read: its database has a few connections for reading.
+_LEDGER_WRITES, _LEDGER_READS = 16, 3
 _LAST_RUNS_SECONDS = 0.5
 
 
@@ -62,6 +63,8 @@ class Ledger(Protocol):
 
     # Offsets that it has learned.
     learned: LearnedOffsets
+    # Names of the methods that write; the others only read.
+    writes: frozenset[str]
 
     @property
     def keeps(self) -> bool:
@@ -179,7 +182,8 @@ class LocalEngine(Engine):
         self.learned = LearnedOffsets() if ledger is None else ledger.learned
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="change")
         # Its calls may wait for a database, and must not keep the threads of others.
-        self._ledger_pool = ThreadPoolExecutor(_LEDGER_THREADS, thread_name_prefix="ledger-call")
+        self._writes = ThreadPoolExecutor(_LEDGER_WRITES, thread_name_prefix="ledger-write")
+        self._reads = ThreadPoolExecutor(_LEDGER_READS, thread_name_prefix="ledger-read")
         self._changes: set[Future[None]] = set()
         self._draining = asyncio.Event()
 
@@ -228,7 +232,8 @@ class LocalEngine(Engine):
         if self._ledger is None:
             raise NotSupportedError("the server keeps no ledger (FORETELL_LEDGER)")
         loop, call = asyncio.get_running_loop(), self._ledger.call
-        return await loop.run_in_executor(self._ledger_pool, call, method, arguments, arrays)
+        pool = self._writes if method in self._ledger.writes else self._reads
+        return await loop.run_in_executor(pool, call, method, arguments, arrays)
 
     def drain(self) -> None:
         self.repository.drain()
@@ -236,7 +241,7 @@ class LocalEngine(Engine):
 
     async def close(self) -> None:
         self.drain()
-        for pool in (self._pool, self._ledger_pool):
+        for pool in (self._pool, self._writes, self._reads):
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.repository.close, _LAST_RUNS_SECONDS)
         if self._ledger is not None:

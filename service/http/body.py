@@ -173,9 +173,16 @@ def _call(calls: list[Callable[[], _Result]]) -> _Result:
 
 
 JSON = "application/json"
-TIMEOUT_HEADER = "x-timeout-ms"
+_TIMEOUT_HEADER = "x-timeout-ms"
 # Bytes that compression may add.
 _FRAMING = 64 * 1024
+
+
+def deadline_of(headers: Mapping[str, str], started: float, seconds: float) -> float:
+    """The deadline of a request: the server's `seconds` after its start, or fewer by a header."""
+    if _TIMEOUT_HEADER in headers:
+        seconds = min(seconds, timeout_of(headers[_TIMEOUT_HEADER]))
+    return started + seconds
 
 
 def timeout_of(header: str) -> float:

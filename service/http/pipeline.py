@@ -30,14 +30,13 @@ from foretell.service.errors import DeadlineExceededError, ServiceError
 from foretell.service.http.body import (
     LARGE,
     SMALL_ANSWER,
-    TIMEOUT_HEADER,
     LargeAnswer,
     MemoryBudget,
     Offload,
     Share,
+    deadline_of,
     media_type,
     read_body,
-    timeout_of,
 )
 from foretell.service.http.challenges import Challenge, Challenges
 from foretell.service.http.compression import Body, choose_encoding, compress
@@ -199,9 +198,7 @@ class _Pipeline:
     async def respond(self, request: Request) -> Response:
         context: RequestContext = request.scope["state"]["context"]
         headers, codec, started = context.headers, self._codec, time.monotonic()
-        deadline = started + self._settings.timeout_seconds
-        if TIMEOUT_HEADER in headers:
-            deadline = min(deadline, started + timeout_of(headers[TIMEOUT_HEADER]))
+        deadline = deadline_of(headers, started, self._settings.timeout_seconds)
         if self._codecs and headers.get("content-type", codec.media_type) != codec.media_type:
             codec = self._codecs[media_type(headers, *self._codecs)]
         share = Share(self._budget)

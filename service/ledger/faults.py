@@ -39,8 +39,11 @@ def cause_of(error: BaseException) -> Cause:
     `database`: the same statements succeed once it answers. `data`: they never will. `unclear`: one
     of both.
     """
-    if isinstance(error, (OSError, PoolTimeoutError)):
+    if isinstance(error, OSError):
         return "database"
+    if isinstance(error, PoolTimeoutError):
+        # All connections are in use.
+        return "unclear"
     if not isinstance(error, DBAPIError):
         return "data"
     if isinstance(error, IntegrityError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -18,7 +19,12 @@ from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
-from foretell.service.errors import NotReadyError, ServiceError, UnknownModelError
+from foretell.service.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    ServiceError,
+    UnknownModelError,
+)
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
@@ -52,6 +58,8 @@ _VALUES_SECONDS = 6 * 3600
 
 class DatabaseLedger:
     """Implements `engine.Ledger`."""
+
+    writes = frozenset({"observe", "delete"})
 
     def __init__(
         self,
@@ -116,15 +124,20 @@ class DatabaseLedger:
         self._writer.put(Record(message, arrays, model.manifest, model.intervals))
 
     def call(self, method: str, arguments: Sequence[Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        # The last argument of a method that reads is its deadline, by `time.monotonic`.
+        deadline = math.inf if method in self.writes else arguments[-1]
         try:
-            return self._methods[method](*arguments, arrays)
+            if time.monotonic() < deadline:
+                return self._methods[method](*arguments, arrays)
         except SQLAlchemyError as error:
-            log_error(_logger, "the ledger failed", error)
-            if cause_of(error) == "data":
-                raise ServiceError("the server failed; its log says why") from None
-            raise NotReadyError(
-                "the database of the ledger does not answer", retry_after=5
-            ) from None
+            if time.monotonic() < deadline:
+                log_error(_logger, "the ledger failed", error)
+                if cause_of(error) == "data":
+                    raise ServiceError("the server failed; its log says why") from None
+                raise NotReadyError(
+                    "the database of the ledger does not answer", retry_after=5
+                ) from None
+        raise DeadlineExceededError("the deadline passed before the ledger was read")
 
     def gauges(self) -> Iterator[bytes]:
         writer = self._writer
@@ -197,11 +210,11 @@ class DatabaseLedger:
         return deleted, NO_ARRAYS
 
     def _accuracy(
-        self, selection: dict[str, Any], by: By, limit: int, _: Arrays
+        self, selection: dict[str, Any], by: By, limit: int, deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Accuracy` in JSON."""
         chosen = Selection(**selection)
-        with self._store.read() as connection:
+        with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             rows = accuracy(connection, chosen, by)
         document = {
@@ -213,22 +226,22 @@ class DatabaseLedger:
         return orjson.dumps(document), NO_ARRAYS
 
     def _trajectories(
-        self, selection: dict[str, Any], limit: int, _: Arrays
+        self, selection: dict[str, Any], limit: int, deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Trajectories` in JSON."""
         chosen = Selection(**selection)
-        with self._store.read() as connection:
+        with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             found = trajectories(connection, chosen, limit)
         document = {"model": chosen.model, "series": chosen.series, **found}
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), NO_ARRAYS
 
     def _compare(
-        self, selection: dict[str, Any], versions: tuple[str, str], _: Arrays
+        self, selection: dict[str, Any], versions: tuple[str, str], deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Compared` in JSON."""
         chosen = Selection(**selection)
-        with self._store.read() as connection:
+        with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             pairs = read_pairs(connection, chosen, (versions[0], versions[1]))
         loss_a, loss_b = pairs.losses

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,9 +36,10 @@ _CONNECT_SECONDS = 5
 # others waiting for its transaction.
 _OPTIONS = "-c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
 _LOST_MILLISECONDS = 30_000
-# Time that a reader waits for one of the connections.
-_TURN_SECONDS = 10
-_READERS = 4
+# Connections for reading: of three requests, of the learner and of the thread that writes.
+_READERS = 5
+# Instructions of SQLite between looks at the deadline.
+_INSTRUCTIONS = 10_000
 # Most keys of a statement: databases bound the number of its parameters.
 MOST_KEYS = 1000
 # A checkpoint waits for the disk, so it comes after many transactions: 32 MB.
@@ -81,7 +84,6 @@ class Store:
                 parsed,
                 pool_size=_READERS,
                 max_overflow=0,
-                pool_timeout=_TURN_SECONDS,
                 **options,
             )
         except ModuleNotFoundError as error:
@@ -125,13 +127,33 @@ class Store:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database."""
+    def read(self, deadline: float = math.inf) -> Iterator[Connection]:
+        """A connection that sees one state of the database; statements end at a deadline."""
         with self._reader.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
+            with connection.begin(), self._until(connection, deadline):
                 yield connection
+
+    @contextmanager
+    def _until(self, connection: Connection, deadline: float) -> Iterator[None]:
+        """End statements at a deadline of `time.monotonic`."""
+        if math.isinf(deadline):
+            yield
+        elif self.is_sqlite:
+            raw: Any = connection.connection.driver_connection
+            raw.set_progress_handler(lambda: time.monotonic() >= deadline, _INSTRUCTIONS)
+            try:
+                yield
+            finally:
+                raw.set_progress_handler(None, 0)
+        else:
+            milliseconds = int(1000 * (deadline - time.monotonic()))
+            connection.execute(
+                text("SELECT set_config('statement_timeout', :milliseconds, true)"),
+                {"milliseconds": str(max(1, milliseconds))},
+            )
+            yield
 
     def insert_new(self, table: Table) -> Insert:
         """An `INSERT` that leaves rows alone that are there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -81,7 +82,9 @@ def test_postgresql_killed_and_back(own_server: Server, opened: Open) -> None:
         assert gauge(client, "queue_forecasts") == 9
         for call in (
             lambda: observe(client, "s1", VALUES[:, None]),
-            lambda: client.ledger.call("accuracy", [{"model": "calibrated"}, "total", 1], {}),
+            lambda: client.ledger.call(
+                "accuracy", [{"model": "calibrated"}, "total", 1, math.inf], {}
+            ),
         ):
             with pytest.raises(NotReadyError, match="does not answer"):
                 call()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -64,7 +66,7 @@ def test_statement_that_the_database_refuses_is_not_its_failure(
         forecast(client, series_of("a", np.zeros(CONTEXT)))
         with pytest.raises(ServiceError, match="its log says why") as raised:
             client.ledger.call(
-                "accuracy", [{"model": "calibrated", "version": NUL}, "total", 1], {}
+                "accuracy", [{"model": "calibrated", "version": NUL}, "total", 1, math.inf], {}
             )
         assert raised.value.status == 500
         assert "the ledger failed" in caplog.text
