@@ -247,7 +247,7 @@ class Settings(BaseSettings):
     ledger_days: Annotated[float, Field(gt=0, le=36500)] = 400.0
     """Days after which the ledger deletes what it has written."""
     ledger_bytes: Bytes = 16 * 1024**3
-    """Size above which the ledger deletes its oldest forecasts."""
+    """Size above which the ledger deletes its oldest forecasts, actual values and scores."""
     ledger_queue_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of forecasts that may wait to be written; more are dropped and counted."""
     traces: bool = False

@@ -13,7 +13,7 @@ from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS, SERIES, SUMS
 from foretell.service.ledger.totals import mark_outdated
 
-# Share of the forecasts that are deleted at a time while the database is too large.
+# Share of the time that is deleted at once while the database is too large.
 _SHARE = 0.1
 # Most forecasts, and most series, of a transaction: others wait for it.
 _MOST = 5000
@@ -110,17 +110,15 @@ def prune_values(connection: Connection, store: Store, before: int, after: int) 
 
 
 def edge_of(connection: Connection, store: Store, most_bytes: int) -> int | None:
-    """The time in seconds before which to delete for room; None if the database is small enough."""
+    """The time in seconds before which to delete for room; None if the database is small enough.
+
+    It lies after a tenth of the time since the oldest forecast, actual value or sum was written.
+    """
     if store.bytes(connection) <= most_bytes:
         return None
-    lowest, highest = connection.execute(
-        select(func.min(FORECASTS.c.id), func.max(FORECASTS.c.id))
-    ).one()
-    if lowest is None:
+    columns = FORECASTS.c.made, ACTUALS.c.written, SUMS.c.written
+    found = [connection.execute(select(func.min(each))).scalar() for each in columns]
+    oldest = min((each for each in found if each is not None), default=None)
+    if oldest is None:
         return None
-    place = lowest + int(_SHARE * (highest - lowest)) + 1
-    made = connection.execute(
-        select(FORECASTS.c.made).where(FORECASTS.c.id >= place).order_by(FORECASTS.c.id).limit(1)
-    ).scalar()
-    oldest = connection.execute(select(func.min(FORECASTS.c.made))).scalar_one()
-    return int(max(made or 0, oldest + 1))
+    return int(oldest + max(1, _SHARE * (time.time() - oldest)))

@@ -176,22 +176,56 @@ def test_server_makes_room(sqlite: str, opened: Open, monkeypatch: pytest.Monkey
         replay(client, "a", range(3))
 
 
-def test_edge_is_after_a_tenth_of_the_forecasts(database: str, opened: Open) -> None:
+def test_edge_is_after_a_tenth_of_the_time(database: str, opened: Open) -> None:
     with opened(database) as client:
-        replay(client, "a", range(20))
+        replay(client, "a", range(2))
+        observe(client, "a", TRUTH[:20, None])
+    now = int(time.time())
     with writing(database) as (connection, store):
-        connection.execute(update(FORECASTS).values(made=FORECASTS.c.id * 10))
-        first = connection.execute(select(func.min(FORECASTS.c.id))).scalar_one()
         assert edge_of(connection, store, 1 << 40) is None
-        if not store.is_sqlite:
-            connection.commit()
-    if database.startswith("sqlite"):
+    until(lambda: size_of(database) > 1)
+
+    def edge(made: int, observed: int, summed: int) -> int:
+        execute(
+            database,
+            update(FORECASTS).values(made=now - made),
+            update(ACTUALS).values(written=now - observed),
+            update(SUMS).values(written=now - summed),
+        )
         with writing(database) as (connection, store):
-            assert edge_of(connection, store, 1) == (first + 2) * 10
-        execute(database, update(FORECASTS).values(made=7))
-        with writing(database) as (connection, store):
-            # All are equally old.
-            assert edge_of(connection, store, 1) == 8
+            found = edge_of(connection, store, 1)
+        assert found is not None
+        return found - now
+
+    # The test may take some seconds.
+    assert -9000 <= edge(10_000, 0, 0) < -8900
+    assert -9000 <= edge(0, 10_000, 0) < -8900
+    assert -9000 <= edge(0, 0, 10_000) < -8900
+    # A clock was set back.
+    assert edge(-5000, -6000, -7000) == 5001
+
+
+def test_actual_values_that_fill_the_database_make_room(
+    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(sqlite) as client:
+        observe(client, "old", np.zeros((20_000, 1)))
+        replay(client, "a", range(5))
+    execute(sqlite, update(ACTUALS).values(written=OLD))
+    monkeypatch.setattr(writer, "_CHORES_SECONDS", 0.05)
+    limit = size_of(sqlite) // 2
+    with opened(sqlite, ledger_bytes=limit):
+        until(lambda: size_of(sqlite) <= limit)
+    assert (rows(sqlite)["actuals"], rows(sqlite)["forecasts"]) == (0, 5)
+
+
+def size_of(url: str) -> int:
+    store = Store(url)
+    try:
+        with store.read() as connection:
+            return store.bytes(connection)
+    finally:
+        store.close()
 
 
 def test_size_falls_when_forecasts_are_deleted(database: str, opened: Open) -> None:
@@ -200,20 +234,12 @@ def test_size_falls_when_forecasts_are_deleted(database: str, opened: Open) -> N
             inputs = [series_of(f"s{part}-{number}", TRUTH[:CONTEXT]) for number in range(100)]
             forecast(client, *inputs)
 
-    def size() -> int:
-        store = Store(database)
-        try:
-            with store.read() as connection:
-                return store.bytes(connection)
-        finally:
-            store.close()
-
-    until(lambda: size() > 100_000)
-    full = size()
+    until(lambda: size_of(database) > 100_000)
+    full = size_of(database)
     with writing(database) as (connection, _):
         while prune_forecasts(connection, FUTURE):
             pass
-    until(lambda: size() < full / 2)
+    until(lambda: size_of(database) < full / 2)
 
 
 def test_days_after_today_are_added_up_although_longer_forecasts_were_deleted(
