@@ -100,7 +100,7 @@ reference: $(TEST)
 ## build the site of docs/ in site/; every link must lead somewhere
 docs: $(PUBLISHING)/.done
 	$(PUBLISHING)/bin/zensical build --strict --clean
-	$(BIN)/python -m tests.docs.llms site
+	$(PUBLISHING)/bin/python -m tests.docs.llms site
 
 $(VENV)/.venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretell needs Python 3.11 or newer: make PYTHON=python3.12")'

@@ -14,6 +14,8 @@ from foretell.bundle.nearness import Index, listed
 
 # Most characters of a name in a message.
 _SHOWN = 64
+# JSON-RPC's code.
+_INVALID_REQUEST = -32600
 # Least similarity of a name in a hint; a wrong hint does no harm.
 _ALIKE = 0.6
 
@@ -86,6 +88,10 @@ class UnauthorizedError(ServiceError, type="unauthorized", status=401):
 
 class ForbiddenError(ServiceError, type="forbidden", status=403):
     """The key does not allow this request, or no key does."""
+
+
+class ForeignHostError(ServiceError, type="foreign_host", status=421):
+    """The Host header names another server: a page may have been led here by its own name."""
 
 
 class TooLargeError(ServiceError, type="too_large", status=413):
@@ -249,6 +255,14 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
         return {"error": f"{place}{error['message']}"}
     if path == "/nixtla" or path.startswith("/nixtla/"):
         return {"detail": f"{place}{error['message']}"}
+    if path == "/mcp":
+        # Clients of the protocol show no other errors.
+        text = f"{place}{error['message']}"
+        return {
+            "jsonrpc": "2.0",
+            "id": None,
+            "error": {"code": _INVALID_REQUEST, "message": text, "data": error},
+        }
     return {"error": error}
 
 

@@ -1,8 +1,9 @@
-"""Opens the ledger of a server."""
+"""Opens the parts of a server that most servers lack, and whose libraries are extras."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from foretell.service.engine.engine import Ledger
 from foretell.service.engine.repository import Repository
@@ -16,8 +17,7 @@ def open_ledger(settings: Settings, repository: Repository, metrics: Metrics) ->
     if settings.ledger is None:
         return None
     try:
-        # Most servers have no ledger, and need none of its libraries.
-        module = import_module("foretell.service.ledger.ledger")
+        module: Any = import_module("foretell.service.ledger.ledger")
     except ModuleNotFoundError as error:
         raise StartError(
             f"FORETELL_LEDGER: {error.name} is not installed; install foretell with the extra "
@@ -27,3 +27,11 @@ def open_ledger(settings: Settings, repository: Repository, metrics: Metrics) ->
         settings, lambda: repository.versions.registry, metrics
     )
     return ledger
+
+
+def open_agents(settings: Settings) -> Any:  # noqa: ANN401 - imported on use
+    """The class `mcp.server.McpServer` if the settings have tools for agents, else None."""
+    if not settings.mcp:
+        return None
+    module: Any = import_module("foretell.service.mcp.server")
+    return module.McpServer

@@ -33,7 +33,7 @@ from foretell.service.forecast.parse import forget_parsers
 from foretell.service.http.protocol import MOST_REFUSED, Connection, Limits, protocol
 from foretell.service.http.sockets import Acceptor, accept_all, listen
 from foretell.service.metrics import Metrics, Processes
-from foretell.service.opening import open_ledger
+from foretell.service.opening import open_agents, open_ledger
 from foretell.service.settings import Settings
 from foretell.service.signals import SignalDebounce, end_at_once, stop_signals, stop_signals_woken
 from foretell.service.tracing import open_tracer
@@ -102,7 +102,8 @@ def _ending_at_once() -> Iterator[None]:
 def _configuration(
     settings: Settings, engine: Engine, sockets: list[socket.socket]
 ) -> uvicorn.Config:
-    app: Any = create_app(settings, engine, tracer=open_tracer() if settings.traces else None)
+    tracer = open_tracer() if settings.traces else None
+    app: Any = create_app(settings, engine, tracer=tracer, agents=open_agents(settings))
     port = None
     if settings.operations_port is not None:
         port = sockets[-1].getsockname()[1]

@@ -26,12 +26,14 @@ _PREFIX = "FORETELL_"
 # The first parts of the service's own paths.
 OWN_PATHS = {
     *("actuals", "backtest", "docs", "forecast", "healthz", "ledger", "metrics", "models"),
-    *("nixtla", "openapi.json", "page", "readyz", "v1", "v2"),
+    *("mcp", "nixtla", "openapi.json", "page", "readyz", "v1", "v2"),
 }
 # Characters that browsers and proxies never encode differently.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
 # An origin as browsers send it: a scheme and a host, without a path.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s,*]+")
+# A name or an IPv4 address, or an IPv6 address in brackets.
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 # pydantic's `ByteSize` does not read Kubernetes' `Mi`, and its times do not read `30s`.
 _BYTES = {"": 1, "b": 1} | {
     unit + ending: base**power
@@ -87,6 +89,16 @@ def _origins(text: str) -> list[str]:
     return origins
 
 
+def _hosts(text: str) -> list[str]:
+    hosts = [host.strip().lower() for host in text.split(",")]
+    if not all(map(_HOST.fullmatch, hosts)):
+        raise ValueError(
+            "expected names such as forecasts.example.com, separated by commas, without a scheme, "
+            "a port or a path"
+        )
+    return hosts
+
+
 def _root_path(text: str) -> str:
     path = text.strip().rstrip("/")
     if not _ROOT_PATH.fullmatch(path):
@@ -129,6 +141,7 @@ Models = Annotated[Path | str, _of_text(_models)]
 RootPath = Annotated[str, _of_text(_root_path)]
 SecretKeys = Annotated[tuple[SecretStr, ...], NoDecode, _of_text(_keys)]
 Origins = Annotated[tuple[str, ...], NoDecode, _of_text(_origins)]
+Hosts = Annotated[tuple[str, ...], NoDecode, _of_text(_hosts)]
 References = Annotated[tuple[str, ...], NoDecode, _of_text(_references)]
 Pins = Annotated[dict[str, str], NoDecode, _of_text(_pins)]
 
@@ -236,6 +249,11 @@ class Settings(BaseSettings):
     """A file of more of them, one on each line."""
     cors_origins: Origins = ()
     """Origins, separated by commas, whose pages may call the server from a browser; `*` is any."""
+    mcp: bool = False
+    """Whether agents may call tools at `/mcp`, by the Model Context Protocol."""
+    mcp_hosts: Hosts = ()
+    """Names, separated by commas, by which clients reach `/mcp`, besides `host` and those of the
+    same machine, such as `forecasts.example.com`."""
     ledger: SecretStr | None = None
     """Database that remembers forecasts and what came true: `sqlite:///PATH` or `postgresql://…`.
     Default: none."""

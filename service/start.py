@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from foretell.service import logs
@@ -21,7 +22,8 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; accepted requests are still answered.
 
     Raises:
-        StartError: the settings, the device, the repository or an address is unusable.
+        StartError: the settings, the device, the repository or an address is unusable, or a
+            library is missing.
     """
     use_one_heap()
     use_all_files()
@@ -30,6 +32,8 @@ def serve(settings: Settings) -> None:
         _logger.warning("no setting is called %s: it is ignored", name)
     # Checked once for all processes, before anything is loaded.
     Keys.read(settings)
+    if settings.mcp and find_spec("mcp") is None:
+        raise StartError("FORETELL_MCP: mcp is not installed; install foretell with the extra mcp")
     if not isinstance(settings.models, Path):
         # The URL may be invalid, or a library missing.
         try:

@@ -28,14 +28,14 @@ class Tracer:
         self.tracer: Any = provider.get_tracer(_NAME, metadata.version(_NAME))
         self._provider = provider
         context: Any = import_module("opentelemetry.trace.propagation.tracecontext")
-        self._propagator = context.TraceContextTextMapPropagator()
+        self.propagator: Any = context.TraceContextTextMapPropagator()
 
     def begin(self, headers: Mapping[str, str], nanoseconds: int) -> Trace:
         """Start the trace of a request; `nanoseconds` is its time since 1970.
 
         It joins the trace of the headers `traceparent` and `tracestate`, if present.
         """
-        parent = self._propagator.extract(headers)
+        parent = self.propagator.extract(headers)
         kind = self.api.SpanKind.SERVER
         return Trace(self, self.tracer.start_span("HTTP", parent, kind, start_time=nanoseconds))
 
@@ -62,6 +62,13 @@ class Trace:
                 name, parent, attributes=attributes, start_time=began
             )
             stage.end(ended)
+
+    def headers(self) -> dict[str, str]:
+        """Headers of a further request, whose span this one is the parent of."""
+        headers: dict[str, str] = {}
+        api = self._tracer.api
+        self._tracer.propagator.inject(headers, api.set_span_in_context(self._span))
+        return headers
 
     def end(self, method: str, route: str, status: int, attributes: Attributes) -> None:
         """End the span of the request; `route` is the route's pattern."""

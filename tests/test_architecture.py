@@ -55,6 +55,8 @@ LIBRARIES: dict[str, set[str]] = {
         *("pythonjsonlogger", "simdjson", "starlette", "uvicorn", "uvloop"),
         # The database of a ledger needs them.
         *("alembic", "sqlalchemy"),
+        # The tools of agents.
+        "mcp",
     },
     "storage": {"obstore"},
 }
@@ -76,12 +78,12 @@ EXTRAS: dict[str, set[str]] = {
     "training": {"train"},
     "importers": {"train"},
     "export": {"cpu", "gpu", "train"},
-    "service": {"cpu", "fast", "gpu", "ledger", "otel", "serve"},
+    "service": {"cpu", "fast", "gpu", "ledger", "mcp", "otel", "serve"},
     "storage": {"storage"},
     "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
-HTTP_PARTS = {"api", "forecast", "http", "inference", "nixtla", "server"}
+HTTP_PARTS = {"api", "forecast", "http", "inference", "mcp", "nixtla", "server"}
 HTTP_LIBRARIES = {"fastapi", "httptools", "starlette", "uvicorn", "http"}
 
 
@@ -312,6 +314,8 @@ NAMES_IN = (
     "service/forecast/answers.py",
     # `stride` is also the distance of two origins.
     "service/forecast/backtest.py",
+    "service/mcp/forecasts.py",
+    "service/mcp/results.py",
     "foretell/client/backtesting.py",
     # `local` is also Ray's name for a cluster of one machine.
     "foretell/batch/on_ray.py",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from difflib import get_close_matches
 from http import HTTPStatus
 from importlib import metadata
+from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -43,6 +44,7 @@ _SENT_HEADERS = [
     *("Authorization", "X-API-Key", "X-Request-Id", "X-Timeout-Ms", "Content-Encoding"),
     *("Inference-Header-Content-Length", "traceparent", "tracestate"),
 ]
+_AGENTS_HEADERS = ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"]
 _READ_HEADERS = [
     *("Retry-After", "Server-Timing", "X-Request-Id", "Inference-Header-Content-Length"),
     "X-Foretell-Providers",
@@ -58,8 +60,25 @@ _PATH_LENGTH = 100
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = None) -> FastAPI:
-    """Build the application, which closes the engine and the tracer when it shuts down."""
+class Agents(Protocol):
+    """The route of agents, and the block within which it serves."""
+
+    router: APIRouter
+
+    def run(self) -> AbstractAsyncContextManager[None]: ...
+
+
+def create_app(
+    settings: Settings,
+    engine: Engine,
+    *,
+    tracer: Tracer | None = None,
+    agents: Callable[[Shared, ASGIApp], Agents] | None = None,
+) -> FastAPI:
+    """Build the application, which closes the engine and the tracer when it shuts down.
+
+    `agents` makes the route of agents, if there is one, for the application itself.
+    """
     offload = Offload()
     shared = Shared(engine, settings, MemoryBudget(settings.max_buffered_bytes), offload)
     keys = Keys.read(settings)
@@ -67,7 +86,8 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(keys.follow())
-        yield
+        async with nullcontext() if served is None else served.run():
+            yield
         following.cancel()
         offload.close()
         # By now every request has been answered or cut off.
@@ -92,6 +112,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         # `foretell.service.tracing` makes the spans.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    served = None if agents is None else agents(shared, app)
     forecasts = timeseries_router(shared)
     inferences = infer_router(shared)
     nixtla = nixtla_router(shared)
@@ -115,7 +136,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["DELETE", "GET", "HEAD", "POST"],
-            allow_headers=_SENT_HEADERS,
+            allow_headers=[*_SENT_HEADERS, *(_AGENTS_HEADERS if served else ())],
             # Browsers send another preflight from public pages to servers of private networks.
             allow_private_network=True,
             expose_headers=_READ_HEADERS,
@@ -133,6 +154,7 @@ def create_app(settings: Settings, engine: Engine, *, tracer: Tracer | None = No
         server_router(engine, controllable=keys.controllable),
         inference_models_router(shared),
         control_router(shared, keys),
+        *([served.router] if served else ()),
         *([probes_router(engine, keys)] if settings.operations_port is None else ()),
     ]
     _include(app, engine.metrics, routers)

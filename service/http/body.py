@@ -173,15 +173,15 @@ def _call(calls: list[Callable[[], _Result]]) -> _Result:
 
 
 JSON = "application/json"
-_TIMEOUT_HEADER = "x-timeout-ms"
+TIMEOUT_HEADER = "x-timeout-ms"
 # Bytes that compression may add.
 _FRAMING = 64 * 1024
 
 
 def deadline_of(headers: Mapping[str, str], started: float, seconds: float) -> float:
     """The deadline of a request: the server's `seconds` after its start, or fewer by a header."""
-    if _TIMEOUT_HEADER in headers:
-        seconds = min(seconds, timeout_of(headers[_TIMEOUT_HEADER]))
+    if TIMEOUT_HEADER in headers:
+        seconds = min(seconds, timeout_of(headers[TIMEOUT_HEADER]))
     return started + seconds
 
 

@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(folder: Path) -> Iterator[Server]:
     """The server of the pages' programs."""
-    settings = {"admin_keys": "secret", "ledger": f"sqlite:///{folder / 'ledger.db'}"}
+    ledger = f"sqlite:///{folder / 'ledger.db'}"
+    settings = {"admin_keys": "secret", "ledger": ledger, "mcp": "true"}
     with Server(folder / "models", folder / "server.log", **settings) as server:
         yield server

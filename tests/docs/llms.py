@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import ROOT
-
+# `make docs` runs this without foretell's libraries.
+ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 DOCS = ROOT / PROJECT["docs_dir"]
 

@@ -18,7 +18,7 @@ from foretell.service.engine.repository import Repository
 from foretell.service.forecast.arrow import write_table
 from foretell.service.forecast.routes import ARROW
 from foretell.service.metrics import BATCH_WINDOWS, Metrics
-from foretell.service.opening import open_ledger
+from foretell.service.opening import open_agents, open_ledger
 from foretell.service.settings import Settings
 from foretell.service.tracing import Tracer
 from tests.service.kserve import kserve_types
@@ -45,7 +45,9 @@ class Client:
         self.repository: Repository = load(self.settings, self.metrics)
         self.ledger = open_ledger(self.settings, self.repository, self.metrics)
         self.engine = LocalEngine(self.repository, self.metrics, self.ledger)
-        self.app = create_app(self.settings, self.engine, tracer=tracer)
+        self.app = create_app(
+            self.settings, self.engine, tracer=tracer, agents=open_agents(self.settings)
+        )
         self._runner = asyncio.Runner()
         self._http = connect(self.app)
 

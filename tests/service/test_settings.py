@@ -48,6 +48,10 @@ def test_unknown_variables_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
                 "https://*.example.com",
             )
         ),
+        *(
+            ("MCP_HOSTS", value)
+            for value in ("https://a.example", "a.example:8000", "a.example/mcp", "a.example,", "*")
+        ),
         *(("MAX_MEMORY_BYTES", value) for value in ("0", "0.5")),
         *(
             ("ROOT_PATH", value)
@@ -89,6 +93,7 @@ def test_error_names_the_wrong_variable(
             *("cors_origins", "https://a.example, http://localhost:5173"),
             ("https://a.example", "http://localhost:5173"),
         ),
+        ("mcp_hosts", "A.example, [::1]", ("a.example", "[::1]")),
         ("models", "models", Path("models")),
         ("models", "s3://bucket//models", "s3://bucket//models"),
     ],

@@ -1,0 +1,153 @@
+"""Requests of tools to the application's own routes, within the process."""
+
+from __future__ import annotations
+
+import time
+from asyncio import Event
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from starlette.types import ASGIApp, Message, Scope
+
+from foretell.service.errors import DeadlineExceededError, TooLargeError
+from foretell.service.http.body import JSON, TIMEOUT_HEADER
+from foretell.service.http.compression import Body
+from foretell.service.http.middleware import request_context
+from foretell.service.http.protocol import WHOLE
+
+# Headers of the client that its tools' requests have too.
+_PASSED = ("authorization", "x-api-key", "traceparent", "tracestate")
+# Members of the client's ASGI scope that they have too; the others belong to its own route.
+_KEPT = ("type", "asgi", "http_version", "scheme", "root_path", "client", "server")
+_ERRORS = 400
+# Bytes of the largest answer that a tool reads.
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class RefusedError(Exception):
+    """The answer of a route is an error.
+
+    Attributes:
+        fields: The fields of `errors.error_fields`.
+        retry_after: Seconds after which a retry may succeed, if it may.
+    """
+
+    def __init__(self, fields: dict[str, str | None], retry_after: str | None = None) -> None:
+        super().__init__(fields["message"])
+        self.fields = fields
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer to a request within the process.
+
+    Attributes:
+        is_too_large: Whether it has over `_MOST_BYTES`; its body is then incomplete.
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+    is_too_large: bool = False
+
+    async def take(self, message: Message) -> None:
+        """Take a part of the answer, as ASGI's `send`."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            named = message.get("headers", ())
+            self.headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in named}
+            return
+        piece = message.get("body", b"")
+        self.is_too_large |= len(self.body) + len(piece) > _MOST_BYTES
+        if not self.is_too_large:
+            self.body += piece
+
+
+async def exchange(app: ASGIApp, scope: Scope, body: Body) -> Answer:
+    """The answer of an application to a request whose whole body is here."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if not messages:
+            # Routes learn from the connection whether the client has disconnected.
+            await Event().wait()
+        return messages.pop()
+
+    answer = Answer()
+    await app(scope, receive, answer.take)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client of `/mcp`, whose tools send requests as the client would.
+
+    They have its keys, its request id and its trace, and what is left of its time. So keys,
+    admission, limits, memory, metrics and logs are those of the routes.
+
+    Attributes:
+        app: The whole application, with its middleware.
+        scope: Scope of the client's request.
+        deadline: End of its time, on the clock of `time.monotonic`.
+    """
+
+    app: ASGIApp
+    scope: Scope
+    deadline: float
+
+    async def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - any JSON
+        """Send a GET request; returns as `post`."""
+        return await self._send("GET", path, urlencode(query or {}), b"")
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+        """Send a POST request of JSON.
+
+        Returns:
+            The parsed answer.
+
+        Raises:
+            RefusedError: the answer is an error.
+            TooLargeError: the answer is too large for an agent.
+            DeadlineExceededError: no time is left.
+        """
+        return await self._send("POST", path, "", orjson.dumps(body))
+
+    async def _send(self, method: str, path: str, query: str, body: bytes) -> Any:  # noqa: ANN401
+        answer = await exchange(self.app, self._scope(method, path, query), body)
+        if answer.is_too_large:
+            raise TooLargeError(
+                f"the answer has over {_MOST_BYTES} bytes; ask for fewer inputs, steps or quantiles"
+            )
+        content = orjson.loads(answer.body)
+        if answer.status >= _ERRORS:
+            raise RefusedError(content["error"], answer.headers.get("retry-after"))
+        return content
+
+    def _scope(self, method: str, path: str, query: str) -> Scope:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceededError("the deadline passed before the tool had its answer")
+        context = request_context(self.scope)
+        headers = {name: context.headers[name] for name in _PASSED if name in context.headers}
+        if context.trace is not None:
+            headers |= context.trace.headers()
+        headers |= {
+            "content-type": JSON,
+            "x-request-id": context.request_id,
+            TIMEOUT_HEADER: str(max(1, round(1000 * left))),
+        }
+        return {
+            **{name: self.scope[name] for name in _KEPT if name in self.scope},
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.encode(), text.encode("latin-1")) for name, text in headers.items()],
+            # It has a context of its own. The connection stays the client's.
+            "state": {},
+            "extensions": {**self.scope.get("extensions", {}), WHOLE: {}},
+        }
