@@ -21,6 +21,7 @@ from foretell.service.engine.ipc import Remember
 from foretell.service.ledger.bodies import Bodies
 from foretell.service.ledger.days import Days
 from foretell.service.ledger.ids import Ids, Key
+from foretell.service.ledger.scores import DECIMALS
 from foretell.service.ledger.store import Store
 from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS
 from foretell.timeaxis.frequency import Frequency
@@ -91,7 +92,8 @@ def _keep_group(
     digest = sha256(channels.encode()).hexdigest()
     key = (manifest.name, manifest.version, channels, digest)
     version = ids.versions(connection, [key])[key]
-    setting = (version, steps, json.dumps(levels), first.message.calibration)
+    rounded = json.dumps([round(level, DECIMALS) for level in levels])
+    setting = (version, steps, rounded, first.message.calibration)
     configuration = ids.configurations(connection, [setting])[setting]
     keys = [key for record in records for key in record.series]
     series = ids.series(connection, keys)

@@ -70,6 +70,31 @@ class Configuration:
         )
 
 
+class Configurations:
+    """Configurations by their id; clients choose levels, so that a model may have any number."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Configuration] = {}
+
+    def of(self, row: Any) -> Configuration:  # noqa: ANN401 - a row
+        """The configuration of a row with `COLUMNS`."""
+        known = self._known.get(row.configuration)
+        if known is None:
+            channels, levels = json.loads(row.channels), json.loads(row.levels)
+            known = Configuration(row.configuration, row.name, channels, levels)
+            self._known[known.id] = known
+        return known
+
+
+# What `Configurations` reads.
+COLUMNS = (
+    CONFIGURATIONS.c.id.label("configuration"),
+    CONFIGURATIONS.c.levels,
+    VERSIONS.c.channels,
+    VERSIONS.c.version.label("name"),
+)
+
+
 def accuracy(connection: Connection, selection: Selection, by: By) -> list[dict[str, Any]]:
     """Rows of `Scores.rows`; those by series also have its `namespace` and `frequency`.
 
@@ -78,13 +103,12 @@ def accuracy(connection: Connection, selection: Selection, by: By) -> list[dict[
     """
     channels = None if selection.channel is None else [selection.channel]
     scores = Scores(by, channels)
-    configurations = {each.id: each for each in configurations_of(connection, selection)}
     if by == "series":
-        return _by_series(connection, selection, configurations, scores)
+        return _by_series(connection, selection, scores)
     if selection.series is not None or selection.frequency is not None:
-        found = _of_series(connection, selection, configurations)
+        found = _of_series(connection, selection)
     else:
-        found = _of_all(connection, selection, configurations)
+        found = _of_all(connection, selection)
     for configuration, day, sums in found:
         scores.add(
             sums,
@@ -131,88 +155,85 @@ def iso_day(day: int) -> str:
     return str(np.datetime64(day, "D"))
 
 
-def configurations_of(connection: Connection, selection: Selection) -> Iterator[Configuration]:
-    """The chosen configurations."""
+def of_versions(selection: Selection) -> list[ColumnElement[bool]]:
+    """Conditions of the chosen versions and their configurations."""
     where = [VERSIONS.c.model == selection.model]
     if selection.version is not None:
         where.append(VERSIONS.c.version == selection.version)
     if selection.calibration is not None:
         where.append(CONFIGURATIONS.c.calibration == selection.calibration)
-    rows = connection.execute(
-        select(
-            CONFIGURATIONS.c.id,
-            VERSIONS.c.version,
-            VERSIONS.c.channels,
-            CONFIGURATIONS.c.levels,
-        )
-        .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
-        .where(*where)
-        .order_by(CONFIGURATIONS.c.id)
-    )
-    for number, version, channels, levels in rows:
-        yield Configuration(number, version, json.loads(channels), json.loads(levels))
+    return where
 
 
 # Sums of a day `[steps, channels, fields]`.
 _Found = Iterator[tuple[Configuration, int, NDArray[np.float64]]]
 
 
-def _of_all(
-    connection: Connection, selection: Selection, configurations: dict[int, Configuration]
-) -> _Found:
+def _of_all(connection: Connection, selection: Selection) -> _Found:
     """Totals over series."""
-    where = [TOTALS.c.configuration.in_(configurations), *_within(selection, TOTALS.c.day)]
+    where = [*of_versions(selection), *_within(selection, TOTALS.c.day)]
     if selection.namespace is not None:
         where.append(TOTALS.c.namespace == selection.namespace)
-    columns = (TOTALS.c.configuration, TOTALS.c.namespace, TOTALS.c.day, TOTALS.c.sums)
     rows = connection.execute(
-        select(*columns).where(*where), execution_options={"yield_per": _ROWS}
-    )
-    for number, namespace, day, sums in rows:
-        known = sums or add_up(connection, number, namespace, day)
-        if known:
-            yield configurations[number], day, configurations[number].read(known)
-
-
-def _of_series(
-    connection: Connection, selection: Selection, configurations: dict[int, Configuration]
-) -> _Found:
-    """Sums of the chosen series."""
-    where = [SUMS.c.configuration.in_(configurations), *_within(selection, SUMS.c.day)]
-    if selection.series is not None:
-        one_series(connection, selection, select(SUMS.c.series).where(*where))
-    rows = connection.execute(
-        select(SUMS.c.configuration, SUMS.c.day, SUMS.c.sums)
-        .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(*where, *of_names(selection)),
+        select(*COLUMNS, TOTALS.c.namespace, TOTALS.c.day, TOTALS.c.sums)
+        .join_from(TOTALS, CONFIGURATIONS, TOTALS.c.configuration == CONFIGURATIONS.c.id)
+        .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
+        .where(*where),
         execution_options={"yield_per": _ROWS},
     )
-    for number, day, sums in rows:
-        yield configurations[number], day, configurations[number].read(sums)
+    configurations = Configurations()
+    for row in rows:
+        known = row.sums or add_up(connection, row.configuration, row.namespace, row.day)
+        if known:
+            configuration = configurations.of(row)
+            yield configuration, row.day, configuration.read(known)
+
+
+def _select_sums(selection: Selection, *columns: ColumnElement[Any]) -> Select[Any]:
+    """Sums of the chosen versions and days."""
+    return (
+        select(*columns)
+        .join_from(SUMS, CONFIGURATIONS, SUMS.c.configuration == CONFIGURATIONS.c.id)
+        .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
+        .where(*of_versions(selection), *_within(selection, SUMS.c.day))
+    )
+
+
+def _of_series(connection: Connection, selection: Selection) -> _Found:
+    """Sums of the chosen series."""
+    if selection.series is not None:
+        one_series(connection, selection, _select_sums(selection, SUMS.c.series))
+    rows = connection.execute(
+        _select_sums(selection, *COLUMNS, SUMS.c.day, SUMS.c.sums)
+        .join(SERIES, SUMS.c.series == SERIES.c.id)
+        .where(*of_names(selection)),
+        execution_options={"yield_per": _ROWS},
+    )
+    configurations = Configurations()
+    for row in rows:
+        configuration = configurations.of(row)
+        yield configuration, row.day, configuration.read(row.sums)
 
 
 def _by_series(
-    connection: Connection,
-    selection: Selection,
-    configurations: dict[int, Configuration],
-    scores: Scores,
+    connection: Connection, selection: Selection, scores: Scores
 ) -> list[dict[str, Any]]:
     """Rows by series; sums over steps and channels are all that is kept of each series."""
-    where = [SUMS.c.configuration.in_(configurations), *_within(selection, SUMS.c.day)]
     rows = connection.execute(
-        select(SUMS.c.configuration, SUMS.c.series, SUMS.c.sums)
+        _select_sums(selection, *COLUMNS, SUMS.c.series, SUMS.c.sums)
         .join(SERIES, SUMS.c.series == SERIES.c.id)
-        .where(*where, *of_names(selection)),
+        .where(*of_names(selection)),
         execution_options={"yield_per": _ROWS},
     )
-    for number, series, sums in rows:
-        configuration = configurations[number]
+    configurations = Configurations()
+    for each in rows:
+        configuration = configurations.of(each)
         scores.add(
-            configuration.read(sums),
+            configuration.read(each.sums),
             configuration.levels,
             configuration.channels,
             version=configuration.version,
-            series=series,
+            series=each.series,
             day="",
         )
     found = scores.rows()

@@ -19,8 +19,8 @@ Sums = NDArray[np.float64]
 By = Literal["step", "channel", "series", "day", "total"]
 
 # Tolerance for levels such as (1 - 0.8) / 2, which is not exactly 0.1; as decimals.
-_DECIMALS = 9
-_ROUNDING = 10.0**-_DECIMALS
+DECIMALS = 9
+_ROUNDING = 10.0**-DECIMALS
 # Sums that need no quantiles. Paired ones are of pairs whose naive forecast is known, too.
 _PLAIN = (
     *("count", "absolute", "squared", "error"),
@@ -66,7 +66,7 @@ def _quantiles(levels: tuple[float, ...]) -> Mapping[str, int]:
     """Places of the levels, by their names."""
     found: dict[str, int] = {}
     for place, level in enumerate(levels):
-        found.setdefault(str(round(level, _DECIMALS)), place)
+        found.setdefault(str(round(level, DECIMALS)), place)
     return found
 
 
@@ -74,7 +74,7 @@ def _quantiles(levels: tuple[float, ...]) -> Mapping[str, int]:
 def _intervals(levels: tuple[float, ...]) -> tuple[_Interval, ...]:
     places = sorted(_quantiles(levels).values(), key=levels.__getitem__)
     return tuple(
-        _Interval(str(round(levels[high] - levels[low], _DECIMALS)), low, high)
+        _Interval(str(round(levels[high] - levels[low], DECIMALS)), low, high)
         for low, high in combinations(places, 2)
         if abs(levels[low] + levels[high] - 1) <= _ROUNDING
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.reading import (
+    COLUMNS,
+    Configurations,
     Selection,
-    configurations_of,
     names_of,
     of_times,
+    of_versions,
     one_series,
 )
 from foretell.service.ledger.summing import SELECT_FORECASTS, actuals, forecasts
@@ -47,15 +50,10 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
         "forecasts": [],
         "actuals": {"timestamps": [], "values": {}},
     }
-    configurations = {each.id: each for each in configurations_of(connection, selection)}
+    where = of_versions(selection)
     if selection.channel is not None:
-        configurations = {
-            number: each
-            for number, each in configurations.items()
-            if selection.channel in each.channels
-        }
-    where: list[ColumnElement[bool]] = [FORECASTS.c.configuration.in_(configurations)]
-    series = one_series(connection, selection, select(FORECASTS.c.series).where(*where))
+        where.append(VERSIONS.c.id.in_(_with_channel(connection, selection)))
+    series = one_series(connection, selection, _select(FORECASTS.c.series).where(*where))
     if series is None:
         return answer
     where += [FORECASTS.c.series == series, *of_times(selection)]
@@ -65,10 +63,11 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
         return answer
     channels = None if selection.channel is None else [selection.channel]
     first, end = heads[0].origin, max(head.ends for head in heads) + 1
+    configurations = Configurations()
     values = sum(
         head.steps * (len(each.levels) + 2) * len(channels or each.channels)
         for head in heads
-        for each in [configurations[head.configuration]]
+        for each in [configurations.of(head)]
     )
     _check_size(values + _count_actuals(connection, series, first, end, channels))
     answer["forecasts"] = [_trajectory(connection, head, selection.channel) for head in heads]
@@ -84,6 +83,23 @@ def trajectories(connection: Connection, selection: Selection, most: int) -> dic
             },
         }
     return answer
+
+
+def _select(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Forecasts with their configurations and versions."""
+    return (
+        select(*columns)
+        .join_from(FORECASTS, CONFIGURATIONS, FORECASTS.c.configuration == CONFIGURATIONS.c.id)
+        .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
+    )
+
+
+def _with_channel(connection: Connection, selection: Selection) -> list[int]:
+    """Ids of the model's versions that forecast the chosen channel."""
+    rows = connection.execute(
+        select(VERSIONS.c.id, VERSIONS.c.channels).where(VERSIONS.c.model == selection.model)
+    )
+    return [row.id for row in rows if selection.channel in json.loads(row.channels)]
 
 
 def _check_size(values: int) -> None:
@@ -149,18 +165,11 @@ def _latest(
 ) -> list[Any]:
     """The latest forecasts, the oldest first, without their bodies, which are large."""
     columns = (
-        FORECASTS.c.id,
-        FORECASTS.c.version,
-        FORECASTS.c.configuration,
-        CONFIGURATIONS.c.steps,
-        FORECASTS.c.origin,
-        FORECASTS.c.ends,
+        *(FORECASTS.c.id, FORECASTS.c.version, FORECASTS.c.origin, FORECASTS.c.ends),
+        *(CONFIGURATIONS.c.steps, *COLUMNS),
     )
     statement = (
-        select(*columns)
-        .join(CONFIGURATIONS, FORECASTS.c.configuration == CONFIGURATIONS.c.id)
-        .where(*where)
-        .order_by(FORECASTS.c.origin.desc(), FORECASTS.c.made.desc())
+        _select(*columns).where(*where).order_by(FORECASTS.c.origin.desc(), FORECASTS.c.made.desc())
     )
     found: list[Any] = []
     # The origin of the oldest one so far, by version.
