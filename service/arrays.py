@@ -24,6 +24,8 @@ DISTRIBUTION = "distribution"
 QUANTILES = "quantiles"
 # `[forecasts, rows + steps]`, int64 microseconds since 1970: in UTC if the offset is known.
 MOMENTS = "moments"
+# Instead of them, where all have one distance: `[forecasts, 2]`, the last row's and the distance.
+SPACING = "spacing"
 # `[forecasts, context, targets]`, where a value of the history was missing; absent if none was.
 HOLES = "holes"
 

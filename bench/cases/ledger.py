@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -39,6 +41,13 @@ _HOUR = 3_600_000_000
 _STEPS = 24
 
 
+class Turn(NamedTuple):
+    """A load, and the microseconds of CPU that the server took for each request."""
+
+    load: Load
+    microseconds: float
+
+
 def measure(run: Run) -> Result:
     """Run the wanted parts: `rate`, `memory`, `million`."""
     tables: Tables = {}
@@ -59,29 +68,29 @@ def rates(run: Run) -> tuple[list[Row], list[str]]:
         if find_binaries() is not None:
             server: Server = stack.enter_context(postgresql())
             ledgers["PostgreSQL"] = server.url
-        loaders: list[Callable[[int], Load]] = []
+        loaders: list[Callable[[int], Turn]] = []
         ports = []
         for name, url in ledgers.items():
             settings = {} if url is None else {"ledger": url}
             folder = run.folder / name.replace(" ", "-")
-            _, port = stack.enter_context(serve(subject.repository, folder, **settings))
+            process, port = stack.enter_context(serve(subject.repository, folder, **settings))
             ports.append(port)
-            address = f"http://127.0.0.1:{port}/forecast"
-            loaders.append(partial(load, address, body, _CONNECTIONS))
+            loaders.append(partial(_turn, process, port, body))
             loaders[-1](1)
         found = in_turns(loaders, run.duration(_SECONDS, 1))
         rows: list[Row] = []
         failures = []
-        plain = [turn.rate for turn in found[0]]
+        plain = [turn.load.rate for turn in found[0]]
         for name, turns, port in zip(ledgers, found, ports, strict=True):
-            typical = middle(turns)
-            of_plain = ratio([turn.rate for turn in turns], plain)
+            typical = middle(turn.load for turn in turns)
+            of_plain = ratio([turn.load.rate for turn in turns], plain)
             row: dict[str, str | int | float] = {
                 "ledger": name,
                 "req/s": round(typical.rate),
                 "of none": round(of_plain, 3),
+                "CPU, µs": round(median(turn.microseconds for turn in turns)),
                 "p99, ms": 1e3 * typical.p99,
-                "failed": sum(turn.failed for turn in turns),
+                "failed": sum(turn.load.failed for turn in turns),
             }
             if name != "no ledger":
                 kept, dropped = metrics(
@@ -95,6 +104,18 @@ def rates(run: Run) -> tuple[list[Row], list[str]]:
             rows.append(row)
             print("  ", row, flush=True)
         return rows, failures
+
+
+def _turn(process: psutil.Process, port: int, body: Path, seconds: int) -> Turn:
+    """Load a server."""
+
+    def spent() -> float:
+        times = process.cpu_times()
+        return times.user + times.system
+
+    before = spent()
+    found = load(f"http://127.0.0.1:{port}/forecast", body, _CONNECTIONS, seconds)
+    return Turn(found, 1e6 * (spent() - before) / max(1.0, found.rate * seconds))
 
 
 def memories(run: Run) -> tuple[list[Row], list[str]]:

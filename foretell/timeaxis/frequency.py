@@ -231,6 +231,12 @@ class Frequency:
         return steps, is_step
 
     @cached_property
+    def microseconds(self) -> int | None:
+        """Length of every step; None if steps follow a calendar."""
+        follows = self._has_parts or self.unit is Unit.BUSINESS_DAY or self.anchor is not None
+        return None if follows else self.multiple * MICROSECONDS_IN[self.unit]
+
+    @cached_property
     def _length(self) -> np.timedelta64:
         return np.timedelta64(self.multiple * MICROSECONDS_IN[self.unit], "us")
 

@@ -64,6 +64,7 @@ class Job:
         identifier: Id of the answer, once it is written.
         quantiles: `[levels, windows, horizon, targets]`, once they are known; None without any.
         ledger: The server's ledger, as this request sees it; None without one.
+        storable: Inputs that a ledger can keep, with their places; empty without a ledger.
         learned: Learned offsets of each window with their key, or None for the bundle's, once they
             are known.
     """
@@ -83,6 +84,7 @@ class Job:
     identifier: str = ""
     quantiles: NDArray[np.float32] | None = None
     ledger: LedgerView | None = None
+    storable: list[tuple[int, Series]] = field(default_factory=list)
     learned: Sequence[tuple[Offsets, Key] | None] = ()
     windows: int = field(init=False)
     held: int = field(init=False)
@@ -107,7 +109,12 @@ class Job:
 
     def set_ledger(self, ledger: LedgerView) -> int:
         self.ledger = ledger
-        return sum(isinstance(each, Series) and self._may_keep(each) for each in self.entries)
+        self.storable = [
+            (index, each)
+            for index, each in enumerate(self.entries)
+            if isinstance(each, Series) and self._may_keep(each)
+        ]
+        return len(self.storable)
 
     def _may_keep(self, series: Series) -> bool:
         """Whether a series has what the ledger needs: a given name that it can store, and times."""

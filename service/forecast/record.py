@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.service.arrays import FORECAST, HISTORY, HOLES, MOMENTS, QUANTILES, Arrays
+from foretell.service.arrays import FORECAST, HISTORY, HOLES, MOMENTS, QUANTILES, SPACING, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.forecast.series import Series
+from foretell.service.forecast.times import Timeline
 from foretell.timeaxis.errors import TimestampError
 
 if TYPE_CHECKING:
@@ -33,25 +34,25 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
 
     An input with scenarios is kept with its first one. The arrays are `history` `[forecasts,
     context, targets]`, `forecast` `[forecasts, steps, targets]`, `quantiles` `[forecasts, levels,
-    steps, targets]` if there are any, `HOLES`, and `MOMENTS` `[forecasts, rows + steps]`, of the
-    last row of the history, or of all if histories count as actual values.
+    steps, targets]` if there are any, `HOLES`, and `SPACING`, or else `MOMENTS` of the last row of
+    the history, or of all rows if histories count as actual values, and of all steps.
     """
     manifest, options, ledger = job.model.manifest, job.options, job.ledger
-    if ledger is None:
+    if ledger is None or not ledger.takes or not job.storable:
         return None
-    kept, moments = _kept(job, manifest.context if ledger.learns else 1)
+    kept, times = _times(job, manifest.context if ledger.learns else 1)
     if not kept:
         return None
     rows: Any = [series.row for _, series in kept]
     if rows[-1] - rows[0] == len(rows) - 1:
         # Without a copy of the histories.
         rows = slice(rows[0], rows[-1] + 1)
-    at = slice(None) if manifest.columns is None else manifest.columns
+    history = job.history[rows]
     arrays: Arrays = {
-        HISTORY: job.history[rows][..., at],
+        HISTORY: history if manifest.columns is None else history[..., manifest.columns],
         # The others are parts of a batch, which must not be held for one of its windows.
         FORECAST: outputs[FORECAST][rows, : options.horizon].copy(),
-        MOMENTS: moments[0][None] if len(moments) == 1 else np.stack(moments),
+        **times,
     }
     if job.quantiles is not None:
         arrays[QUANTILES] = np.ascontiguousarray(job.quantiles[:, rows].swapaxes(0, 1))
@@ -60,7 +61,7 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
         for place, (_, series) in enumerate(kept):
             if series.holes is not None:
                 holes[place] = series.holes
-        arrays[HOLES] = holes[..., at]
+        arrays[HOLES] = holes if manifest.columns is None else holes[..., manifest.columns]
     message = Remember(
         manifest.name,
         manifest.version,
@@ -75,24 +76,31 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
     return message, arrays
 
 
-def _kept(job: Job, before: int) -> tuple[list[tuple[int, Series]], list[NDArray[np.int64]]]:
-    """The kept inputs with their places, and the times of their last rows and steps."""
-    kept: list[tuple[int, Series]] = []
-    moments: list[NDArray[np.int64]] = []
+def _times(job: Job, before: int) -> tuple[list[tuple[int, Series]], Arrays]:
+    """The inputs that have times from `before` the first step on, with their places; the times."""
+    spacings = []
+    for _, series in job.storable:
+        if (spacing := _timeline(series).spacing) is None:
+            break
+        spacings.append(spacing)
+    else:
+        return job.storable, {SPACING: np.array(spacings, np.int64)}
     # Series of a table may share their times.
     known: dict[int, NDArray[np.int64]] = {}
-    for index, entry in enumerate(job.entries):
-        if not isinstance(entry, Series) or not job.is_kept(entry):
+    kept: list[tuple[int, Series]] = []
+    for index, series in job.storable:
+        timeline = _timeline(series)
+        try:
+            if id(timeline) not in known:
+                known[id(timeline)] = timeline.moments(-before, before + job.options.horizon)
+        except TimestampError:
+            # The history begins before the year 1.
             continue
-        timeline = entry.timeline
-        assert timeline is not None  # noqa: S101 - as `is_kept` has seen
-        if (own := known.get(id(timeline))) is None:
-            try:
-                own = timeline.moments(-before, before + job.options.horizon)
-            except TimestampError:
-                # The history begins before the year 1.
-                continue
-            known[id(timeline)] = own
-        moments.append(own)
-        kept.append((index, entry))
-    return kept, moments
+        kept.append((index, series))
+    moments = [known[id(_timeline(series))] for _, series in kept]
+    return kept, {MOMENTS: np.stack(moments)} if moments else {}
+
+
+def _timeline(series: Series) -> Timeline:
+    assert series.timeline is not None  # noqa: S101 - all that are storable have one
+    return series.timeline

@@ -109,6 +109,17 @@ class Timeline:
         """As `read`, in microseconds since 1970: in UTC if the offset is known."""
         return in_microseconds(*self.read(first, count))
 
+    @property
+    def spacing(self) -> tuple[int, int] | None:
+        """The moment of the last row and the distance of all others; None if distances differ."""
+        length = self.frequency.microseconds
+        if length is None or not isinstance(self.clock, FixedClock):
+            return None
+        moment = int(self.start.astype("datetime64[us]").astype(np.int64))
+        if self.clock.offset is not None:
+            moment -= self.clock.offset // timedelta(microseconds=1)
+        return moment + (self.rows - 1 - self.row) * length, length
+
     def labels(self, first: int, count: int) -> list[str]:
         """As `read`, in ISO 8601."""
         return render(*self.read(first, count))

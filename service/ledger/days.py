@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,26 @@ class Days:
 
     def __init__(self) -> None:
         self._days: defaultdict[int, set[int]] = defaultdict(set)
+        # Ids and times of forecasts. Few of them have actual values yet, and need their days.
+        self._forecasts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._days)
+    @property
+    def series(self) -> list[int]:
+        """Ids of all series."""
+        return sorted({*self._days}.union(*(ids.tolist() for ids, _ in self._forecasts)))
 
-    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
-        """Each series with its days, in order."""
-        for series, days in self._days.items():
-            yield series, sorted(days)
+    def of(self, series: Collection[int]) -> dict[int, list[int]]:
+        """The days of each of these series, in order."""
+        found = {one: {*self._days.get(one, ())} for one in series}
+        for ids, times in self._forecasts:
+            is_wanted = np.isin(ids, [*found])
+            days = times[is_wanted] // DAY
+            is_first = np.diff(days, axis=1, prepend=NO_DAY) != 0
+            places, _ = np.nonzero(is_first)
+            own = ids[is_wanted][places].tolist()
+            for one, day in zip(own, days[is_first].tolist(), strict=True):
+                found[one].add(day)
+        return {one: sorted(days) for one, days in found.items()}
 
     def add(self, series: int, times: NDArray[np.int64]) -> None:
         """Add the days of times in microseconds."""
@@ -35,12 +47,9 @@ class Days:
 
     def add_times(self, series: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Add the days of times `[series, times]` in microseconds, which increase."""
-        days = times // DAY
-        is_first = np.diff(days, axis=1, prepend=NO_DAY) != 0
-        places, _ = np.nonzero(is_first)
-        for one, day in zip(series[places].tolist(), days[is_first].tolist(), strict=True):
-            self._days[one].add(day)
+        self._forecasts.append((series, times))
 
     def merge(self, other: Days) -> None:
         for series, days in other._days.items():
             self._days[series].update(days)
+        self._forecasts += other._forecasts

@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, exists, select
+from sqlalchemy import Connection
 
 from foretell.bundle.manifest import Manifest
-from foretell.service.arrays import FORECAST, HISTORY, MOMENTS, QUANTILES, Arrays
+from foretell.service.arrays import FORECAST, HISTORY, MOMENTS, QUANTILES, SPACING, Arrays
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.ipc import Remember
 from foretell.service.ledger.bodies import Bodies
 from foretell.service.ledger.days import Days
 from foretell.service.ledger.ids import Ids, Key
+from foretell.service.ledger.inserting import Row, upsert
 from foretell.service.ledger.scores import DECIMALS
 from foretell.service.ledger.store import Store
-from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_of
 
@@ -49,6 +49,7 @@ class Record(NamedTuple):
             message.levels,
             message.calibration,
             QUANTILES in self.arrays,
+            SPACING in self.arrays,
             *forecast,
             *history,
         )
@@ -60,17 +61,22 @@ class Record(NamedTuple):
         return [(message.namespace, name, frequency) for name in message.names]
 
 
+def moments(records: Sequence[Record], before: int, steps: int) -> NDArray[np.int64]:
+    """Times of the last rows of the histories and of the steps, `[forecasts, before + steps]`."""
+    if SPACING in records[0].arrays:
+        last, distance = np.concatenate([record.arrays[SPACING] for record in records]).T[..., None]
+        times: NDArray[np.int64] = last + distance * np.arange(1 - before, steps + 1)
+        return times
+    return np.concatenate([record.arrays[MOMENTS][:, -before - steps :] for record in records])
+
+
 @lru_cache
 def _canonical(frequency: str) -> str:
     return str(Frequency.parse(frequency))
 
 
 def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:
-    """Write forecasts, and return the days whose sums may change.
-
-    A forecast replaces an earlier one of the same version, series and origin, until a value of its
-    horizon is known: later, it might come from what it should tell.
-    """
+    """Write forecasts (`inserting.upsert`), and return the days whose sums may change."""
     groups: defaultdict[Key, list[Record]] = defaultdict(list)
     for record in records:
         groups[record.shape].append(record)
@@ -86,8 +92,9 @@ def _keep_group(
     """Write forecasts of one shape by one version."""
     first = records[0]
     manifest = first.manifest
-    levels, bodies = _bodies(records)
-    steps = bodies.mean.shape[1]
+    steps = first.arrays[FORECAST].shape[1]
+    times = moments(records, 1, steps)
+    levels, bodies = _bodies(records, times[:, 1:])
     channels = json.dumps(manifest.targets)
     digest = sha256(channels.encode()).hexdigest()
     key = (manifest.name, manifest.version, channels, digest)
@@ -97,52 +104,26 @@ def _keep_group(
     configuration = ids.configurations(connection, [setting])[setting]
     keys = [key for record in records for key in record.series]
     series = ids.series(connection, keys)
-    origins = np.concatenate([_moments(record)[:, -steps - 1] for record in records])
     answers = [
         f"{record.message.answer}-{index}" for record in records for index in record.message.indexes
     ]
     made = int(time.time())
     # The last of equal ones is written.
     rows = {
-        (series[key], int(origin)): {
-            "version": version,
-            "series": series[key],
-            "origin": int(origin),
-            "configuration": configuration,
-            "ends": int(times[-1]),
-            "answer": answer,
-            "made": made,
-            "body": body,
-        }
-        for key, origin, times, answer, body in zip(
-            keys, origins, bodies.times, answers, bodies.write(), strict=True
+        (series[key], origin): Row(
+            version, series[key], origin, configuration, ends, answer, made, body
+        )
+        for key, origin, ends, answer, body in zip(
+            keys, times[:, 0].tolist(), times[:, -1].tolist(), answers, bodies.write(), strict=True
         )
     }
-    known = exists(
-        select(ACTUALS.c.time)
-        .join(CHANNELS, ACTUALS.c.channel == CHANNELS.c.id)
-        .where(
-            CHANNELS.c.series == FORECASTS.c.series,
-            ACTUALS.c.time > FORECASTS.c.origin,
-            ACTUALS.c.time <= FORECASTS.c.ends,
-        )
-        .correlate(FORECASTS)
-    )
-    statement = store.upsert(
-        FORECASTS,
-        ("series", "version", "origin"),
-        ("configuration", "ends", "answer", "made", "body"),
-        where=~known,
-    )
-    connection.execute(statement, list(rows.values()))
-    days.add_times(np.array([series[key] for key in keys]), bodies.times)
+    upsert(connection, store, [*rows.values()])
+    days.add_times(np.array([series[key] for key in keys]), times[:, 1:])
 
 
-def _moments(record: Record) -> NDArray[np.int64]:
-    return record.arrays[MOMENTS]
-
-
-def _bodies(records: Sequence[Record]) -> tuple[tuple[float, ...], Bodies]:
+def _bodies(
+    records: Sequence[Record], times: NDArray[np.int64]
+) -> tuple[tuple[float, ...], Bodies]:
     """The levels, and the arrays to store."""
     first = records[0]
     manifest, intervals = first.manifest, first.intervals
@@ -163,13 +144,7 @@ def _bodies(records: Sequence[Record]) -> tuple[tuple[float, ...], Bodies]:
     else:
         levels = ()
         quantiles = np.empty((len(forecast), 0, *forecast.shape[1:]), np.float32)
-    times = np.concatenate([_moments(record)[:, -steps:] for record in records])
-    naive = _naive(history, season_of(manifest.step, history.shape[1]), steps)
-    return levels, Bodies(scales[:, 0], times, forecast, naive, quantiles)
-
-
-def _naive(history: NDArray[np.float32], season: int | None, steps: int) -> NDArray[np.float32]:
-    """The last season of each history, or its last value, repeated."""
-    last = history[:, -(season or 1) :]
-    repeats = -(-steps // last.shape[1])
-    return np.tile(last, (1, repeats, 1))[:, :steps]
+    # Without a season the last value is repeated.
+    season = season_of(manifest.step, history.shape[1]) or 1
+    repeated = history[:, -season:][:, :steps]
+    return levels, Bodies(scales[:, 0], times, forecast, repeated, quantiles)

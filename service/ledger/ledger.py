@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.bundle.layout import NAME
-from foretell.service.arrays import HISTORY, HOLES, MOMENTS, NO_ARRAYS, Arrays
+from foretell.service.arrays import FORECAST, HISTORY, HOLES, NO_ARRAYS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import LearnedOffsets
 from foretell.service.engine.registry import Registry
@@ -31,7 +31,7 @@ from foretell.service.ledger.deleting import delete_series, edge_of, prune_forec
 from foretell.service.ledger.faults import cause_of, log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
-from foretell.service.ledger.keeping import Record, keep
+from foretell.service.ledger.keeping import Record, keep, moments
 from foretell.service.ledger.learner import Learner
 from foretell.service.ledger.observing import Observed, Written, observe
 from foretell.service.ledger.pairing import read_pairs
@@ -309,9 +309,10 @@ def _histories(record: Record) -> list[Observed]:
     values = record.arrays[HISTORY].astype(np.float64)
     if HOLES in record.arrays:
         values[record.arrays[HOLES]] = np.nan
-    times = record.arrays[MOMENTS][:, : values.shape[1]]
+    rows = values.shape[1]
+    times = moments([record], rows, record.arrays[FORECAST].shape[1])[:, :rows]
     channels = [*record.manifest.targets]
     return [
-        Observed(key, channels, moments, own)
-        for key, moments, own in zip(record.series, times, values, strict=True)
+        Observed(key, channels, every, own)
+        for key, every, own in zip(record.series, times, values, strict=True)
     ]

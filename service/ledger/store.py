@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
     ColumnElement,
     Connection,
     Engine,
     Insert,
     Table,
+    bindparam,
+    cast,
     create_engine,
     event,
+    func,
+    select,
     text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -184,6 +191,14 @@ class Store:
     def close(self) -> None:
         self._writer.dispose()
         self._reader.dispose()
+
+
+def among(column: ColumnElement[int], name: str, *, is_sqlite: bool) -> ColumnElement[bool]:
+    """Whether a column is among the numbers of one parameter, a list of any length."""
+    if is_sqlite:
+        numbers = func.json_each(bindparam(name, type_=JSON)).table_valued("value")
+        return column.in_(select(numbers.c.value))
+    return column == func.any(cast(bindparam(name), ARRAY(BigInteger)))
 
 
 def _parse(url: str) -> URL:

@@ -6,16 +6,17 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from foretell.service.ledger.bodies import Bodies, Shape
 from foretell.service.ledger.days import DAY, NO_DAY, Days
 from foretell.service.ledger.scores import sums_by_day
-from foretell.service.ledger.store import MOST_KEYS, Store
+from foretell.service.ledger.store import Store, among
 from foretell.service.ledger.tables import (
     ACTUALS,
     CHANNELS,
@@ -67,7 +68,7 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
     size = 0
     outdated: set[tuple[int, str, int]] = set()
     now = int(time.time())
-    for series, namespace, own in _days_to_sum(connection, days):
+    for series, namespace, own in _days_to_sum(connection, store, days):
         for span in _spans(own):
             first, end = span[0] * DAY, (span[-1] + 1) * DAY
             known = actuals(connection, series, first, end)
@@ -156,30 +157,37 @@ SELECT_FORECASTS = (
 )
 
 
-def _days_to_sum(connection: Connection, days: Days) -> Iterator[tuple[int, str, list[int]]]:
-    """Series, their namespaces, and their days with actual values and all their forecasts."""
-    every = dict(days)
-    names = [*every]
+@lru_cache
+def _known_series(*, is_sqlite: bool) -> Select[Any]:
+    """The series of a list that have channels, and the time of the last actual value of each."""
     latest = (
         select(func.max(ACTUALS.c.time))
         .where(ACTUALS.c.channel == CHANNELS.c.id)
         .correlate(CHANNELS)
         .scalar_subquery()
     )
-    for start in range(0, len(names), MOST_KEYS):
-        found = connection.execute(
-            select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen, func.max(latest))
-            .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
-            .where(SERIES.c.id.in_(names[start : start + MOST_KEYS]))
-            .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen)
-        )
-        for series, namespace, frozen, last in found.all():
-            if last is None:
-                continue
-            # Sums of days with deleted forecasts stay as they are.
-            after = NO_DAY if frozen is None else frozen
-            if own := [day for day in every[series] if after < day <= last // DAY]:
-                yield series, namespace, own
+    return (
+        select(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen, func.max(latest))
+        .join(CHANNELS, CHANNELS.c.series == SERIES.c.id)
+        .where(among(SERIES.c.id, "ids", is_sqlite=is_sqlite))
+        .group_by(SERIES.c.id, SERIES.c.namespace, SERIES.c.frozen)
+    )
+
+
+def _days_to_sum(
+    connection: Connection, store: Store, days: Days
+) -> Iterator[tuple[int, str, list[int]]]:
+    """Series, their namespaces, and their days with actual values and all their forecasts."""
+    statement = _known_series(is_sqlite=store.is_sqlite)
+    found = connection.execute(statement, {"ids": days.series}).all()
+    every = days.of([row.id for row in found])
+    for series, namespace, frozen, last in found:
+        if last is None:
+            continue
+        # Sums of days with deleted forecasts stay as they are.
+        after = NO_DAY if frozen is None else frozen
+        if own := [day for day in every[series] if after < day <= last // DAY]:
+            yield series, namespace, own
 
 
 def _spans(days: list[int]) -> Iterator[list[int]]:

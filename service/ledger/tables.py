@@ -70,15 +70,16 @@ SERIES = Table(
     sqlite_autoincrement=True,
 )
 # `origin` is the time of the last row of the history, and `ends` that of the last step. `answer` is
-# the id of the forecast in its answer. `body` has the arrays (bodies.py).
+# the id of the forecast in its answer. `body` has the arrays (bodies.py). Versions and
+# configurations are never deleted, and PostgreSQL would look for both with every row.
 FORECASTS = Table(
     "forecasts",
     METADATA,
     Column("id", _ID, primary_key=True),
-    Column("version", _ID, _of("versions"), nullable=False),
+    Column("version", _ID, nullable=False),
     Column("series", _ID, _of("series"), nullable=False),
     Column("origin", BigInteger, nullable=False),
-    Column("configuration", _ID, _of("configurations"), nullable=False),
+    Column("configuration", _ID, nullable=False),
     Column("ends", BigInteger, nullable=False),
     Column("answer", Text, nullable=False),
     Column("made", BigInteger, nullable=False),

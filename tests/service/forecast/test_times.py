@@ -337,3 +337,21 @@ def test_another_frequency(text: str, frequency: str) -> None:
     assert error.value.param == "f"
     with pytest.raises(InvalidInputError, match="expected a frequency such as"):
         check_frequency("T60", Frequency.parse(frequency), "f")
+
+
+@given(MOMENTS, st.sampled_from(["", "Z", "+05:30"]), st.sampled_from(["7s", "h", "6h", "D", "2W"]))
+def test_spacing_gives_all_moments(start: object, offset: str, frequency: str) -> None:
+    timeline = of(f"{start}{offset}", frequency, None, rows=5)
+    spacing = timeline.spacing
+    assert spacing is not None
+    last, distance = spacing
+    moments = last + distance * np.arange(-4, 4)
+    np.testing.assert_array_equal(timeline.moments(-5, 8), moments)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "zone"),
+    [("h", BERLIN), ("D", BERLIN), ("MS", None), ("B", None), ("W-MON", None), ("SMS", None)],
+)
+def test_uneven_times_have_no_spacing(frequency: str, zone: str | None) -> None:
+    assert of("2024-01-01", frequency, zone, rows=3).spacing is None

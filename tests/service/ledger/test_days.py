@@ -25,7 +25,12 @@ def test_days_are_those_of_the_steps() -> None:
     days = Days()
     days.add_times(np.array([1, 2]), months.view(np.int64))
     days.add_times(np.array([2, 3]), hours.view(np.int64))
-    assert dict(days) == {1: [19753, 19782, 19813], 2: [-1, 0, 30, 19723, 19724], 3: [19724]}
+    assert days.series == [1, 2, 3]
+    assert days.of([1, 2, 3]) == {
+        1: [19753, 19782, 19813],
+        2: [-1, 0, 30, 19723, 19724],
+        3: [19724],
+    }
 
 
 def test_sums_are_written_in_parts(

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from foretell.service.arrays import MOMENTS, Arrays
+from foretell.service.arrays import MOMENTS, SPACING, Arrays
 from foretell.service.engine.ipc import Remember
 from tests.service.client import Client
 from tests.service.ledger.conftest import (
@@ -168,6 +168,17 @@ def test_same_origin_replaces_until_a_value_is_known(sqlite: str, opened: Open) 
         assert (row["count"], row["mae"]) == (1, 2.0)
 
 
+def test_known_values_of_another_series_do_not_keep_a_forecast(database: str, opened: Open) -> None:
+    first, second = (np.full(CONTEXT, value) for value in (1.0, 2.0))
+    with opened(database) as client:
+        forecast(client, series_of("a", first), series_of("b", first))
+        observe(client, "b", np.zeros((1, 1)), CONTEXT)
+        forecast(client, series_of("a", second), series_of("b", second))
+        observe(client, "a", np.zeros((1, 1)), CONTEXT)
+        found = {row["series"]: row["mae"] for row in scores(client, "?by=series")}
+        assert found == {"a": 2.0, "b": 1.0}
+
+
 def test_only_named_series_with_times_are_kept(sqlite: str, opened: Open) -> None:
     values = np.arange(float(CONTEXT))
     unnamed, timeless = series_of("a", values), series_of("b", values)
@@ -246,24 +257,54 @@ def test_histories_of_later_requests_are_actual_values(sqlite: str, opened: Open
         assert counted(client, "actuals", "changed") == 0
 
 
-@pytest.mark.parametrize(("learn", "rows"), [("actuals", 1), ("requests", CONTEXT)])
+@pytest.mark.parametrize(
+    ("learn", "zone", "name", "shape"),
+    [
+        ("actuals", None, SPACING, (2, 2)),
+        ("requests", None, SPACING, (2, 2)),
+        ("actuals", "Europe/Berlin", MOMENTS, (2, 1 + 3)),
+        ("requests", "Europe/Berlin", MOMENTS, (2, CONTEXT + 3)),
+    ],
+)
 def test_messages_have_the_times_that_the_ledger_reads(
-    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch, learn: str, rows: int
+    sqlite: str,
+    opened: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    learn: str,
+    zone: str | None,
+    name: str,
+    shape: tuple[int, int],
 ) -> None:
-    shapes = []
+    found = []
     with opened(sqlite, ledger_learn=learn) as client:
         ledger = client.ledger
         remember = ledger.remember
 
         def look(message: Remember, arrays: Arrays) -> None:
-            shapes.append(arrays[MOMENTS].shape)
+            found.append({key: arrays[key].shape for key in arrays.keys() & {MOMENTS, SPACING}})
             remember(message, arrays)
 
         monkeypatch.setattr(ledger, "remember", look)
-        inputs = [series_of(name, np.arange(float(CONTEXT))) for name in ("a", "b")]
+        fields = {} if zone is None else {"time_zone": zone}
+        inputs = [series_of(each, np.arange(float(CONTEXT)), **fields) for each in ("a", "b")]
         forecast(client, *inputs, options={"horizon": 3})
         assert counted(client, "forecasts", "kept") == 2
-    assert shapes == [(2, rows + 3)]
+    assert found == [{name: shape}]
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_times_of_steps_are_stored(sqlite: str, opened: Open, zone: str | None) -> None:
+    fields = {} if zone is None else {"time_zone": zone}
+    with opened(sqlite) as client:
+        # In Berlin its steps cross the end of summer time.
+        values = np.arange(float(CONTEXT))
+        first = (np.datetime64("2024-10-26T18:00") - START) // HOUR
+        forecast(client, series_of("a", values, int(first), **fields))
+        found = client.get("/models/calibrated/trajectories?series=a").json()
+    [trajectory] = found["forecasts"]
+    end = "2024-10-27T01:00:00" if zone is None else "2024-10-26T23:00:00"
+    times = np.datetime64(end) + np.arange(HORIZON + 1) * HOUR
+    assert [trajectory["origin"], *trajectory["timestamps"]] == times.astype(str).tolist()
 
 
 def test_histories_of_requests_leave_known_values_alone(database: str, opened: Open) -> None:
