@@ -178,8 +178,9 @@ def _days_to_sum(
     connection: Connection, store: Store, days: Days
 ) -> Iterator[tuple[int, str, list[int]]]:
     """Series, their namespaces, and their days with actual values and all their forecasts."""
-    statement = _known_series(is_sqlite=store.is_sqlite)
-    found = connection.execute(statement, {"ids": days.series}).all()
+    if not (ids := days.series):
+        return
+    found = connection.execute(_known_series(is_sqlite=store.is_sqlite), {"ids": ids}).all()
     every = days.of([row.id for row in found])
     for series, namespace, frozen, last in found:
         if last is None:
