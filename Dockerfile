@@ -1,11 +1,15 @@
-# Targets: `cpu` and `gpu` (the default). Neither holds torch; the bundles are mounted at /models.
-# docker-compose.yml names an exact version of it.
-ARG BASE=python:3.11-slim
+# Targets: `cpu` and `gpu` (the default), on x86-64 and ARM. Neither holds torch; the bundles are mounted
+# at /models. `.ci/image` builds and tries one.
+ARG BASE=python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
+# Further extras, with spaces between them: --build-arg EXTRAS="postgresql mlflow"
+ARG EXTRAS=
 FROM ${BASE} AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 FROM base AS build
 WORKDIR /src
+# The packages of Debian are those of the release of the base, and stay in this stage.
+# hadolint ignore=DL3008,DL3009
 RUN apt-get update -qq && apt-get install -qq --no-install-recommends binutils patchelf
 COPY pyproject.toml constraints.txt deploy/slim.sh /src/
 # The pins also apply to build requirements; the name of the variable depends on pip's version.
@@ -23,14 +27,16 @@ ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
 
 # Requirements come first, so that a change of the code does not install them again.
 FROM build AS build-cpu
-RUN python3 -c "$REQUIREMENTS" serve cpu fast otel storage > requirements.txt \
+ARG EXTRAS
+RUN python3 -c "$REQUIREMENTS" serve cpu fast otel storage $EXTRAS > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
+ARG EXTRAS
 # CUDA's libraries come as wheels: the host only needs the driver.
-RUN python3 -c "$REQUIREMENTS" serve gpu fast otel storage > requirements.txt \
+RUN python3 -c "$REQUIREMENTS" serve gpu fast otel storage $EXTRAS > requirements.txt \
     && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"

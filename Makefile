@@ -24,8 +24,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-lo
 SERVE := $(VENV)/.serve-$(RUNTIME)
 TEST := $(VENV)/.test-$(RUNTIME)
 PUBLISHING := $(VENV)/publishing
+CHECKERS := $(VENV)/checkers
 
-.PHONY: serve replay test test-all lint types audit demo help bench gpu-check mutants notebook reference docs lock package changes lowest \
+.PHONY: serve replay test test-all lint check-files types audit demo help bench gpu-check mutants notebook reference docs lock package changes lowest \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -53,6 +54,14 @@ test-all: $(TEST)
 lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+## faults of shell scripts, the Dockerfile, pipelines and their schemas; needs no network but for its tools
+check-files: $(CHECKERS)/.done
+	$(CHECKERS)/bin/shellcheck .ci/* deploy/*.sh
+	$(CHECKERS)/bin/hadolint Dockerfile
+	$(CHECKERS)/bin/zizmor --offline --no-progress --quiet --persona pedantic --strict-collection .github
+	$(CHECKERS)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(CHECKERS)/bin/check-jsonschema --builtin-schema vendor.renovate renovate.json
 
 ## mypy, strict
 types: $(TEST)
@@ -124,6 +133,13 @@ $(PUBLISHING)/.done: locks/publish.txt $(VENV)/.venv
 	$(PYTHON) -m venv $(PUBLISHING)
 	$(PUBLISHING)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes \
 		--requirement locks/publish.txt
+	touch $@
+
+# Checkers of files that are not Python, in an environment of their own.
+$(CHECKERS)/.done: locks/checkers.txt $(VENV)/.venv
+	$(PYTHON) -m venv $(CHECKERS)
+	$(CHECKERS)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes \
+		--requirement locks/checkers.txt
 	touch $@
 
 ## write locks/ from constraints.txt and pyproject.toml, with the sums of wheels on PyPI

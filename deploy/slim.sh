@@ -24,6 +24,7 @@ for file in lib.*.so _compute.*.so libarrow_python.so.*; do
         esac
     done
 done
+# shellcheck disable=SC2046 # One line of names.
 used=" $(echo lib.*.so _compute.*.so $(patchelf --print-needed lib.*.so)) "
 for file in *.so *.so.*; do
     case $used in *" $file "*) ;; *) rm "$file" ;; esac

@@ -47,7 +47,7 @@ def libraries() -> set[str]:
     if metadata.packages_distributions()["onnxruntime"] != ["onnxruntime"]:
         pytest.skip("another build of onnxruntime is installed here")
     [code] = re.findall(r'^ENV REQUIREMENTS="(.+)"$', DOCKERFILE, re.MULTILINE)
-    [extras] = re.findall(r'"\$REQUIREMENTS" (.* cpu .*) >', DOCKERFILE)
+    [extras] = re.findall(r'"\$REQUIREMENTS" (.* cpu .*) \$EXTRAS >', DOCKERFILE)
     printed = subprocess.run(
         [sys.executable, "-c", code.replace(r"\\", "\\"), *extras.split()],
         cwd=ROOT,
