@@ -1,7 +1,7 @@
 # Targets: `cpu` and `gpu` (the default), on x86-64 and ARM. Neither holds torch; the bundles are mounted
 # at /models. `.ci/image` builds and tries one.
 ARG BASE=python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
-# Further extras, with spaces between them: --build-arg EXTRAS="postgresql mlflow"
+# Further libraries, from locks/extra-*.txt: --build-arg EXTRAS="postgresql" adds a ledger in PostgreSQL.
 ARG EXTRAS=
 FROM ${BASE} AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -11,33 +11,33 @@ WORKDIR /src
 # The packages of Debian are those of the release of the base, and stay in this stage.
 # hadolint ignore=DL3008,DL3009
 RUN apt-get update -qq && apt-get install -qq --no-install-recommends binutils patchelf
-COPY pyproject.toml constraints.txt deploy/slim.sh /src/
-# The pins also apply to build requirements; the name of the variable depends on pip's version.
-ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
-RUN python3 -m venv /opt/foretell && python3 -m venv /opt/sbom \
-    && /opt/sbom/bin/pip install --quiet cyclonedx-bom
-# httpx and pandas, which foretell requires, are only for commands that send requests to servers.
-ENV REQUIREMENTS="import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; lines = project['dependencies'] + [line for extra in sys.argv[1:] for line in project['optional-dependencies'][extra]]; print(*(line for line in lines if not line.startswith(('foretell', 'httpx', 'pandas'))), sep='\\n')"
+COPY deploy/install.sh deploy/slim.sh /src/
+COPY locks /src/locks
+# Tools that build foretell and list its packages.
+RUN python3 -m venv /opt/foretell && python3 -m venv /opt/tools && /opt/tools/bin/pip install --quiet \
+    --no-deps --require-hashes --requirement locks/build.txt --requirement locks/sbom.txt
 # Install foretell beside its libraries, check that libraries of a server find all symbols, and list the
 # packages that the image adds to its base.
-ENV FINISH="set -e; /opt/foretell/bin/pip install --no-deps .; \
+ENV FINISH="set -e; /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/wheel .; \
+    /opt/foretell/bin/pip install --no-deps /opt/wheel/foretell-*.whl; \
     /opt/foretell/bin/pip uninstall --yes pip setuptools; \
     LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.forecast.arrow, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
-    /opt/sbom/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
+    /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
-# Requirements come first, so that a change of the code does not install them again.
+# Libraries come first, so that a change of the code does not install them again. The extras are
+# separate words.
 FROM build AS build-cpu
 ARG EXTRAS
-RUN python3 -c "$REQUIREMENTS" serve cpu fast otel storage $EXTRAS > requirements.txt \
-    && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
+# hadolint ignore=SC2086
+RUN ./install.sh cpu $EXTRAS && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 
 FROM build AS build-gpu
 ARG EXTRAS
 # CUDA's libraries come as wheels: the host only needs the driver.
-RUN python3 -c "$REQUIREMENTS" serve gpu fast otel storage $EXTRAS > requirements.txt \
-    && /opt/foretell/bin/pip install --requirement requirements.txt && ./slim.sh /opt/foretell
+# hadolint ignore=SC2086
+RUN ./install.sh gpu $EXTRAS && ./slim.sh /opt/foretell
 COPY . /src
 RUN sh -c "$FINISH"
 

@@ -9,18 +9,20 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import httpx
 import pyarrow as pa
 import pytest
+from packaging.requirements import Requirement
 from pyarrow import ipc
 
+from tests.deploy.files import DEPLOY
 from tests.support.bundles import Spec, write_bundle
 from tests.support.process import ROOT, Server
 from tests.test_architecture import normal
-from tests.test_package import with_requirements
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 # Megabytes that the CPU's image adds to its base.
@@ -46,24 +48,38 @@ def libraries() -> set[str]:
     """Distributions that the CPU's image installs."""
     if metadata.packages_distributions()["onnxruntime"] != ["onnxruntime"]:
         pytest.skip("another build of onnxruntime is installed here")
-    [code] = re.findall(r'^ENV REQUIREMENTS="(.+)"$', DOCKERFILE, re.MULTILINE)
-    [extras] = re.findall(r'"\$REQUIREMENTS" (.* cpu .*) \$EXTRAS >', DOCKERFILE)
-    printed = subprocess.run(
-        [sys.executable, "-c", code.replace(r"\\", "\\"), *extras.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return with_requirements(printed.splitlines())
+    text = (ROOT / "locks" / "serve-cpu.txt").read_text()
+    lines = re.findall(r"^([^#\s].*?) \\$", text, re.MULTILINE)
+    found = [Requirement(line) for line in lines]
+    return {normal(one.name) for one in found if one.marker is None or one.marker.evaluate()}
 
 
-def test_all_libraries_are_pinned() -> None:
-    pins = (ROOT / "constraints.txt").read_text()
-    pinned = {normal(name) for name in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)}
+def test_libraries_are_those_of_a_server() -> None:
     assert {"pyarrow", "uvloop"} <= libraries()
     assert not {"foretell", "httpx", "pandas"} & libraries()
-    assert libraries() <= pinned, libraries() - pinned
+
+
+def test_each_extra_of_the_image_has_the_name_of_an_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    names = {path.stem.removeprefix("extra-") for path in (ROOT / "locks").glob("extra-*.txt")}
+    assert {"ledger", "postgresql"} <= names <= set(extras)
+
+
+def test_unknown_extra_is_refused(tmp_path: Path) -> None:
+    script = (DEPLOY / "install.sh").read_text().replace("/opt/foretell/bin/pip", "true")
+    (tmp_path / "locks").symlink_to(ROOT / "locks")
+    done = subprocess.run(
+        ["sh", "-c", script, "install.sh", "cpu", "postgresql", "postgres"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "EXTRAS: postgres is not one of" in done.stderr
+    assert "locks/extra-postgresql.txt" in done.stderr
 
 
 def licence(name: str) -> str:

@@ -50,7 +50,7 @@ def request_forecast(client: httpx.Client) -> None:
     if answer.status_code != 200:
         sys.exit(f"{answer.status_code}: {answer.text}")
     # The model repeats the last value.
-    if answer.json()["forecasts"][0]["forecast"] != [3.0] * 4:
+    if answer.json()["outputs"][0]["content"][0]["mean_forecast"] != [3.0] * 4:
         sys.exit(f"expected four times 3.0, got {answer.text}")
 
 
