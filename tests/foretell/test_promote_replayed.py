@@ -1,4 +1,4 @@
-"""A challenger forecasts the requests of the champion once more, and is promoted if it is better."""
+"""A challenger forecasts the champion's requests once more, and is promoted if it is better."""
 
 from __future__ import annotations
 
