@@ -128,6 +128,7 @@ def _outcomes(
         elif finite[entry.row]:
             good.append((index, entry))
         else:
+            job.refuse(index)
             failures[index] = not_finite(f"unique_id={entry.name[:60]}")
     return good, failures
 

@@ -95,7 +95,11 @@ def encode(job: Job, outputs: Arrays) -> tuple[bytes, dict[str, str]]:
 
     def content(index: int, series: Series) -> dict[str, Any]:
         moved = next(moves, None)
-        answer = _forecast(job, outputs, quantiles, index, series, is_finite=far is None)
+        try:
+            answer = _forecast(job, outputs, quantiles, index, series, is_finite=far is None)
+        except ServiceError:
+            job.refuse(index)
+            raise
         if moved is not None:
             order = series.columns if job.model.manifest.columns is None else None
             answer["importance"] = [

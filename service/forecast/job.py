@@ -116,6 +116,10 @@ class Job:
         ]
         return len(self.storable)
 
+    def refuse(self, index: int) -> None:
+        """Keep no forecast of an input, whose client gets an error in its place."""
+        self.storable = [each for each in self.storable if each[0] != index]
+
     def _may_keep(self, series: Series) -> bool:
         """Whether a series has what the ledger needs: a given name that it can store, and times."""
         is_known = series.is_named and series.timeline is not None
