@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -59,6 +59,12 @@ MICROSECONDS_IN = {
     Unit.WEEK: 7 * 86400 * 10**6,
 }
 MONTHS_IN = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
+# Units of which one is a multiple of another. A day of a zone is not always 24 hours.
+_FAMILIES: tuple[dict[Unit, int], ...] = (
+    {unit: size for unit, size in MICROSECONDS_IN.items() if unit not in (Unit.DAY, Unit.WEEK)},
+    {Unit.DAY: 1, Unit.WEEK: 7},
+    MONTHS_IN,
+)
 
 # Names without an edge.
 _PLAIN = {
@@ -141,6 +147,19 @@ class Frequency:
         Business days are `D`, half months `M`, milliseconds and microseconds `S`.
         """
         return _KSERVE_LETTER.get(self.unit, self.unit.upper())
+
+    @cached_property
+    def canonical(self) -> Frequency:
+        """The frequency of the same steps with the longest unit: `h` of `60min`, `YS` of `12MS`."""
+        if self.anchor is not None:
+            is_quarter = self.unit is Unit.QUARTER
+            return replace(self, anchor=(self.anchor - 1) % 3 + 1) if is_quarter else self
+        sizes = next((each for each in _FAMILIES if self.unit in each), None)
+        if sizes is None or self.weekdays not in (_EVERY_DAY, _BUSINESS):
+            return self
+        total = self.multiple * sizes[self.unit]
+        longest = [unit for unit, size in sizes.items() if total % size == 0][-1]
+        return replace(self, unit=longest, multiple=total // sizes[longest])
 
     @cached_property
     def sub_daily(self) -> bool:

@@ -31,6 +31,8 @@ from foretell.service.http.compression import respond
 from foretell.service.http.middleware import request_context
 from foretell.service.http.pipeline import Shared, serve
 from foretell.service.validation import validate
+from foretell.timeaxis.errors import FrequencyError
+from foretell.timeaxis.frequency import Frequency
 
 _EPOCH = date(1970, 1, 1)
 _ERRORS = refusals(ErrorResponse, 403, 422, 503)
@@ -143,11 +145,20 @@ def _selection(request: Request, query: WindowQuery) -> dict[str, Any]:
     """Fields of `reading.Selection`."""
     return {
         "model": request.path_params["model"],
-        **query.model_dump(include={"version", "calibration", "channel", "series", "frequency"}),
+        **query.model_dump(include={"version", "calibration", "channel", "series"}),
+        "frequency": None if query.frequency is None else _canonical(query.frequency),
         "namespace": _namespace(request, query.namespace),
         "since": None if query.since is None else (query.since - _EPOCH).days,
         "until": None if query.until is None else (query.until - _EPOCH).days,
     }
+
+
+def _canonical(frequency: str) -> str:
+    """A frequency as the ledger names it."""
+    try:
+        return str(Frequency.parse(frequency).canonical)
+    except FrequencyError as error:
+        raise InvalidInputError(str(error), param="frequency") from None
 
 
 def _namespace(request: Request, given: str | None) -> str | None:

@@ -24,7 +24,7 @@ class WindowQuery(BaseModel):
         None, description="A namespace of keys, for admin keys; all of them if absent."
     )
     frequency: Storable | None = Field(
-        None, description="A frequency of series, such as `h`; all if absent."
+        None, description="A frequency of series, such as `h` or `15min`; all if absent."
     )
 
 

@@ -86,7 +86,7 @@ class Actuals(NotRemembered):
             NotReadyError: the database does not answer.
             NotSupportedError: the server has no ledger.
         """
-        good, step = self._good, str(self._model.manifest.step)
+        good, step = self._good, str(self._model.manifest.step.canonical)
         series = [
             (self._namespace, each.name, step, each.channels, len(each.times)) for each in good
         ]

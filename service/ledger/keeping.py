@@ -72,7 +72,7 @@ def moments(records: Sequence[Record], before: int, steps: int) -> NDArray[np.in
 
 @lru_cache
 def _canonical(frequency: str) -> str:
-    return str(Frequency.parse(frequency))
+    return str(Frequency.parse(frequency).canonical)
 
 
 def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:

@@ -208,3 +208,36 @@ def test_season_of(frequencies: dict[str, int | None], name: str) -> None:
 def test_context_shorter_than_the_season_has_no_season() -> None:
     assert season_of(Frequency.parse("h"), 24) == 24
     assert season_of(Frequency.parse("h"), 23) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("60min", "h"),
+        ("90min", "90min"),
+        ("5400s", "90min"),
+        ("24h", "24h"),
+        ("14D", "2W"),
+        ("10D", "10D"),
+        ("2W-SUN", "2W-SUN"),
+        ("12M", "Y"),
+        ("6MS", "2QS"),
+        ("12BME", "BYE"),
+        ("QS-OCT", "QS-JAN"),
+        ("BQE-DEC", "BQE-MAR"),
+        ("4QS-OCT", "4QS-JAN"),
+        ("YS-OCT", "YS-OCT"),
+        ("12WOM-3FRI", "12WOM-3FRI"),
+        ("5B", "5B"),
+        ("SMS", "SMS-15"),
+    ],
+)
+def test_canonical_frequency_has_the_same_steps(text: str, canonical: str) -> None:
+    frequency = Frequency.parse(text)
+    assert str(frequency.canonical) == canonical
+    assert frequency.canonical.canonical == frequency.canonical
+    for start in STARTS:
+        np.testing.assert_array_equal(
+            frequency.canonical.steps_from(np.datetime64(start), 20),
+            frequency.steps_from(np.datetime64(start), 20),
+        )
